@@ -1,0 +1,1 @@
+//! The contract of every port as test cases that each adapter runs.

@@ -1,0 +1,1 @@
+//! The verbs of Punctual: scheduling, firing and retention, over ports only.
