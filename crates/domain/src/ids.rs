@@ -1,0 +1,150 @@
+//! The UUIDs that name things, one type each so that they cannot be mixed up.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::excerpt;
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{what} is not a UUID: give 36 characters like 0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e, not \"{given}\""
+)]
+pub struct IdError {
+    what: &'static str,
+    given: String,
+}
+
+/// Parses the hyphenated form only: other spellings of the same id would not compare equal in the
+/// systems that pass these texts on.
+fn parse_hyphenated(what: &'static str, text: &str) -> Result<Uuid, IdError> {
+    let refused = || IdError {
+        what,
+        given: excerpt(text),
+    };
+    if text.len() != uuid::fmt::Hyphenated::LENGTH {
+        return Err(refused());
+    }
+    Uuid::try_parse(text).map_err(|_| refused())
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        ///
+        /// Any UUID version is accepted; new ones are version 7. The text form is hyphenated and
+        /// lower case.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps a UUID that is already one.
+            pub const fn from_uuid(uuid: Uuid) -> Self {
+                Self(uuid)
+            }
+
+            /// The UUID itself.
+            pub const fn as_uuid(&self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse_hyphenated($what, text).map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self.0.as_hyphenated(), f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// Names the service call, or whatever else a timer is about, within its tenant.
+    ServiceCallId, "service call id"
+}
+uuid_id! {
+    /// Names one request through all that it caused.
+    CorrelationId, "correlation id"
+}
+uuid_id! {
+    /// Names one message.
+    EnvelopeId, "envelope id"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_the_hyphenated_form_is_an_id() {
+        let text = "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
+        assert_eq!(text.parse::<ServiceCallId>().unwrap().to_string(), text);
+        assert_eq!(
+            text.to_uppercase().parse::<ServiceCallId>().unwrap(),
+            text.parse().unwrap()
+        );
+        for bad in [
+            "",
+            "0190a6e07a3b7c119d2e3f4a5b6c7d8e",
+            "{0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e}",
+            "urn:uuid:0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e",
+            "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8g",
+            "order-123",
+        ] {
+            assert!(bad.parse::<ServiceCallId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_error_names_the_id_and_what_would_be_right() {
+        let error = "order-123".parse::<CorrelationId>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "correlation id is not a UUID: give 36 characters like \
+             0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e, not \"order-123\""
+        );
+        let long = "x".repeat(10_000).parse::<CorrelationId>().unwrap_err();
+        assert!(long.to_string().len() < 250);
+    }
+
+    proptest! {
+        #[test]
+        fn any_uuid_survives_text_and_json(bits in any::<u128>()) {
+            let id = EnvelopeId::from_uuid(Uuid::from_u128(bits));
+            prop_assert_eq!(id.to_string().parse::<EnvelopeId>().unwrap(), id);
+            let json = serde_json::to_string(&id).unwrap();
+            prop_assert_eq!(serde_json::from_str::<EnvelopeId>(&json).unwrap(), id);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What a schedule does to what is already stored for its key.
+//!
+//! | stored ↓ / asked by → | direct call | replacement | command sent at `t` |
+//! |---|---|---|---|
+//! | nothing | create | create | create |
+//! | deleted at `d` | create, registered after `d` | the same | create if `t > d`, else stale |
+//! | scheduled | reschedule, registered later | the same | newer pair: reschedule; equal: unchanged; older: stale |
+//! | reached | already reached | reschedule, registered later | already reached |
+//!
+//! A **command** carries the time at which it was sent and may be delivered late, again, or after
+//! a newer one. Comparing the pair `(registered_at, due_at)` makes every order of delivery end in
+//! the same row. A **direct call** is made by somebody who waits for the answer, so it is never
+//! stale: it always applies, with a registration later than any stored one. A firing that is under
+//! way for the old schedule can then not mark the new one as reached, even within one millisecond.
+//!
+//! Two invariants follow, and the rest of Punctual relies on them: for one key the registrations
+//! that were accepted only ever grow, also across a deletion; and so two firings never share a
+//! [`FiringId`](crate::FiringId).
+
+use std::cmp::Ordering;
+
+use crate::Timestamp;
+
+/// When a schedule was asked for and for when: what tells two schedules of one timer apart.
+///
+/// The order is that of commands: by registration, then by due time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Registration {
+    /// When the schedule was asked for.
+    pub registered_at: Timestamp,
+    /// When the timer is to fire.
+    pub due_at: Timestamp,
+}
+
+/// Who asks for a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScheduleOrigin {
+    /// A caller who waits for the answer.
+    Direct,
+    /// A caller who wants the timer to fire again even if it has fired: deletion and schedule in
+    /// one step.
+    Replacement,
+    /// A message.
+    Command {
+        /// When it was sent, by its sender's clock.
+        sent_at: Timestamp,
+    },
+}
+
+/// What a store holds for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Existing {
+    /// Nothing is known of the key.
+    Nothing,
+    /// The timer was deleted, and the deletion is still remembered.
+    Deleted {
+        /// When it was deleted.
+        deleted_at: Timestamp,
+    },
+    /// The timer waits for its due time.
+    Scheduled(Registration),
+    /// The timer has fired.
+    Reached(Registration),
+}
+
+/// What has to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ScheduleDecision {
+    /// A new timer.
+    Create {
+        /// Its registration time.
+        registered_at: Timestamp,
+    },
+    /// The timer gets a new schedule, and attempts, retry time and claims of the old one are
+    /// dropped.
+    Reschedule {
+        /// Its new registration time.
+        registered_at: Timestamp,
+    },
+    /// The same command again: nothing to write.
+    Unchanged,
+    /// A newer command or a deletion was there first: nothing to write.
+    Stale,
+    /// The timer has fired, which is final: nothing to write.
+    AlreadyReached,
+}
+
+impl ScheduleOrigin {
+    /// Decides what asking for `due_at` means, given what is stored and the current time.
+    ///
+    /// ```
+    /// use punctual_domain::{Existing, ScheduleDecision, ScheduleOrigin, Timestamp};
+    /// let now = Timestamp::from_millis(1_000)?;
+    /// let decision = ScheduleOrigin::Direct.decide(Existing::Nothing, now, now);
+    /// assert_eq!(decision, ScheduleDecision::Create { registered_at: now });
+    /// # Ok::<(), punctual_domain::TimestampError>(())
+    /// ```
+    pub fn decide(self, existing: Existing, due_at: Timestamp, now: Timestamp) -> ScheduleDecision {
+        match self {
+            Self::Direct => decide_call(existing, now, false),
+            Self::Replacement => decide_call(existing, now, true),
+            Self::Command { sent_at } => {
+                // A sender whose clock runs ahead must not shut out everybody else until then.
+                let registered_at = sent_at.min(now);
+                decide_command(
+                    existing,
+                    Registration {
+                        registered_at,
+                        due_at,
+                    },
+                )
+            }
+        }
+    }
+}
+
+fn decide_call(existing: Existing, now: Timestamp, replaces_reached: bool) -> ScheduleDecision {
+    match existing {
+        Existing::Nothing => ScheduleDecision::Create { registered_at: now },
+        Existing::Deleted { deleted_at } => ScheduleDecision::Create {
+            registered_at: now.max(deleted_at.next()),
+        },
+        Existing::Reached(_) if !replaces_reached => ScheduleDecision::AlreadyReached,
+        Existing::Scheduled(stored) | Existing::Reached(stored) => ScheduleDecision::Reschedule {
+            registered_at: now.max(stored.registered_at.next()),
+        },
+    }
+}
+
+fn decide_command(existing: Existing, asked: Registration) -> ScheduleDecision {
+    let registered_at = asked.registered_at;
+    match existing {
+        Existing::Nothing => ScheduleDecision::Create { registered_at },
+        Existing::Deleted { deleted_at } if registered_at > deleted_at => {
+            ScheduleDecision::Create { registered_at }
+        }
+        Existing::Deleted { .. } => ScheduleDecision::Stale,
+        Existing::Scheduled(stored) => match asked.cmp(&stored) {
+            Ordering::Greater => ScheduleDecision::Reschedule { registered_at },
+            Ordering::Equal => ScheduleDecision::Unchanged,
+            Ordering::Less => ScheduleDecision::Stale,
+        },
+        Existing::Reached(_) => ScheduleDecision::AlreadyReached,
+    }
+}
+
+/// When a deletion counts as having happened: not before the schedule that it deletes, so that
+/// whatever is accepted afterwards is registered later than that.
+pub fn deletion_time(deleted: Registration, now: Timestamp) -> Timestamp {
+    now.max(deleted.registered_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).unwrap()
+    }
+
+    fn registration(registered_at: i64, due_at: i64) -> Registration {
+        Registration {
+            registered_at: at(registered_at),
+            due_at: at(due_at),
+        }
+    }
+
+    fn command(sent_at: i64, due_at: i64, existing: Existing, now: i64) -> ScheduleDecision {
+        ScheduleOrigin::Command {
+            sent_at: at(sent_at),
+        }
+        .decide(existing, at(due_at), at(now))
+    }
+
+    #[test]
+    fn a_command_is_compared_by_registration_and_then_by_due_time() {
+        use ScheduleDecision::{Reschedule, Stale, Unchanged};
+        let stored = Existing::Scheduled(registration(50, 500));
+        let newer = Reschedule {
+            registered_at: at(51),
+        };
+        assert_eq!(command(51, 1, stored, 100), newer);
+        let same_time = Reschedule {
+            registered_at: at(50),
+        };
+        assert_eq!(command(50, 501, stored, 100), same_time);
+        assert_eq!(command(50, 500, stored, 100), Unchanged);
+        assert_eq!(command(50, 499, stored, 100), Stale);
+        assert_eq!(command(49, 900, stored, 100), Stale);
+    }
+
+    #[test]
+    fn a_command_from_the_future_counts_as_sent_now() {
+        let decision = command(9_999, 500, Existing::Nothing, 100);
+        assert_eq!(
+            decision,
+            ScheduleDecision::Create {
+                registered_at: at(100)
+            }
+        );
+    }
+
+    #[test]
+    fn a_deletion_outlives_the_commands_before_it() {
+        let deleted = Existing::Deleted { deleted_at: at(50) };
+        assert_eq!(command(50, 500, deleted, 100), ScheduleDecision::Stale);
+        let newer = ScheduleDecision::Create {
+            registered_at: at(51),
+        };
+        assert_eq!(command(51, 500, deleted, 100), newer);
+    }
+
+    #[test]
+    fn a_direct_call_in_the_same_millisecond_is_a_new_schedule() {
+        let stored = Existing::Scheduled(registration(100, 500));
+        let decision = ScheduleOrigin::Direct.decide(stored, at(500), at(100));
+        assert_eq!(
+            decision,
+            ScheduleDecision::Reschedule {
+                registered_at: at(101)
+            }
+        );
+    }
+
+    #[test]
+    fn a_direct_call_applies_even_when_the_clock_went_back() {
+        let stored = Existing::Scheduled(registration(1_000, 500));
+        let decision = ScheduleOrigin::Direct.decide(stored, at(500), at(10));
+        assert_eq!(
+            decision,
+            ScheduleDecision::Reschedule {
+                registered_at: at(1_001)
+            }
+        );
+        let deleted = Existing::Deleted {
+            deleted_at: at(1_000),
+        };
+        let decision = ScheduleOrigin::Direct.decide(deleted, at(500), at(10));
+        assert_eq!(
+            decision,
+            ScheduleDecision::Create {
+                registered_at: at(1_001)
+            }
+        );
+    }
+
+    #[test]
+    fn reached_is_final_for_all_but_a_replacement() {
+        let reached = Existing::Reached(registration(50, 60));
+        assert_eq!(
+            command(99, 500, reached, 100),
+            ScheduleDecision::AlreadyReached
+        );
+        let direct = ScheduleOrigin::Direct.decide(reached, at(500), at(100));
+        assert_eq!(direct, ScheduleDecision::AlreadyReached);
+        let replaced = ScheduleOrigin::Replacement.decide(reached, at(500), at(20));
+        assert_eq!(
+            replaced,
+            ScheduleDecision::Reschedule {
+                registered_at: at(51)
+            }
+        );
+    }
+
+    /// Applies commands to one key and returns what is stored in the end.
+    fn converge(commands: &[(i64, i64)], now: i64) -> Existing {
+        commands
+            .iter()
+            .fold(Existing::Nothing, |stored, &(sent, due)| {
+                match command(sent, due, stored, now) {
+                    ScheduleDecision::Create { registered_at }
+                    | ScheduleDecision::Reschedule { registered_at } => {
+                        Existing::Scheduled(Registration {
+                            registered_at,
+                            due_at: at(due),
+                        })
+                    }
+                    _ => stored,
+                }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn commands_in_any_order_and_number_end_in_the_same_row(
+            commands in prop::collection::vec((0_i64..50, 0_i64..50), 1..8),
+            shuffled in any::<prop::sample::Index>(),
+        ) {
+            let mut other = commands.clone();
+            other.rotate_left(shuffled.index(commands.len()));
+            other.extend(commands.iter().rev());
+            prop_assert_eq!(converge(&commands, 100), converge(&other, 100));
+        }
+
+        #[test]
+        fn accepted_registrations_only_grow(
+            stored in (0_i64..50, 0_i64..50), due in 0_i64..50, now in 0_i64..80, sent in 0_i64..80,
+        ) {
+            let stored = registration(stored.0, stored.1);
+            let origins = [
+                ScheduleOrigin::Direct,
+                ScheduleOrigin::Replacement,
+                ScheduleOrigin::Command { sent_at: at(sent) },
+            ];
+            for origin in origins {
+                let decision = origin.decide(Existing::Scheduled(stored), at(due), at(now));
+                if let ScheduleDecision::Reschedule { registered_at } = decision {
+                    let accepted = Registration { registered_at, due_at: at(due) };
+                    prop_assert!(accepted > stored);
+                }
+                let deleted_at = deletion_time(stored, at(now));
+                let decision = origin.decide(Existing::Deleted { deleted_at }, at(due), at(now));
+                if let ScheduleDecision::Create { registered_at } = decision {
+                    prop_assert!(registered_at > stored.registered_at);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Instants in milliseconds, and their one text form.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::excerpt;
+
+/// A UTC instant with millisecond precision, from 1970 to the end of 9998.
+///
+/// Its text is always the 24 bytes `YYYY-MM-DDTHH:MM:SS.sssZ`, so that the order of the texts is
+/// the order of the instants. Whatever is finer than a millisecond is rounded **up** on the way
+/// in, because a timer may fire late but never early.
+///
+/// ```
+/// use punctual_domain::Timestamp;
+/// let due: Timestamp = "2026-12-24T18:00:00.0001+01:00".parse()?;
+/// assert_eq!(due.to_string(), "2026-12-24T17:00:00.001Z");
+/// # Ok::<(), punctual_domain::TimestampError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+/// Why a text or number is not an instant that Punctual can handle.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TimestampError {
+    /// The text is not RFC 3339.
+    #[error("\"{given}\" is not an RFC 3339 date and time: write it like 2026-12-24T18:00:00Z")]
+    Malformed {
+        /// The text, shortened.
+        given: String,
+    },
+    /// The instant lies outside the years 1970 to 9998.
+    #[error("{given} is outside the years 1970 to 9998")]
+    OutOfRange {
+        /// The text, shortened, or the number of milliseconds.
+        given: String,
+    },
+}
+
+const MILLIS_PER_DAY: i64 = 86_400_000;
+const NANOS_PER_MILLI: i128 = 1_000_000;
+
+impl Timestamp {
+    /// The earliest instant, 1970-01-01T00:00:00.000Z.
+    pub const MIN: Self = Self(0);
+    /// The latest instant, 9998-12-31T23:59:59.999Z.
+    pub const MAX: Self = Self(253_370_764_799_999);
+
+    /// The instant this many milliseconds after 1970 began.
+    pub fn from_millis(millis: i64) -> Result<Self, TimestampError> {
+        if (Self::MIN.0..=Self::MAX.0).contains(&millis) {
+            Ok(Self(millis))
+        } else {
+            Err(TimestampError::OutOfRange {
+                given: format!("{millis} ms since 1970"),
+            })
+        }
+    }
+
+    /// Milliseconds since 1970 began.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The instant `duration` later, with what is finer than a millisecond rounded up; `None` past
+    /// [`Timestamp::MAX`].
+    pub fn checked_add(self, duration: Duration) -> Option<Self> {
+        let millis = i64::try_from(duration.as_nanos().div_ceil(1_000_000)).ok()?;
+        Self::from_millis(self.0.checked_add(millis)?).ok()
+    }
+
+    /// The instant `duration` later, or [`Timestamp::MAX`].
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        self.checked_add(duration).unwrap_or(Self::MAX)
+    }
+
+    /// The instant `duration` earlier, or [`Timestamp::MIN`].
+    pub fn saturating_sub(self, duration: Duration) -> Self {
+        let millis = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_sub(millis).max(Self::MIN.0))
+    }
+
+    /// The very next instant, or [`Timestamp::MAX`].
+    pub fn next(self) -> Self {
+        self.saturating_add(Duration::from_millis(1))
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+    }
+
+    /// The 24 bytes of the text form, without allocating.
+    fn to_ascii(self) -> [u8; 24] {
+        let (year, month, day) = civil_from_days(self.0.div_euclid(MILLIS_PER_DAY));
+        let rest = self.0.rem_euclid(MILLIS_PER_DAY);
+        let mut text = *b"0000-00-00T00:00:00.000Z";
+        put(&mut text[0..4], year);
+        put(&mut text[5..7], month);
+        put(&mut text[8..10], day);
+        put(&mut text[11..13], rest / 3_600_000);
+        put(&mut text[14..16], rest / 60_000 % 60);
+        put(&mut text[17..19], rest / 1_000 % 60);
+        put(&mut text[20..23], rest % 1_000);
+        text
+    }
+}
+
+/// Writes a number with leading zeros over all of `digits`.
+fn put(digits: &mut [u8], mut number: i64) {
+    for digit in digits.iter_mut().rev() {
+        // A remainder of ten always fits.
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+        number /= 10;
+    }
+}
+
+/// The Gregorian date of a day counted from 1970-01-01, after Howard Hinnant's `civil_from_days`:
+/// years begin in March, so that the leap day is the last of its year.
+const fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    /// Reads any RFC 3339 date and time, with what is finer than a millisecond rounded up.
+    ///
+    /// A leap second (`23:59:60` UTC at the end of a month) becomes the instant after it.
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let parsed =
+            OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError::Malformed {
+                given: excerpt(text),
+            })?;
+        let nanos = parsed.unix_timestamp_nanos();
+        let mut millis = nanos.div_euclid(NANOS_PER_MILLI);
+        if nanos.rem_euclid(NANOS_PER_MILLI) != 0 || has_digits_past_nanoseconds(text) {
+            millis += 1;
+        }
+        i64::try_from(millis)
+            .ok()
+            .and_then(|millis| Self::from_millis(millis).ok())
+            .ok_or_else(|| TimestampError::OutOfRange {
+                given: excerpt(text),
+            })
+    }
+}
+
+/// The parser drops what is finer than a nanosecond; such a time still has to be rounded up.
+fn has_digits_past_nanoseconds(text: &str) -> bool {
+    text.split_once('.').is_some_and(|(_, fraction)| {
+        fraction
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .skip(9)
+            .any(|digit| digit != b'0')
+    })
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ascii = self.to_ascii();
+        f.pad(std::str::from_utf8(&ascii).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// Rounds up to the millisecond. What lies before 1970 or after 9998 becomes the nearest
+    /// instant there is.
+    fn from(time: SystemTime) -> Self {
+        time.duration_since(UNIX_EPOCH)
+            .map_or(Self::MIN, |since| Self::MIN.saturating_add(since))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(timestamp: Timestamp) -> Self {
+        UNIX_EPOCH + timestamp.since(Timestamp::MIN)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use time::macros::format_description;
+
+    fn parsed(text: &str) -> String {
+        text.parse::<Timestamp>().unwrap().to_string()
+    }
+
+    #[test]
+    fn what_is_finer_than_a_millisecond_rounds_up() {
+        assert_eq!(parsed("2026-01-01T00:00:00Z"), "2026-01-01T00:00:00.000Z");
+        assert_eq!(parsed("2026-01-01T00:00:00.1Z"), "2026-01-01T00:00:00.100Z");
+        assert_eq!(
+            parsed("2026-01-01T00:00:00.0001Z"),
+            "2026-01-01T00:00:00.001Z"
+        );
+        assert_eq!(
+            parsed("2026-01-01T00:00:00.000000001Z"),
+            "2026-01-01T00:00:00.001Z"
+        );
+        assert_eq!(
+            parsed("2026-01-01T00:00:00.0000000000001Z"),
+            "2026-01-01T00:00:00.001Z"
+        );
+        assert_eq!(
+            parsed("2026-01-01T00:00:00.0010000000000Z"),
+            "2026-01-01T00:00:00.001Z"
+        );
+        assert_eq!(
+            parsed("2026-12-31T23:59:59.9991Z"),
+            "2027-01-01T00:00:00.000Z"
+        );
+    }
+
+    #[test]
+    fn offsets_become_utc() {
+        assert_eq!(
+            parsed("2026-03-29T02:30:00+02:00"),
+            "2026-03-29T00:30:00.000Z"
+        );
+        assert_eq!(
+            parsed("2026-01-01T00:00:00-23:59"),
+            "2026-01-01T23:59:00.000Z"
+        );
+    }
+
+    #[test]
+    fn a_leap_second_becomes_the_instant_after_it() {
+        assert_eq!(parsed("2016-12-31T23:59:60Z"), "2017-01-01T00:00:00.000Z");
+        assert!("2016-12-30T12:00:60Z".parse::<Timestamp>().is_err());
+    }
+
+    #[test]
+    fn the_range_is_exact() {
+        assert_eq!(parsed("1970-01-01T00:00:00Z"), Timestamp::MIN.to_string());
+        assert_eq!(
+            parsed("9998-12-31T23:59:59.999Z"),
+            Timestamp::MAX.to_string()
+        );
+        for outside in [
+            "1969-12-31T23:59:59.999Z",
+            "1970-01-01T00:00:00+00:01",
+            "9998-12-31T23:59:59.9991Z",
+            "9999-01-01T00:00:00Z",
+            "0000-01-01T00:00:00Z",
+        ] {
+            let error = outside.parse::<Timestamp>().unwrap_err();
+            assert!(
+                matches!(error, TimestampError::OutOfRange { .. }),
+                "{outside}"
+            );
+        }
+        assert!(Timestamp::from_millis(-1).is_err());
+        assert!(Timestamp::from_millis(Timestamp::MAX.as_millis() + 1).is_err());
+        assert!(Timestamp::from_millis(i64::MIN).is_err());
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example_of_what_is_right() {
+        for bad in [
+            "",
+            "now",
+            "2026-12-24",
+            "2026-12-24T18:00:00",
+            "2026-13-01T00:00:00Z",
+            "2026-02-29T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "1767225600000",
+            "12026-01-01T00:00:00Z",
+        ] {
+            let error = bad.parse::<Timestamp>().unwrap_err();
+            assert!(error.to_string().contains("2026-12-24T18:00:00Z"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn adding_rounds_up_and_stops_at_the_end() {
+        let start = Timestamp::MIN;
+        assert_eq!(start.saturating_add(Duration::from_nanos(1)), start.next());
+        assert_eq!(start.checked_add(Duration::MAX), None);
+        assert_eq!(start.saturating_add(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.next(), Timestamp::MAX);
+        assert_eq!(start.saturating_sub(Duration::MAX), Timestamp::MIN);
+        assert_eq!(Timestamp::MAX.since(start).as_millis(), 253_370_764_799_999);
+        assert_eq!(start.since(Timestamp::MAX), Duration::ZERO);
+    }
+
+    #[test]
+    fn system_times_round_up_and_saturate() {
+        let at = |nanos| Timestamp::from(UNIX_EPOCH + Duration::from_nanos(nanos)).as_millis();
+        assert_eq!((at(0), at(1), at(1_000_000), at(1_000_001)), (0, 1, 1, 2));
+        assert_eq!(
+            Timestamp::from(UNIX_EPOCH - Duration::from_secs(1)),
+            Timestamp::MIN
+        );
+        let far = UNIX_EPOCH + Duration::from_secs(400_000_000_000);
+        assert_eq!(Timestamp::from(far), Timestamp::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn the_text_is_what_the_time_crate_writes(millis in 0..=Timestamp::MAX.as_millis()) {
+            let ours = Timestamp::from_millis(millis).unwrap().to_string();
+            let theirs = OffsetDateTime::from_unix_timestamp_nanos(i128::from(millis) * 1_000_000)
+                .unwrap()
+                .format(format_description!(
+                    "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
+                ))
+                .unwrap();
+            prop_assert_eq!(ours, theirs);
+        }
+
+        #[test]
+        fn text_and_json_lead_back_to_the_instant(millis in 0..=Timestamp::MAX.as_millis()) {
+            let instant = Timestamp::from_millis(millis).unwrap();
+            prop_assert_eq!(instant.to_string().parse::<Timestamp>().unwrap(), instant);
+            let json = serde_json::to_string(&instant).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), instant);
+        }
+
+        #[test]
+        fn text_order_is_time_order(a in 0..=Timestamp::MAX.as_millis(), b in 0..=Timestamp::MAX.as_millis()) {
+            let (a, b) = (Timestamp::from_millis(a).unwrap(), Timestamp::from_millis(b).unwrap());
+            prop_assert_eq!(a.to_string().cmp(&b.to_string()), a.cmp(&b));
+        }
+
+        #[test]
+        fn a_parsed_time_is_never_before_the_one_that_was_written(
+            seconds in 0..253_370_764_799_i64, nanos in 0..1_000_000_000_u32,
+        ) {
+            let written = OffsetDateTime::from_unix_timestamp_nanos(
+                i128::from(seconds) * 1_000_000_000 + i128::from(nanos),
+            ).unwrap();
+            let read: Timestamp = written.format(&Rfc3339).unwrap().parse().unwrap();
+            let early = written.unix_timestamp_nanos() - i128::from(read.as_millis()) * 1_000_000;
+            prop_assert!((-999_999..=0).contains(&early));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in any::<String>()) {
+            let _ = text.parse::<Timestamp>();
+        }
+    }
+}
