@@ -1,1 +1,40 @@
 //! The traits through which Punctual reaches clocks, stores and buses, with their contracts.
+//!
+//! A port is narrow and says in its `# Contract` what every adapter guarantees: order, atomicity,
+//! idempotence, precision. The crate `conformance` holds the same sentences as test cases, and
+//! every adapter runs them. Arguments are owned, so that an adapter can move them to a thread of
+//! its own, and methods take batches, so that one call can be one transaction.
+//!
+//! # Batches
+//! A batch method answers with one result for each item, of the same length and in the same order
+//! as the input ([`BatchResult`]). An outer error means that nothing is known to have happened to
+//! any item. Items with equal keys apply in the order given. An empty batch is answered with an
+//! empty list.
+
+mod clock;
+mod dead_letter;
+mod error;
+mod event_bus;
+mod ids;
+mod stepped;
+mod timer_persistence;
+mod timer_queue;
+
+pub use clock::ClockPort;
+pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};
+pub use error::{PortError, PortErrorKind};
+pub use event_bus::{
+    Answer, ConsumerName, EventBusPort, MessageHandler, PublishOutcome, Subscribe, Subscription,
+};
+pub use ids::IdPort;
+pub use stepped::Stepped;
+pub use timer_persistence::{
+    DeleteOutcome, FiredTimer, MarkOutcome, PageCursor, SaveOutcome, SaveTimer, TimerPage,
+    TimerPageQuery, TimerPersistencePort,
+};
+pub use timer_queue::{
+    Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, RetryLater, TimerQueuePort,
+};
+
+/// What a batch method answers: an outcome or an error for each item.
+pub type BatchResult<T> = Result<Vec<Result<T, PortError>>, PortError>;

@@ -1,0 +1,188 @@
+//! Makes any call of any port fail, take long, or be the last thing that the process does.
+//!
+//! ```
+//! # use punctual_adapters_memory::{FakeClock, MemoryTimerStore, faults::{Fault, Faults, Faulty}};
+//! # use punctual_domain::{TenantId, Timestamp, TimerKey};
+//! # use punctual_ports::{PortErrorKind, TimerPersistencePort};
+//! # use std::sync::Arc;
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let faults = Faults::new(Arc::new(FakeClock::new(Timestamp::MIN)));
+//! faults.at_call_of("find", 2, Fault::FailBefore(PortErrorKind::Busy));
+//! let store = Faulty::new(Arc::new(MemoryTimerStore::new()), &faults);
+//! let key = TimerKey::named(TenantId::default(), "order-123");
+//! assert!(store.find(key.clone()).await.is_ok());
+//! assert!(store.find(key.clone()).await.is_err());
+//! assert!(store.find(key).await.is_ok());
+//! # });
+//! ```
+
+mod faulty;
+
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use punctual_ports::{ClockPort, PortError, PortErrorKind};
+use tokio::sync::watch;
+
+use crate::lock;
+pub use faulty::Faulty;
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It fails and has no effect.
+    FailBefore(PortErrorKind),
+    /// It takes effect, and yet its answer is an error.
+    FailAfter(PortErrorKind),
+    /// It is made only after this time.
+    Delay(Duration),
+    /// The process ends just before it takes effect.
+    CrashBefore,
+    /// The process ends just after it took effect, before anybody hears of it.
+    CrashAfter,
+}
+
+/// A call of a port, as a [`Faults::decide`] function sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
+    /// The method's name.
+    pub operation: &'static str,
+    /// Which call it is of all that these faults see, from one.
+    pub number: u64,
+    /// Which call it is of this method, from one.
+    pub number_of_operation: u64,
+}
+
+type Decide = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
+
+/// Decides which calls go wrong, for all ports that are wrapped with it. Clones are the same.
+#[derive(Clone)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn ClockPort>,
+    plan: Mutex<Plan>,
+    crashed: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Plan {
+    deciders: Vec<Decide>,
+    calls: u64,
+    calls_of: Vec<(&'static str, u64)>,
+    fired: Vec<(Call, Fault)>,
+}
+
+impl Plan {
+    fn next(&mut self, operation: &'static str) -> Option<Fault> {
+        self.calls += 1;
+        let place = self.calls_of.iter().position(|(of, _)| *of == operation);
+        let place = place.unwrap_or_else(|| {
+            self.calls_of.push((operation, 0));
+            self.calls_of.len() - 1
+        });
+        self.calls_of[place].1 += 1;
+        let call = Call {
+            operation,
+            number: self.calls,
+            number_of_operation: self.calls_of[place].1,
+        };
+        let fault = self.deciders.iter_mut().find_map(|decide| decide(call))?;
+        self.fired.push((call, fault));
+        Some(fault)
+    }
+}
+
+impl Faults {
+    /// No faults yet. Delays are waited for on `clock`.
+    pub fn new(clock: Arc<dyn ClockPort>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                clock,
+                plan: Mutex::default(),
+                crashed: watch::Sender::new(false),
+            }),
+        }
+    }
+
+    /// Adds a fault at the `n`-th call of all, counted from one.
+    pub fn at_call(&self, n: u64, fault: Fault) {
+        self.decide(move |call| (call.number == n).then_some(fault));
+    }
+
+    /// Adds a fault at the `n`-th call of a method, counted from one.
+    pub fn at_call_of(&self, operation: &'static str, n: u64, fault: Fault) {
+        self.decide(move |call| {
+            (call.operation == operation && call.number_of_operation == n).then_some(fault)
+        });
+    }
+
+    /// Adds a function that is asked about every call.
+    pub fn decide(&self, decide: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
+        lock(&self.shared.plan).deciders.push(Box::new(decide));
+    }
+
+    /// Takes all faults away; what has crashed stays crashed.
+    pub fn clear(&self) {
+        lock(&self.shared.plan).deciders.clear();
+    }
+
+    /// Which faults have happened.
+    pub fn fired(&self) -> Vec<(Call, Fault)> {
+        lock(&self.shared.plan).fired.clone()
+    }
+
+    /// Whether the process has "ended". Every call then hangs for ever.
+    pub fn has_crashed(&self) -> bool {
+        *self.shared.crashed.borrow()
+    }
+
+    /// Waits for the process to "end".
+    pub async fn crashed(&self) {
+        let mut crashed = self.shared.crashed.subscribe();
+        // The sender lives as long as we do, so this fails never.
+        _ = crashed.wait_for(|crashed| *crashed).await;
+    }
+
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        work: impl Future<Output = Result<T, PortError>>,
+    ) -> Result<T, PortError> {
+        if self.has_crashed() {
+            return pending().await;
+        }
+        let fault = lock(&self.shared.plan).next(operation);
+        match fault {
+            None => work.await,
+            Some(Fault::FailBefore(kind)) => Err(injected(kind, operation)),
+            Some(Fault::FailAfter(kind)) => {
+                work.await?;
+                Err(injected(kind, operation))
+            }
+            Some(Fault::Delay(by)) => {
+                let clock = &self.shared.clock;
+                clock.sleep_until(clock.now().saturating_add(by)).await;
+                work.await
+            }
+            Some(Fault::CrashBefore) => self.crash().await,
+            Some(Fault::CrashAfter) => {
+                _ = work.await;
+                self.crash().await
+            }
+        }
+    }
+
+    async fn crash<T>(&self) -> T {
+        self.shared.crashed.send_replace(true);
+        pending().await
+    }
+}
+
+fn injected(kind: PortErrorKind, operation: &'static str) -> PortError {
+    PortError::new(kind, operation, "a fault was injected")
+}

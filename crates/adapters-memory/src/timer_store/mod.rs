@@ -1,0 +1,167 @@
+//! A timer store that forgets everything with the process.
+
+mod claiming;
+mod reading;
+mod settling;
+mod state;
+mod writing;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
+use punctual_ports::{
+    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
+    DeleteOutcome, FiredTimer, MarkOutcome, PortError, RecordOutcome, RemoveOutcome, RetryLater,
+    SaveOutcome, SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort,
+    TimerQueuePort,
+};
+
+use crate::lock;
+use state::State;
+
+/// Timers and dead letters in memory. Clones share their content.
+///
+/// ```
+/// # use punctual_adapters_memory::MemoryTimerStore;
+/// # use punctual_domain::{TenantId, TimerKey};
+/// # use punctual_ports::TimerPersistencePort;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = MemoryTimerStore::new();
+/// let key = TimerKey::named(TenantId::default(), "order-123");
+/// assert_eq!(store.find(key).await?, None);
+/// # Ok::<(), punctual_ports::PortError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct MemoryTimerStore {
+    state: Arc<Mutex<State>>,
+}
+
+impl MemoryTimerStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What a crash leaves: everything that was acknowledged, and no claims.
+    pub fn crash_and_reopen(&self) {
+        lock(&self.state).forget_claims();
+    }
+
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the answer is the one of the ports' methods"
+    )]
+    fn each<I, O>(
+        &self,
+        batch: Vec<I>,
+        mut apply: impl FnMut(&mut State, I) -> Result<O, PortError>,
+    ) -> BatchResult<O> {
+        let mut state = lock(&self.state);
+        Ok(batch
+            .into_iter()
+            .map(|item| apply(&mut state, item))
+            .collect())
+    }
+}
+
+#[async_trait]
+impl TimerPersistencePort for MemoryTimerStore {
+    async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome> {
+        self.each(batch, |state, timer| Ok(state.save(timer, now)))
+    }
+
+    async fn find(&self, key: TimerKey) -> Result<Option<TimerEntry>, PortError> {
+        Ok(lock(&self.state).find(&key))
+    }
+
+    async fn find_due(
+        &self,
+        tenant_id: TenantId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ScheduledTimer>, PortError> {
+        Ok(lock(&self.state).find_due(&tenant_id, now, limit))
+    }
+
+    async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome> {
+        self.each(batch, |state, fired| state.mark_fired(&fired))
+    }
+
+    async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome> {
+        self.each(batch, |state, key| Ok(state.delete(&key, now)))
+    }
+
+    async fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Result<Vec<TimerEntry>, PortError> {
+        Ok(lock(&self.state).find_by_correlation(correlation_id, limit))
+    }
+
+    async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError> {
+        lock(&self.state).page(&query)
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        Ok(lock(&self.state).purge(before, limit))
+    }
+}
+
+#[async_trait]
+impl TimerQueuePort for MemoryTimerStore {
+    async fn claim_due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        lease: Duration,
+    ) -> Result<ClaimBatch, PortError> {
+        Ok(lock(&self.state).claim_due(now, limit, lease))
+    }
+
+    async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {
+        self.each(batch, |state, retry| Ok(state.retry_later(&retry)))
+    }
+
+    async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome> {
+        self.each(batch, |state, claim| Ok(state.release(&claim)))
+    }
+
+    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome> {
+        self.each(batch, |state, burial| Ok(state.bury(burial)))
+    }
+
+    async fn renew(
+        &self,
+        batch: Vec<ClaimRef>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> BatchResult<ClaimOutcome> {
+        let until = now.saturating_add(lease);
+        self.each(batch, |state, claim| Ok(state.renew(&claim, until)))
+    }
+}
+
+#[async_trait]
+impl DeadLetterPort for MemoryTimerStore {
+    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
+        self.each(batch, |state, letter| Ok(state.dead_letters.record(letter)))
+    }
+
+    async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, PortError> {
+        Ok(lock(&self.state).dead_letters.list(after, limit))
+    }
+
+    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
+        self.each(sequences, |state, sequence| {
+            Ok(state.dead_letters.remove(sequence))
+        })
+    }
+}

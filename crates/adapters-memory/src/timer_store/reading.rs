@@ -1,0 +1,89 @@
+//! Finding timers and paging through them.
+
+use punctual_domain::{
+    CorrelationId, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey, Timestamp,
+};
+use punctual_ports::{PageCursor, PortError, PortErrorKind, TimerPage, TimerPageQuery};
+use uuid::Uuid;
+
+use super::state::{Row, State};
+
+const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
+const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+
+impl State {
+    pub(super) fn find(&self, key: &TimerKey) -> Option<TimerEntry> {
+        self.rows.get(key).map(Row::entry)
+    }
+
+    pub(super) fn find_due(
+        &self,
+        tenant_id: &TenantId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<ScheduledTimer> {
+        let first = (tenant_id.clone(), Timestamp::MIN, FIRST);
+        let last = (tenant_id.clone(), now, LAST);
+        self.by_due
+            .range(first..=last)
+            .filter_map(|(tenant, _, call)| self.rows.get(&TimerKey::new(tenant.clone(), *call)))
+            .filter(|row| row.reached_at.is_none())
+            .take(limit)
+            .map(|row| row.timer.clone())
+            .collect()
+    }
+
+    pub(super) fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Vec<TimerEntry> {
+        let correlated = self.by_correlation.get(&correlation_id);
+        correlated
+            .into_iter()
+            .flatten()
+            .take(limit)
+            .filter_map(|(_, key)| self.find(key))
+            .collect()
+    }
+
+    pub(super) fn page(&self, query: &TimerPageQuery) -> Result<TimerPage, PortError> {
+        let after = query.after.as_ref().map(read_cursor).transpose()?;
+        let tenant = || query.tenant_id.clone();
+        let first = (tenant(), Timestamp::MIN, FIRST);
+        let last = (tenant(), Timestamp::MAX, LAST);
+        let mut timers: Vec<TimerEntry> = self
+            .by_due
+            .range(first..=last)
+            .filter(|(_, due_at, call)| after.is_none_or(|place| (*due_at, *call) > place))
+            .filter_map(|(_, _, call)| self.find(&TimerKey::new(tenant(), *call)))
+            .filter(|entry| query.state.is_none_or(|state| entry.state() == state))
+            .take(query.limit.saturating_add(1))
+            .collect();
+        let more = timers.len() > query.limit;
+        timers.truncate(query.limit);
+        let next = timers.last().filter(|_| more).map(write_cursor);
+        Ok(TimerPage { timers, next })
+    }
+}
+
+fn write_cursor(last: &TimerEntry) -> PageCursor {
+    let timer = last.timer();
+    let due_at = timer.registration.due_at.as_millis();
+    PageCursor(format!("{due_at}.{}", timer.key.service_call_id))
+}
+
+fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
+    let parse = || {
+        let (due_at, call) = cursor.0.split_once('.')?;
+        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
+        Some((due_at, call.parse().ok()?))
+    };
+    parse().ok_or_else(|| {
+        PortError::new(
+            PortErrorKind::Rejected,
+            "list timers",
+            "the cursor is none that an earlier page gave",
+        )
+    })
+}

@@ -1,0 +1,210 @@
+//! The rows of the store and the indexes over them.
+//!
+//! Rows change only through [`State::put`] and [`State::take`], which keep all indexes in step, so
+//! that no method can forget one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use punctual_domain::{
+    CorrelationId, Existing, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId, TimerEntry,
+    TimerKey, Timestamp,
+};
+use punctual_ports::{ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter};
+
+/// Who has a row to itself, and for how long.
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) token: ClaimToken,
+    pub(super) until: Timestamp,
+}
+
+#[derive(Clone)]
+pub(super) struct Row {
+    pub(super) timer: ScheduledTimer,
+    pub(super) reached_at: Option<Timestamp>,
+    pub(super) attempts: u32,
+    pub(super) retry_at: Option<Timestamp>,
+    pub(super) lease: Option<Lease>,
+}
+
+impl Row {
+    pub(super) const fn scheduled(timer: ScheduledTimer) -> Self {
+        Self {
+            timer,
+            reached_at: None,
+            attempts: 0,
+            retry_at: None,
+            lease: None,
+        }
+    }
+
+    /// When it may be claimed: by its due time, unless a failed firing put it off.
+    pub(super) fn ready_at(&self) -> Timestamp {
+        self.retry_at.unwrap_or(self.timer.registration.due_at)
+    }
+
+    pub(super) fn reach(&mut self, reached_at: Timestamp) {
+        self.reached_at = Some(reached_at);
+        self.lease = None;
+        self.retry_at = None;
+    }
+
+    pub(super) fn entry(&self) -> TimerEntry {
+        let timer = self.timer.clone();
+        match self.reached_at {
+            None => TimerEntry::Scheduled(timer),
+            Some(at) => TimerEntry::Reached(ReachedTimer::restore(timer, at)),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) rows: BTreeMap<TimerKey, Row>,
+    /// Deletions that are remembered, and when they happened.
+    pub(super) tombstones: BTreeMap<TimerKey, Timestamp>,
+    pub(super) dead_letters: DeadLetters,
+    /// Scheduled rows that nobody has claimed, by when they may be.
+    pub(super) ready: BTreeSet<(Timestamp, TimerKey)>,
+    /// The same by tenant, for sharing a claim between tenants.
+    pub(super) ready_by_tenant: BTreeMap<TenantId, BTreeSet<(Timestamp, ServiceCallId)>>,
+    /// Claimed rows, by when their lease ends.
+    pub(super) leased: BTreeSet<(Timestamp, TimerKey)>,
+    /// Reached rows, by when they were.
+    pub(super) reached: BTreeSet<(Timestamp, TimerKey)>,
+    pub(super) by_due: BTreeSet<(TenantId, Timestamp, ServiceCallId)>,
+    pub(super) by_correlation: BTreeMap<CorrelationId, BTreeSet<(Timestamp, TimerKey)>>,
+    /// The tenant that was served last when a claim had to be shared.
+    pub(super) last_served: Option<TenantId>,
+    pub(super) last_token: u64,
+}
+
+impl State {
+    /// What the rules of scheduling need to know of a key.
+    pub(super) fn existing(&self, key: &TimerKey) -> Existing {
+        match (self.rows.get(key), self.tombstones.get(key)) {
+            (Some(row), _) if row.reached_at.is_some() => Existing::Reached(row.timer.registration),
+            (Some(row), _) => Existing::Scheduled(row.timer.registration),
+            (None, Some(&deleted_at)) => Existing::Deleted { deleted_at },
+            (None, None) => Existing::Nothing,
+        }
+    }
+
+    /// Takes a row out, to be put back changed, or not at all.
+    pub(super) fn take(&mut self, key: &TimerKey) -> Option<Row> {
+        let row = self.rows.remove(key)?;
+        let (tenant, call) = (key.tenant_id.clone(), key.service_call_id);
+        let due_at = row.timer.registration.due_at;
+        self.by_due.remove(&(tenant, due_at, call));
+        self.remove_correlated(row.timer.correlation_id, &(due_at, key.clone()));
+        match (row.reached_at, row.lease) {
+            (Some(at), _) => _ = self.reached.remove(&(at, key.clone())),
+            (None, Some(lease)) => _ = self.leased.remove(&(lease.until, key.clone())),
+            (None, None) => self.remove_ready(key, row.ready_at()),
+        }
+        Some(row)
+    }
+
+    /// Puts a row in, in place of any other with its key.
+    pub(super) fn put(&mut self, row: Row) {
+        let key = row.timer.key.clone();
+        self.take(&key);
+        let due_at = row.timer.registration.due_at;
+        self.by_due
+            .insert((key.tenant_id.clone(), due_at, key.service_call_id));
+        self.by_correlation
+            .entry(row.timer.correlation_id)
+            .or_default()
+            .insert((due_at, key.clone()));
+        match (row.reached_at, row.lease) {
+            (Some(at), _) => _ = self.reached.insert((at, key.clone())),
+            (None, Some(lease)) => _ = self.leased.insert((lease.until, key.clone())),
+            (None, None) => {
+                self.ready.insert((row.ready_at(), key.clone()));
+                self.ready_by_tenant
+                    .entry(key.tenant_id.clone())
+                    .or_default()
+                    .insert((row.ready_at(), key.service_call_id));
+            }
+        }
+        self.rows.insert(key, row);
+    }
+
+    fn remove_correlated(&mut self, id: CorrelationId, place: &(Timestamp, TimerKey)) {
+        if let Some(correlated) = self.by_correlation.get_mut(&id) {
+            correlated.remove(place);
+            if correlated.is_empty() {
+                self.by_correlation.remove(&id);
+            }
+        }
+    }
+
+    fn remove_ready(&mut self, key: &TimerKey, at: Timestamp) {
+        self.ready.remove(&(at, key.clone()));
+        if let Some(of_tenant) = self.ready_by_tenant.get_mut(&key.tenant_id) {
+            of_tenant.remove(&(at, key.service_call_id));
+            if of_tenant.is_empty() {
+                self.ready_by_tenant.remove(&key.tenant_id);
+            }
+        }
+    }
+
+    /// Ends all claims.
+    pub(super) fn forget_claims(&mut self) {
+        self.end_leases_up_to(Timestamp::MAX);
+    }
+
+    /// Ends the claims whose lease is over.
+    pub(super) fn end_leases_up_to(&mut self, now: Timestamp) {
+        while let Some((until, key)) = self.leased.first().cloned() {
+            if until > now {
+                return;
+            }
+            if let Some(mut row) = self.take(&key) {
+                row.lease = None;
+                self.put(row);
+            }
+        }
+    }
+}
+
+/// Dead letters in the order in which they came.
+#[derive(Default)]
+pub(super) struct DeadLetters {
+    by_sequence: BTreeMap<u64, DeadLetter>,
+    ids: BTreeSet<String>,
+    last: u64,
+}
+
+impl DeadLetters {
+    pub(super) fn record(&mut self, letter: DeadLetter) -> RecordOutcome {
+        if !self.ids.insert(letter.id.clone()) {
+            return RecordOutcome::AlreadyThere;
+        }
+        self.last += 1;
+        self.by_sequence.insert(self.last, letter);
+        RecordOutcome::Recorded
+    }
+
+    pub(super) fn list(&self, after: Option<u64>, limit: usize) -> Vec<StoredDeadLetter> {
+        let first = after.map_or(0, |sequence| sequence.saturating_add(1));
+        self.by_sequence
+            .range(first..)
+            .take(limit)
+            .map(|(&sequence, letter)| StoredDeadLetter {
+                sequence,
+                letter: letter.clone(),
+            })
+            .collect()
+    }
+
+    pub(super) fn remove(&mut self, sequence: u64) -> RemoveOutcome {
+        match self.by_sequence.remove(&sequence) {
+            Some(letter) => {
+                self.ids.remove(&letter.id);
+                RemoveOutcome::Removed
+            }
+            None => RemoveOutcome::NotFound,
+        }
+    }
+}

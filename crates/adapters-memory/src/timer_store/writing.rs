@@ -1,0 +1,102 @@
+//! Scheduling, marking, deleting and purging.
+
+use punctual_domain::schedule_order::deletion_time;
+use punctual_domain::{Registration, ScheduleDecision, ScheduledTimer, TimerKey, Timestamp};
+use punctual_ports::{
+    DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind, SaveOutcome, SaveTimer,
+};
+
+use super::state::{Row, State};
+
+impl State {
+    pub(super) fn save(&mut self, asked: SaveTimer, now: Timestamp) -> SaveOutcome {
+        let existing = self.existing(&asked.key);
+        let (registered_at, outcome) = match asked.origin.decide(existing, asked.due_at, now) {
+            ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
+            ScheduleDecision::Reschedule { registered_at } => {
+                (registered_at, SaveOutcome::Rescheduled)
+            }
+            ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
+            ScheduleDecision::Stale => return SaveOutcome::Stale,
+            ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
+        };
+        self.tombstones.remove(&asked.key);
+        self.put(Row::scheduled(ScheduledTimer {
+            key: asked.key,
+            correlation_id: asked.correlation_id,
+            registration: Registration {
+                registered_at,
+                due_at: asked.due_at,
+            },
+            data: asked.data,
+        }));
+        outcome
+    }
+
+    pub(super) fn mark_fired(&mut self, fired: &FiredTimer) -> Result<MarkOutcome, PortError> {
+        let registration = fired.firing_id.registration;
+        if fired.reached_at < registration.due_at {
+            return Err(PortError::new(
+                PortErrorKind::Rejected,
+                "mark a timer as reached",
+                format!(
+                    "{} is before its due time {}",
+                    fired.reached_at, registration.due_at
+                ),
+            ));
+        }
+        let Some(row) = self.rows.get(&fired.firing_id.key) else {
+            return Ok(MarkOutcome::NotFound);
+        };
+        if row.timer.registration != registration {
+            return Ok(MarkOutcome::Moved);
+        }
+        if row.reached_at.is_some() {
+            return Ok(MarkOutcome::AlreadyReached);
+        }
+        let mut row = row.clone();
+        row.reach(fired.reached_at);
+        self.put(row);
+        Ok(MarkOutcome::Marked)
+    }
+
+    pub(super) fn delete(&mut self, key: &TimerKey, now: Timestamp) -> DeleteOutcome {
+        let Some(row) = self.rows.get(key) else {
+            return DeleteOutcome::NotFound;
+        };
+        if row.reached_at.is_some() {
+            return DeleteOutcome::AlreadyReached;
+        }
+        if row.lease.is_some_and(|lease| lease.until > now) {
+            return DeleteOutcome::Firing;
+        }
+        let deleted_at = deletion_time(row.timer.registration, now);
+        self.take(key);
+        self.tombstones.insert(key.clone(), deleted_at);
+        DeleteOutcome::Deleted
+    }
+
+    pub(super) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
+        let old: Vec<TimerKey> = self
+            .reached
+            .iter()
+            .take_while(|(reached_at, _)| *reached_at < before)
+            .take(limit)
+            .map(|(_, key)| key.clone())
+            .collect();
+        for key in &old {
+            self.take(key);
+        }
+        let forgotten: Vec<TimerKey> = self
+            .tombstones
+            .iter()
+            .filter(|(_, deleted_at)| **deleted_at < before)
+            .take(limit - old.len())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in &forgotten {
+            self.tombstones.remove(key);
+        }
+        old.len() + forgotten.len()
+    }
+}

@@ -1,0 +1,87 @@
+//! The in-memory store keeps the contract of a store, bare and inside fault injection.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use punctual_adapters_memory::faults::{Faults, Faulty};
+use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
+use punctual_conformance::TimerStoreFixture;
+use punctual_domain::Timestamp;
+use punctual_ports::{DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+
+struct Bare(MemoryTimerStore);
+
+#[async_trait]
+impl TimerStoreFixture for Bare {
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.0.crash_and_reopen();
+    }
+
+    fn claims_survive_a_crash(&self) -> bool {
+        false
+    }
+}
+
+/// The same store behind decorators without any fault: they must not change its behaviour.
+struct Decorated {
+    store: MemoryTimerStore,
+    faults: Faults,
+}
+
+impl Decorated {
+    fn new() -> Self {
+        Self {
+            store: MemoryTimerStore::new(),
+            faults: Faults::new(Arc::new(FakeClock::new(Timestamp::MIN))),
+        }
+    }
+
+    fn wrapped(&self) -> Arc<Faulty<MemoryTimerStore>> {
+        Arc::new(Faulty::new(Arc::new(self.store.clone()), &self.faults))
+    }
+}
+
+#[async_trait]
+impl TimerStoreFixture for Decorated {
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
+        self.wrapped()
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        self.wrapped()
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        self.wrapped()
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.store.crash_and_reopen();
+    }
+
+    fn claims_survive_a_crash(&self) -> bool {
+        false
+    }
+}
+
+mod bare {
+    use super::{Bare, MemoryTimerStore};
+    punctual_conformance::timer_store_suites!(Bare(MemoryTimerStore::new()));
+}
+
+mod inside_fault_injection {
+    use super::Decorated;
+    punctual_conformance::timer_store_suites!(Decorated::new());
+}

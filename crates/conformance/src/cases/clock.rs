@@ -1,0 +1,150 @@
+//! What a clock promises to those who sleep on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
+use tokio::task::JoinHandle;
+
+use crate::ClockFixture;
+
+const TICK: Duration = Duration::from_millis(20);
+const HOUR: Duration = Duration::from_hours(1);
+
+suite! { $ clock_suite, clock =>
+    now_is_truncated_down_to_the_millisecond,
+    monotonic_time_moves_on_and_never_back,
+    a_wall_clock_set_back_leaves_monotonic_time_alone,
+    a_sleep_ends_at_its_instant_and_not_before,
+    a_sleep_until_the_past_ends_at_once,
+    a_wall_clock_set_forward_ends_a_sleep_within_a_second,
+    a_wall_clock_set_back_prolongs_a_sleep,
+    sleeps_end_in_the_order_of_their_instants,
+    a_dropped_sleep_disturbs_no_other,
+}
+
+/// A task that sleeps, and whether it has woken.
+struct Sleeper {
+    woken: Arc<AtomicBool>,
+    task: JoinHandle<Timestamp>,
+}
+
+impl Sleeper {
+    async fn start(clock: Arc<dyn ClockPort>, until: Timestamp) -> Self {
+        let woken = Arc::new(AtomicBool::new(false));
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let flag = Arc::clone(&woken);
+        let task = tokio::spawn(async move {
+            let sleep = clock.sleep_until(until);
+            tokio::pin!(sleep);
+            // One poll, so that the sleep is under way when the case goes on.
+            let first = std::future::poll_fn(|cx| std::task::Poll::Ready(sleep.as_mut().poll(cx)));
+            let at_once = first.await.is_ready();
+            _ = begun.send(());
+            if !at_once {
+                sleep.await;
+            }
+            let now = clock.now();
+            flag.store(true, Ordering::SeqCst);
+            now
+        });
+        has_begun.await.expect("the sleeper begins");
+        Self { woken, task }
+    }
+
+    fn is_awake(&self) -> bool {
+        self.woken.load(Ordering::SeqCst)
+    }
+}
+
+/// Never ahead of the real time.
+pub async fn now_is_truncated_down_to_the_millisecond(fixture: impl ClockFixture) {
+    for _ in 0..20 {
+        let before = fixture.exact();
+        let now = fixture.clock().now().since(Timestamp::MIN);
+        let after = fixture.exact();
+        assert!(now <= after, "{now:?} is ahead of {after:?}");
+        assert!(
+            now.as_millis() >= before.as_millis(),
+            "{now:?} is behind {before:?}"
+        );
+        fixture.pass(Duration::from_micros(700)).await;
+    }
+}
+
+/// As time passes.
+pub async fn monotonic_time_moves_on_and_never_back(fixture: impl ClockFixture) {
+    let clock = fixture.clock();
+    let start = clock.monotonic();
+    fixture.pass(TICK).await;
+    let later = clock.monotonic();
+    assert!(later >= start + TICK, "{start:?} {later:?}");
+}
+
+/// Durations are measured in peace.
+pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: impl ClockFixture) {
+    let clock = fixture.clock();
+    let before = clock.monotonic();
+    fixture.set_wall(clock.now().saturating_sub(HOUR));
+    assert!(clock.monotonic() >= before);
+    assert!(clock.monotonic() < before + HOUR / 2);
+}
+
+/// Late is possible, early is not.
+pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: impl ClockFixture) {
+    let until = fixture.clock().now().saturating_add(TICK);
+    let sleeper = Sleeper::start(fixture.clock(), until).await;
+    fixture.pass(TICK * 2).await;
+    let woken_at = sleeper.task.await.expect("no panic");
+    assert!(woken_at >= until, "{woken_at} is before {until}");
+}
+
+/// Nothing to wait for.
+pub async fn a_sleep_until_the_past_ends_at_once(fixture: impl ClockFixture) {
+    let clock = fixture.clock();
+    clock.sleep_until(clock.now()).await;
+    clock.sleep_until(Timestamp::MIN).await;
+}
+
+/// A forward jump makes things due.
+pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: impl ClockFixture) {
+    let until = fixture.clock().now().saturating_add(HOUR);
+    let sleeper = Sleeper::start(fixture.clock(), until).await;
+    fixture.set_wall(until);
+    assert!(fixture.notices_within() <= Duration::from_secs(1));
+    fixture.pass(fixture.notices_within()).await;
+    assert!(sleeper.task.await.expect("no panic") >= until);
+}
+
+/// What was nearly over is far away again.
+pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: impl ClockFixture) {
+    let until = fixture.clock().now().saturating_add(TICK);
+    let sleeper = Sleeper::start(fixture.clock(), until).await;
+    fixture.set_wall(until.saturating_sub(HOUR));
+    fixture.pass(TICK * 3).await;
+    assert!(!sleeper.is_awake(), "it woke an hour early");
+    sleeper.task.abort();
+}
+
+/// Each at its own.
+pub async fn sleeps_end_in_the_order_of_their_instants(fixture: impl ClockFixture) {
+    let now = fixture.clock().now();
+    let far = Sleeper::start(fixture.clock(), now.saturating_add(HOUR)).await;
+    let near = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;
+    fixture.pass(TICK * 2).await;
+    near.task.await.expect("no panic");
+    assert!(!far.is_awake());
+    far.task.abort();
+}
+
+/// Giving up is nobody else's business.
+pub async fn a_dropped_sleep_disturbs_no_other(fixture: impl ClockFixture) {
+    let now = fixture.clock().now();
+    let given_up = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;
+    let kept = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;
+    given_up.task.abort();
+    fixture.pass(TICK * 2).await;
+    kept.task.await.expect("no panic");
+}

@@ -1,0 +1,148 @@
+//! That what could not be handled is kept until a person has looked at it.
+
+use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome};
+
+use crate::TimerStoreFixture;
+use crate::store::{Store, letter, only};
+
+suite! { $ dead_letter_suite, dead_letter =>
+    a_letter_comes_back_byte_for_byte,
+    a_letter_of_nobody_is_kept_too,
+    recording_the_same_id_again_changes_nothing,
+    letters_are_listed_in_the_order_of_recording,
+    a_removed_letter_is_listed_no_more,
+    a_removed_letter_s_number_is_not_given_again,
+    a_removed_letter_can_be_recorded_again,
+    letters_survive_a_crash,
+}
+
+async fn record<F: TimerStoreFixture>(store: &Store<F>, letter: DeadLetter) -> RecordOutcome {
+    let answers = store.fixture.dead_letters().record(vec![letter]).await;
+    only(answers.expect("record answers")).expect("record has an outcome")
+}
+
+async fn remove<F: TimerStoreFixture>(store: &Store<F>, sequence: u64) -> RemoveOutcome {
+    let answers = store.fixture.dead_letters().remove(vec![sequence]).await;
+    only(answers.expect("remove answers")).expect("remove has an outcome")
+}
+
+async fn list<F: TimerStoreFixture>(
+    store: &Store<F>,
+    after: Option<u64>,
+    limit: usize,
+) -> Vec<(u64, String)> {
+    let list = store.fixture.dead_letters().list(after, limit).await;
+    let list = list.expect("list answers");
+    list.into_iter()
+        .map(|stored| (stored.sequence, stored.letter.id))
+        .collect()
+}
+
+/// Also bytes that are not text.
+pub async fn a_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    assert_eq!(record(&store, letter("a")).await, RecordOutcome::Recorded);
+    let list = store
+        .fixture
+        .dead_letters()
+        .list(None, 10)
+        .await
+        .expect("list answers");
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0].letter, letter("a"));
+}
+
+/// What cannot be read has no tenant and may be empty.
+pub async fn a_letter_of_nobody_is_kept_too(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let nobody = DeadLetter {
+        tenant_id: None,
+        payload: Vec::new(),
+        ..letter("a")
+    };
+    record(&store, nobody.clone()).await;
+    let list = store
+        .fixture
+        .dead_letters()
+        .list(None, 10)
+        .await
+        .expect("list answers");
+    assert_eq!(list[0].letter, nobody);
+}
+
+/// A redelivered message is one letter.
+pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    record(&store, letter("a")).await;
+    let other = DeadLetter {
+        reason: "another".to_owned(),
+        ..letter("a")
+    };
+    assert_eq!(record(&store, other).await, RecordOutcome::AlreadyThere);
+    let list = store
+        .fixture
+        .dead_letters()
+        .list(None, 10)
+        .await
+        .expect("list answers");
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0].letter, letter("a"));
+}
+
+/// Page by page, by number.
+pub async fn letters_are_listed_in_the_order_of_recording(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    for id in ["c", "a", "b"] {
+        record(&store, letter(id)).await;
+    }
+    let first = list(&store, None, 2).await;
+    assert_eq!(
+        first.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>(),
+        ["c", "a"]
+    );
+    let rest = list(&store, Some(first[1].0), 2).await;
+    assert_eq!(
+        rest.iter().map(|(_, id)| id.as_str()).collect::<Vec<_>>(),
+        ["b"]
+    );
+    assert_eq!(list(&store, Some(rest[0].0), 2).await, []);
+    assert_eq!(list(&store, Some(u64::MAX), 2).await, []);
+}
+
+/// Somebody has looked at it.
+pub async fn a_removed_letter_is_listed_no_more(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    record(&store, letter("a")).await;
+    let sequence = list(&store, None, 10).await[0].0;
+    assert_eq!(remove(&store, sequence).await, RemoveOutcome::Removed);
+    assert_eq!(remove(&store, sequence).await, RemoveOutcome::NotFound);
+    assert_eq!(list(&store, None, 10).await, []);
+}
+
+/// A number names one letter for ever.
+pub async fn a_removed_letter_s_number_is_not_given_again(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    record(&store, letter("a")).await;
+    let first = list(&store, None, 10).await[0].0;
+    remove(&store, first).await;
+    record(&store, letter("b")).await;
+    assert!(list(&store, None, 10).await[0].0 > first);
+}
+
+/// It may fail again after it was driven again.
+pub async fn a_removed_letter_can_be_recorded_again(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    record(&store, letter("a")).await;
+    let first = list(&store, None, 10).await[0].0;
+    remove(&store, first).await;
+    assert_eq!(record(&store, letter("a")).await, RecordOutcome::Recorded);
+}
+
+/// Recorded means durable.
+pub async fn letters_survive_a_crash(fixture: impl TimerStoreFixture) {
+    let mut store = Store::new(fixture);
+    record(&store, letter("a")).await;
+    let before = list(&store, None, 10).await;
+    store.fixture.crash_and_reopen().await;
+    assert_eq!(list(&store, None, 10).await, before);
+}

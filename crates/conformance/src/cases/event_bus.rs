@@ -1,0 +1,428 @@
+//! That a message which was accepted arrives, whatever its receivers do.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use punctual_domain::{
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TimerData, Topic,
+};
+use punctual_ports::{
+    Answer, ConsumerName, MessageHandler, PortError, PortErrorKind, PublishOutcome, Subscribe,
+    Subscription,
+};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::EventBusFixture;
+use crate::store::{at, key};
+
+suite! { $ event_bus_suite, event_bus =>
+    an_accepted_message_arrives_as_it_was_published,
+    every_consumer_of_a_topic_gets_the_message,
+    subscriptions_of_one_consumer_share_the_messages,
+    a_message_goes_to_its_own_topic_only,
+    outcomes_come_in_the_order_of_the_envelopes,
+    an_empty_batch_of_messages_is_answered_with_an_empty_list,
+    a_message_to_retry_is_delivered_again,
+    a_panic_is_a_retry,
+    an_answer_too_few_is_a_retry,
+    poison_is_not_delivered_again_and_the_next_message_is,
+    one_message_to_retry_spoils_no_other,
+    a_message_without_subscriber_is_never_accepted_and_lost,
+    a_handler_gets_at_most_so_many_messages_at_once,
+    a_stopped_subscription_gets_nothing_more,
+    stopping_waits_for_what_is_in_flight,
+    publishing_the_same_message_again_is_safe,
+}
+
+const ALPHA: ConsumerName = ConsumerName::new("alpha");
+const BETA: ConsumerName = ConsumerName::new("beta");
+
+/// Message number `n`.
+fn message(n: u128) -> MessageEnvelope {
+    let key = key(n);
+    MessageEnvelope {
+        id: EnvelopeId::from_uuid(Uuid::from_u128(n)),
+        timestamp: at(1_000),
+        metadata: MessageMetadata {
+            correlation_id: Some(CorrelationId::from_uuid(Uuid::from_u128(7))),
+            causation_id: Some(EnvelopeId::from_uuid(Uuid::from_u128(8))),
+        },
+        message: ScheduleTimer {
+            tenant_id: key.tenant_id,
+            service_call_id: key.service_call_id,
+            due_at: at(5_000),
+            data: Some(TimerData::from_json("{ \"a\": \"☃\" }").expect("good JSON")),
+        }
+        .into(),
+    }
+}
+
+type Script = Box<dyn Fn(&MessageEnvelope, usize) -> Option<Answer> + Send + Sync>;
+
+/// Notes what it gets and answers as it is told.
+struct Recorder {
+    seen: Mutex<Vec<MessageEnvelope>>,
+    largest_batch: Mutex<usize>,
+    script: Script,
+}
+
+impl Recorder {
+    /// The script gets a message and how often it was seen before; `None` is no answer at all.
+    fn new(
+        script: impl Fn(&MessageEnvelope, usize) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            seen: Mutex::default(),
+            largest_batch: Mutex::default(),
+            script: Box::new(script),
+        })
+    }
+
+    fn content() -> Arc<Self> {
+        Self::new(|_, _| Some(Answer::Done))
+    }
+
+    fn seen(&self) -> Vec<MessageEnvelope> {
+        self.seen.lock().expect("no panic while locked").clone()
+    }
+
+    fn count(&self, n: u128) -> usize {
+        self.seen()
+            .iter()
+            .filter(|seen| **seen == message(n))
+            .count()
+    }
+}
+
+#[async_trait]
+impl MessageHandler for Recorder {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let earlier: BTreeMap<EnvelopeId, usize> = {
+            let mut seen = self.seen.lock().expect("no panic while locked");
+            let earlier = batch
+                .iter()
+                .map(|m| (m.id, seen.iter().filter(|s| s.id == m.id).count()))
+                .collect();
+            seen.extend(batch.iter().cloned());
+            earlier
+        };
+        {
+            let mut largest = self.largest_batch.lock().expect("no panic while locked");
+            *largest = batch.len().max(*largest);
+        }
+        batch
+            .iter()
+            .map_while(|m| (self.script)(m, earlier[&m.id]))
+            .collect()
+    }
+}
+
+async fn subscribe(
+    fixture: &impl EventBusFixture,
+    consumer: ConsumerName,
+    handler: Arc<dyn MessageHandler>,
+) -> Box<dyn Subscription> {
+    let wish = Subscribe {
+        topic: Topic::TimerCommands,
+        consumer,
+        max_batch: 10,
+        handler,
+    };
+    fixture
+        .bus()
+        .subscribe(wish)
+        .await
+        .expect("subscribe answers")
+}
+
+async fn publish(
+    fixture: &impl EventBusFixture,
+    batch: Vec<MessageEnvelope>,
+) -> Vec<Result<PublishOutcome, PortError>> {
+    let length = batch.len();
+    let answers = fixture.bus().publish(batch).await.expect("publish answers");
+    assert_eq!(answers.len(), length);
+    answers
+}
+
+/// Publishes as a publisher does who wants the message to arrive.
+async fn publish_until_accepted(fixture: &impl EventBusFixture, message: MessageEnvelope) {
+    for _ in 0..100 {
+        match publish(fixture, vec![message.clone()]).await.remove(0) {
+            Ok(_) => return,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+    panic!("the message is never accepted");
+}
+
+/// Every field of it.
+pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    let answers = publish(&fixture, vec![message(1)]).await;
+    assert_eq!(*answers[0].as_ref().unwrap(), PublishOutcome::Accepted);
+    fixture
+        .until("it arrives", &|| !handler.seen().is_empty())
+        .await;
+    assert_eq!(handler.seen(), [message(1)]);
+    subscription.stop().await;
+}
+
+/// Consumers are independent of each other.
+pub async fn every_consumer_of_a_topic_gets_the_message(fixture: impl EventBusFixture) {
+    let (alpha, beta) = (Recorder::content(), Recorder::content());
+    let first = subscribe(&fixture, ALPHA, alpha.clone()).await;
+    let second = subscribe(&fixture, BETA, beta.clone()).await;
+    publish(&fixture, vec![message(1)]).await;
+    fixture
+        .until("both get it", &|| alpha.count(1) == 1 && beta.count(1) == 1)
+        .await;
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Each message goes to one of them.
+pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl EventBusFixture) {
+    let (one, two) = (Recorder::content(), Recorder::content());
+    let first = subscribe(&fixture, ALPHA, one.clone()).await;
+    let second = subscribe(&fixture, ALPHA, two.clone()).await;
+    for n in 0..10 {
+        publish(&fixture, vec![message(n)]).await;
+    }
+    let arrived = || one.seen().len() + two.seen().len();
+    fixture.until("all arrive", &|| arrived() >= 10).await;
+    for n in 0..10 {
+        assert_eq!(one.count(n) + two.count(n), 1, "message {n}");
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Who subscribes to something else is not disturbed.
+pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture) {
+    let (commands, events) = (Recorder::content(), Recorder::content());
+    let other = Subscribe {
+        topic: Topic::TimerEvents,
+        consumer: BETA,
+        max_batch: 10,
+        handler: events.clone(),
+    };
+    let second = fixture
+        .bus()
+        .subscribe(other)
+        .await
+        .expect("subscribe answers");
+    let first = subscribe(&fixture, ALPHA, commands.clone()).await;
+    publish(&fixture, vec![message(1)]).await;
+    fixture
+        .until("it arrives", &|| commands.count(1) == 1)
+        .await;
+    assert_eq!(events.seen(), []);
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Answers belong to envelopes by their place.
+pub async fn outcomes_come_in_the_order_of_the_envelopes(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    let answers = publish(&fixture, (0..25).map(message).collect()).await;
+    assert!(answers.iter().all(Result::is_ok));
+    fixture
+        .until("all arrive", &|| handler.seen().len() >= 25)
+        .await;
+    for n in 0..25 {
+        assert_eq!(handler.count(n), 1, "message {n}");
+    }
+    subscription.stop().await;
+}
+
+/// Nothing to do is not an error.
+pub async fn an_empty_batch_of_messages_is_answered_with_an_empty_list(
+    fixture: impl EventBusFixture,
+) {
+    assert!(publish(&fixture, vec![]).await.is_empty());
+}
+
+/// Until it is done.
+pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture) {
+    let handler = Recorder::new(|_, earlier| match earlier {
+        0 | 1 => Some(Answer::RetryLater {
+            reason: "not yet".to_owned(),
+        }),
+        _ => Some(Answer::Done),
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish_until_accepted(&fixture, message(1)).await;
+    fixture.until("it is done", &|| handler.count(1) >= 3).await;
+    subscription.stop().await;
+}
+
+/// A handler's bug is not a lost message.
+pub async fn a_panic_is_a_retry(fixture: impl EventBusFixture) {
+    let handler = Recorder::new(|_, earlier| {
+        assert!(earlier > 0, "this panic belongs to the case");
+        Some(Answer::Done)
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish_until_accepted(&fixture, message(1)).await;
+    fixture.until("it is done", &|| handler.count(1) >= 2).await;
+    subscription.stop().await;
+}
+
+/// Silence is not consent.
+pub async fn an_answer_too_few_is_a_retry(fixture: impl EventBusFixture) {
+    let handler = Recorder::new(|_, earlier| (earlier > 0).then_some(Answer::Done));
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish_until_accepted(&fixture, message(1)).await;
+    fixture.until("it is done", &|| handler.count(1) >= 2).await;
+    subscription.stop().await;
+}
+
+/// One bad message stops nothing.
+pub async fn poison_is_not_delivered_again_and_the_next_message_is(fixture: impl EventBusFixture) {
+    let handler = Recorder::new(|seen, _| {
+        Some(if *seen == message(1) {
+            Answer::Poison {
+                reason: "it is broken".to_owned(),
+            }
+        } else {
+            Answer::Done
+        })
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish_until_accepted(&fixture, message(1)).await;
+    publish_until_accepted(&fixture, message(2)).await;
+    fixture
+        .until("the next arrives", &|| handler.count(2) == 1)
+        .await;
+    assert_eq!(handler.count(1), 1);
+    subscription.stop().await;
+}
+
+/// Each message is answered for by itself.
+pub async fn one_message_to_retry_spoils_no_other(fixture: impl EventBusFixture) {
+    let handler = Recorder::new(|seen, earlier| {
+        Some(if *seen == message(1) && earlier == 0 {
+            Answer::RetryLater {
+                reason: "not yet".to_owned(),
+            }
+        } else {
+            Answer::Done
+        })
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    let answers = publish(&fixture, vec![message(0), message(1), message(2)]).await;
+    assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
+    if answers[1].is_err() {
+        publish_until_accepted(&fixture, message(1)).await;
+    }
+    fixture.until("it is done", &|| handler.count(1) >= 2).await;
+    assert_eq!((handler.count(0), handler.count(2)), (1, 1));
+    subscription.stop().await;
+}
+
+/// Kept for later, or refused in a way that can be retried.
+pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
+    fixture: impl EventBusFixture,
+) {
+    let answer = publish(&fixture, vec![message(1)]).await.remove(0);
+    let handler = Recorder::content();
+    if fixture.keeps_messages_for_later() {
+        assert_eq!(answer.unwrap(), PublishOutcome::Accepted);
+    } else {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), PortErrorKind::NoSubscriber);
+        assert!(error.is_retryable());
+    }
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    if !fixture.keeps_messages_for_later() {
+        publish_until_accepted(&fixture, message(1)).await;
+    }
+    fixture.until("it arrives", &|| handler.count(1) == 1).await;
+    subscription.stop().await;
+}
+
+/// The subscriber has said how many it can take.
+pub async fn a_handler_gets_at_most_so_many_messages_at_once(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish(&fixture, (0..35).map(message).collect()).await;
+    fixture
+        .until("all arrive", &|| handler.seen().len() >= 35)
+        .await;
+    assert!(*handler.largest_batch.lock().unwrap() <= 10);
+    subscription.stop().await;
+}
+
+/// Stopped is stopped.
+pub async fn a_stopped_subscription_gets_nothing_more(fixture: impl EventBusFixture) {
+    let (stopped, other) = (Recorder::content(), Recorder::content());
+    let first = subscribe(&fixture, ALPHA, stopped.clone()).await;
+    let second = subscribe(&fixture, BETA, other.clone()).await;
+    first.stop().await;
+    publish(&fixture, vec![message(1)]).await;
+    fixture
+        .until("the other gets it", &|| other.count(1) == 1)
+        .await;
+    assert_eq!(stopped.seen(), []);
+    second.stop().await;
+}
+
+/// Begins to handle, and goes on when it is let.
+struct Slow {
+    begun: Notify,
+    go_on: Notify,
+    done: Mutex<bool>,
+}
+
+#[async_trait]
+impl MessageHandler for Slow {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        self.begun.notify_one();
+        self.go_on.notified().await;
+        *self.done.lock().expect("no panic while locked") = true;
+        vec![Answer::Done; batch.len()]
+    }
+}
+
+/// What has begun is finished first.
+pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture) {
+    let handler = Arc::new(Slow {
+        begun: Notify::new(),
+        go_on: Notify::new(),
+        done: Mutex::new(false),
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    let bus = fixture.bus();
+    let publishing = tokio::spawn(async move { bus.publish(vec![message(1)]).await });
+    handler.begun.notified().await;
+    let (stopping, letting) = tokio::join!(subscription.stop(), async {
+        // Stopping has begun by now and must still be waiting.
+        tokio::task::yield_now().await;
+        assert!(!*handler.done.lock().unwrap());
+        handler.go_on.notify_one();
+    });
+    let ((), ()) = (stopping, letting);
+    assert!(*handler.done.lock().unwrap());
+    let answers = publishing
+        .await
+        .expect("no panic")
+        .expect("publish answers");
+    assert!(answers[0].is_ok());
+}
+
+/// The receiver may see it twice, and the publisher gets no error.
+pub async fn publishing_the_same_message_again_is_safe(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    for _ in 0..3 {
+        let answers = publish(&fixture, vec![message(1)]).await;
+        assert!(answers[0].is_ok());
+    }
+    fixture.until("it arrives", &|| handler.count(1) >= 1).await;
+    subscription.stop().await;
+}

@@ -1,0 +1,211 @@
+//! What a worker can say of its claims, and what a lost claim is worth.
+
+use punctual_domain::TimerEntry;
+use punctual_ports::{Burial, Claim, ClaimOutcome, DeadLetter};
+
+use crate::TimerStoreFixture;
+use crate::store::{Store, at, direct, key, key_of, letter, only};
+
+suite! { $ timer_settle_suite, timer_settle =>
+    a_failed_firing_is_due_again_at_its_retry_time,
+    every_failure_adds_one_to_the_attempts,
+    a_retry_leaves_the_due_time_alone,
+    attempts_and_retry_time_survive_a_crash,
+    a_released_timer_is_as_it_was,
+    a_renewed_claim_lasts_longer,
+    a_buried_timer_is_reached_and_has_a_dead_letter,
+    a_claim_that_another_worker_has_is_lost,
+    a_claim_of_a_moved_timer_is_lost,
+    a_claim_of_a_deleted_timer_is_lost,
+    a_lost_claim_buries_nothing,
+    one_lost_claim_spoils_no_other,
+    a_claim_of_another_tenant_s_timer_is_another_claim,
+}
+
+async fn bury<F: TimerStoreFixture>(store: &Store<F>, claim: &Claim) -> ClaimOutcome {
+    let burial = Burial {
+        claim: claim.reference(),
+        reached_at: at(1_500),
+        letter: DeadLetter {
+            id: claim.timer.firing_id().to_string(),
+            ..letter("")
+        },
+    };
+    let answers = store.fixture.queue().bury(vec![burial]).await;
+    only(answers.expect("bury answers")).expect("bury has an outcome")
+}
+
+async fn letters<F: TimerStoreFixture>(store: &Store<F>) -> usize {
+    let list = store.fixture.dead_letters().list(None, 100).await;
+    list.expect("list answers").len()
+}
+
+/// A worker that lost its claim to another.
+async fn overtaken<F: TimerStoreFixture>(store: &Store<F>) -> (Claim, Claim) {
+    store.save(direct(key(1), 1_000), 0).await;
+    let first = store.claim_one(1_000).await;
+    let second = store.claim_one(31_000).await;
+    (first, second)
+}
+
+/// Not a millisecond before it.
+pub async fn a_failed_firing_is_due_again_at_its_retry_time(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    assert_eq!(store.retry(&claim, 4_000).await, ClaimOutcome::Applied);
+    assert_eq!(store.claim(3_999, 10).await, []);
+    let again = store.claim_one(4_000).await;
+    assert_eq!(again.timer, claim.timer);
+    assert_ne!(again.token, claim.token);
+}
+
+/// The worker computes its backoff from them.
+pub async fn every_failure_adds_one_to_the_attempts(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    for (attempts, now) in (0..5).zip([1_000, 2_000, 3_000, 4_000, 5_000]) {
+        let claim = store.claim_one(now).await;
+        assert_eq!(claim.attempts, attempts);
+        store.retry(&claim, now + 1_000).await;
+    }
+}
+
+/// So that the firing keeps its id.
+pub async fn a_retry_leaves_the_due_time_alone(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let before = store.found(key(1)).await;
+    let claim = store.claim_one(1_000).await;
+    store.retry(&claim, 4_000).await;
+    assert_eq!(store.found(key(1)).await, before);
+    assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
+}
+
+/// A restart is no reason to hurry.
+pub async fn attempts_and_retry_time_survive_a_crash(fixture: impl TimerStoreFixture) {
+    let mut store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    store.retry(&claim, 90_000).await;
+    store.fixture.crash_and_reopen().await;
+    assert_eq!(store.claim(89_999, 10).await, []);
+    assert_eq!(store.claim_one(90_000).await.attempts, 1);
+}
+
+/// Nothing is counted and nothing put off.
+pub async fn a_released_timer_is_as_it_was(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    assert_eq!(store.release(&claim).await, ClaimOutcome::Applied);
+    let again = store.claim_one(1_000).await;
+    assert_eq!((again.timer, again.attempts), (claim.timer, 0));
+}
+
+/// From the time of the renewal on.
+pub async fn a_renewed_claim_lasts_longer(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    assert_eq!(store.renew(&claim, 20_000).await, ClaimOutcome::Applied);
+    assert_eq!(store.claim(49_999, 10).await, []);
+    store.claim_one(50_000).await;
+}
+
+/// Both, in one write.
+pub async fn a_buried_timer_is_reached_and_has_a_dead_letter(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Applied);
+    let found = store.found(key(1)).await;
+    assert_eq!(found.reached_at(), Some(at(1_500)));
+    assert_eq!(letters(&store).await, 1);
+    assert_eq!(store.claim(999_999, 10).await, []);
+}
+
+/// Its words change nothing, whatever they are.
+pub async fn a_claim_that_another_worker_has_is_lost(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let (first, second) = overtaken(&store).await;
+    assert_eq!(store.release(&first).await, ClaimOutcome::Lost);
+    assert_eq!(store.retry(&first, 99_000).await, ClaimOutcome::Lost);
+    assert_eq!(store.renew(&first, 31_000).await, ClaimOutcome::Lost);
+    assert_eq!(bury(&store, &first).await, ClaimOutcome::Lost);
+    assert_eq!(store.claim(60_999, 10).await, []);
+    assert_eq!(store.release(&second).await, ClaimOutcome::Applied);
+}
+
+/// The new schedule is not the old worker's.
+pub async fn a_claim_of_a_moved_timer_is_lost(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    store.save(direct(key(1), 5_000), 2_000).await;
+    assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Lost);
+    assert_eq!(store.renew(&claim, 2_000).await, ClaimOutcome::Lost);
+    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Lost);
+    let new = store.claim_one(5_000).await;
+    assert_eq!(store.release(&claim).await, ClaimOutcome::Lost);
+    assert_eq!(store.claim(5_000, 10).await, []);
+    assert_eq!(new.attempts, 0);
+}
+
+/// There is nothing to talk about.
+pub async fn a_claim_of_a_deleted_timer_is_lost(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    store.delete(key(1), 40_000).await;
+    assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Lost);
+    assert_eq!(store.release(&claim).await, ClaimOutcome::Lost);
+    assert_eq!(store.find(key(1)).await, None);
+}
+
+/// No letter for a timer that somebody else may yet fire.
+pub async fn a_lost_claim_buries_nothing(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let (first, _) = overtaken(&store).await;
+    assert_eq!(bury(&store, &first).await, ClaimOutcome::Lost);
+    assert!(matches!(
+        store.found(key(1)).await,
+        TimerEntry::Scheduled(_)
+    ));
+    assert_eq!(letters(&store).await, 0);
+}
+
+/// Answers by place, each for itself.
+pub async fn one_lost_claim_spoils_no_other(fixture: impl TimerStoreFixture) {
+    use ClaimOutcome::{Applied, Lost};
+    let store = Store::new(fixture);
+    store
+        .save_all((0..3).map(|n| direct(key(n), 1_000)).collect(), 0)
+        .await;
+    let claims = store.claim(1_000, 10).await;
+    store.mark(&claims[1].timer, 1_000).await;
+    let batch = claims.iter().map(Claim::reference).collect();
+    let answers = store.fixture.queue().release(batch).await;
+    let answers: Vec<_> = answers
+        .expect("release answers")
+        .into_iter()
+        .map(|one| one.expect("has an outcome"))
+        .collect();
+    assert_eq!(answers, [Applied, Lost, Applied]);
+    assert_eq!(store.claim(1_000, 10).await.len(), 2);
+}
+
+/// A token is worth nothing on another timer.
+pub async fn a_claim_of_another_tenant_s_timer_is_another_claim(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let both = vec![direct(key_of("a", 1), 1_000), direct(key_of("b", 1), 1_000)];
+    store.save_all(both, 0).await;
+    let claims = store.claim(1_000, 10).await;
+    let mut forged = claims[0].clone();
+    forged.timer.key.tenant_id = claims[1].timer.key.tenant_id.clone();
+    if forged.token != claims[1].token {
+        assert_eq!(store.release(&forged).await, ClaimOutcome::Lost);
+    }
+    assert_eq!(store.release(&claims[0]).await, ClaimOutcome::Applied);
+    assert_eq!(store.claim_one(1_000).await.timer.key, claims[0].timer.key);
+}

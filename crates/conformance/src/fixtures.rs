@@ -1,0 +1,71 @@
+//! What an adapter has to offer to be tested, and what it declares about itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::{TimerKey, Timestamp};
+use punctual_ports::{
+    ClockPort, DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort,
+};
+
+/// A store of timers, empty at first. Dropping the fixture cleans up.
+#[async_trait]
+pub trait TimerStoreFixture: Send + Sync {
+    /// The store, as those see it who schedule.
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort>;
+
+    /// The same store, as the worker sees it.
+    fn queue(&self) -> Arc<dyn TimerQueuePort>;
+
+    /// The dead letters of the same store.
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
+
+    /// Makes what a timer of this key belongs to, where the store insists on that.
+    async fn prepare(&self, _key: &TimerKey) {}
+
+    /// Ends whoever has the store open as a crash would, and opens it again.
+    async fn crash_and_reopen(&mut self);
+
+    /// Whether a claim outlives the process that made it, and ends only with its lease.
+    fn claims_survive_a_crash(&self) -> bool;
+}
+
+/// A clock, and a hand on it.
+#[async_trait]
+pub trait ClockFixture: Send + Sync {
+    /// The clock.
+    fn clock(&self) -> Arc<dyn ClockPort>;
+
+    /// The time since 1970 that the clock should show, with all its digits.
+    fn exact(&self) -> Duration;
+
+    /// Lets time pass, a little at least.
+    async fn pass(&self, by: Duration);
+
+    /// Sets the wall clock.
+    fn set_wall(&self, wall: Timestamp);
+
+    /// How long it takes at most until a sleeper notices that the wall clock was set.
+    fn notices_within(&self) -> Duration;
+}
+
+/// A source of ids.
+pub trait IdFixture: Send + Sync {
+    /// The source.
+    fn ids(&self) -> Arc<dyn IdPort>;
+}
+
+/// A bus without subscriptions.
+#[async_trait]
+pub trait EventBusFixture: Send + Sync {
+    /// The bus.
+    fn bus(&self) -> Arc<dyn EventBusPort>;
+
+    /// Whether a message that nobody subscribes to is kept until somebody does. If not, it is
+    /// refused with `NoSubscriber`.
+    fn keeps_messages_for_later(&self) -> bool;
+
+    /// Waits until something has become true; fails the test if it takes too long.
+    async fn until(&self, what: &str, condition: &(dyn Fn() -> bool + Sync));
+}

@@ -1,0 +1,174 @@
+//! The small model: what a store should hold, written as plainly as possible.
+
+use std::collections::BTreeMap;
+
+use punctual_domain::schedule_order::deletion_time;
+use punctual_domain::{Existing, Registration, ScheduleDecision, TimerKey, Timestamp};
+use punctual_ports::{
+    Claim, ClaimOutcome, ClaimToken, DeleteOutcome, MarkOutcome, SaveOutcome, SaveTimer,
+};
+
+use crate::store::LEASE;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) registration: Registration,
+    pub(super) reached_at: Option<Timestamp>,
+    pub(super) attempts: u32,
+    pub(super) retry_at: Option<Timestamp>,
+    pub(super) claim: Option<(ClaimToken, Timestamp)>,
+}
+
+impl Row {
+    fn ready_at(&self) -> Timestamp {
+        self.retry_at.unwrap_or(self.registration.due_at)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) rows: BTreeMap<TimerKey, Row>,
+    pub(super) deleted: BTreeMap<TimerKey, Timestamp>,
+    pub(super) letters: usize,
+}
+
+impl Model {
+    pub(super) fn save(&mut self, timer: &SaveTimer, now: Timestamp) -> SaveOutcome {
+        let existing = match (self.rows.get(&timer.key), self.deleted.get(&timer.key)) {
+            (Some(row), _) if row.reached_at.is_some() => Existing::Reached(row.registration),
+            (Some(row), _) => Existing::Scheduled(row.registration),
+            (None, Some(&deleted_at)) => Existing::Deleted { deleted_at },
+            (None, None) => Existing::Nothing,
+        };
+        let (registered_at, outcome) = match timer.origin.decide(existing, timer.due_at, now) {
+            ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
+            ScheduleDecision::Reschedule { registered_at } => {
+                (registered_at, SaveOutcome::Rescheduled)
+            }
+            ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
+            ScheduleDecision::Stale => return SaveOutcome::Stale,
+            ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
+        };
+        let registration = Registration {
+            registered_at,
+            due_at: timer.due_at,
+        };
+        self.deleted.remove(&timer.key);
+        self.rows.insert(
+            timer.key.clone(),
+            Row {
+                registration,
+                reached_at: None,
+                attempts: 0,
+                retry_at: None,
+                claim: None,
+            },
+        );
+        outcome
+    }
+
+    pub(super) fn delete(&mut self, key: &TimerKey, now: Timestamp) -> DeleteOutcome {
+        let Some(row) = self.rows.get(key) else {
+            return DeleteOutcome::NotFound;
+        };
+        if row.reached_at.is_some() {
+            return DeleteOutcome::AlreadyReached;
+        }
+        if row.claim.is_some_and(|(_, until)| until > now) {
+            return DeleteOutcome::Firing;
+        }
+        self.deleted
+            .insert(key.clone(), deletion_time(row.registration, now));
+        self.rows.remove(key);
+        DeleteOutcome::Deleted
+    }
+
+    /// The timers that may be claimed, by when.
+    pub(super) fn claimable(&self, now: Timestamp) -> Vec<(Timestamp, TimerKey)> {
+        let free = |row: &Row| row.claim.is_none_or(|(_, until)| until <= now);
+        let mut claimable: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| row.reached_at.is_none() && free(row))
+            .map(|(key, row)| (row.ready_at(), key.clone()))
+            .collect();
+        claimable.sort();
+        claimable
+    }
+
+    /// Takes over a claim that the store has given, after checking that it was right to.
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<(), String> {
+        let Some(row) = self.rows.get_mut(&claim.timer.key) else {
+            return Err(format!(
+                "{:?} was claimed but does not exist",
+                claim.timer.key
+            ));
+        };
+        if row.reached_at.is_some() {
+            return Err(format!(
+                "{:?} was claimed after it was reached",
+                claim.timer.key
+            ));
+        }
+        if row.claim.is_some_and(|(_, until)| until > now) {
+            return Err(format!("{:?} was claimed twice", claim.timer.key));
+        }
+        if row.ready_at() > now || row.registration.due_at > now {
+            return Err(format!("{:?} was claimed early", claim.timer.key));
+        }
+        if (claim.timer.registration, claim.attempts) != (row.registration, row.attempts) {
+            return Err(format!("{claim:?} is not the stored {row:?}"));
+        }
+        row.claim = Some((claim.token, now.saturating_add(LEASE)));
+        Ok(())
+    }
+
+    pub(super) fn mark(&mut self, claim: &Claim, reached_at: Timestamp) -> MarkOutcome {
+        match self.rows.get_mut(&claim.timer.key) {
+            None => MarkOutcome::NotFound,
+            Some(row) if row.registration != claim.timer.registration => MarkOutcome::Moved,
+            Some(row) if row.reached_at.is_some() => MarkOutcome::AlreadyReached,
+            Some(row) => {
+                row.reached_at = Some(reached_at);
+                row.claim = None;
+                row.retry_at = None;
+                MarkOutcome::Marked
+            }
+        }
+    }
+
+    /// Changes a row if the claim is still its own.
+    pub(super) fn settle(&mut self, claim: &Claim, change: impl FnOnce(&mut Row)) -> ClaimOutcome {
+        match self.rows.get_mut(&claim.timer.key) {
+            Some(row)
+                if row.registration == claim.timer.registration
+                    && row.claim.is_some_and(|(token, _)| token == claim.token) =>
+            {
+                change(row);
+                ClaimOutcome::Applied
+            }
+            _ => ClaimOutcome::Lost,
+        }
+    }
+
+    /// Whether somebody else may have taken the claim's timer since its lease ended.
+    pub(super) fn lease_has_ended(&self, claim: &Claim, now: Timestamp) -> bool {
+        self.rows
+            .get(&claim.timer.key)
+            .and_then(|row| row.claim)
+            .is_some_and(|(token, until)| token == claim.token && until <= now)
+    }
+
+    /// What a purge may remove.
+    pub(super) fn old(&self, before: Timestamp) -> usize {
+        let reached = self.rows.values().filter_map(|row| row.reached_at);
+        let all = reached.chain(self.deleted.values().copied());
+        all.filter(|at| *at < before).count()
+    }
+
+    pub(super) fn crash(&mut self) {
+        for row in self.rows.values_mut() {
+            row.claim = None;
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A store under test, with the few words that cases are written in.
+
+use std::time::Duration;
+
+use punctual_domain::{
+    CorrelationId, ScheduleOrigin, ScheduledTimer, ServiceCallId, TenantId, TimerData, TimerEntry,
+    TimerKey, Timestamp,
+};
+use punctual_ports::{
+    Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeleteOutcome, FiredTimer, MarkOutcome,
+    PortError, RetryLater, SaveOutcome, SaveTimer, TimerPage, TimerPageQuery,
+};
+use uuid::Uuid;
+
+use crate::TimerStoreFixture;
+
+/// The lease that cases claim with.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// An instant, in milliseconds since 1970.
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis).expect("a case names an instant in range")
+}
+
+/// Timer number `n` of a tenant.
+pub(crate) fn key_of(tenant: &str, n: u128) -> TimerKey {
+    TimerKey::new(
+        TenantId::new(tenant).expect("a case names a good tenant"),
+        ServiceCallId::from_uuid(Uuid::from_u128(n)),
+    )
+}
+
+/// Timer number `n` of the tenant that most cases use.
+pub(crate) fn key(n: u128) -> TimerKey {
+    key_of("tenant-a", n)
+}
+
+pub(crate) fn correlation(n: u128) -> CorrelationId {
+    CorrelationId::from_uuid(Uuid::from_u128(n))
+}
+
+/// A direct schedule.
+pub(crate) fn direct(key: TimerKey, due_at: i64) -> SaveTimer {
+    SaveTimer {
+        key,
+        correlation_id: correlation(1),
+        due_at: at(due_at),
+        data: None,
+        origin: ScheduleOrigin::Direct,
+    }
+}
+
+/// A schedule that came as a message.
+pub(crate) fn command(key: TimerKey, sent_at: i64, due_at: i64) -> SaveTimer {
+    SaveTimer {
+        origin: ScheduleOrigin::Command {
+            sent_at: at(sent_at),
+        },
+        ..direct(key, due_at)
+    }
+}
+
+/// A schedule that replaces what is there.
+pub(crate) fn replacement(key: TimerKey, due_at: i64) -> SaveTimer {
+    SaveTimer {
+        origin: ScheduleOrigin::Replacement,
+        ..direct(key, due_at)
+    }
+}
+
+pub(crate) fn with_data(timer: SaveTimer, json: &str) -> SaveTimer {
+    SaveTimer {
+        data: Some(TimerData::from_json(json).expect("a case gives good JSON")),
+        ..timer
+    }
+}
+
+pub(crate) fn letter(id: &str) -> DeadLetter {
+    DeadLetter {
+        id: id.to_owned(),
+        source: "timer.events".to_owned(),
+        tenant_id: Some(key(1).tenant_id),
+        payload: vec![0, 159, 146, 150, b'"', b'\'', b'\n'],
+        reason: "it can never be handled".to_owned(),
+        failed_at: at(5_000),
+    }
+}
+
+/// The only result of a batch of one.
+pub(crate) fn only<T>(mut answers: Vec<Result<T, PortError>>) -> Result<T, PortError> {
+    assert_eq!(answers.len(), 1, "a batch of one has one answer");
+    answers.remove(0)
+}
+
+/// A store that answers; an error fails the case.
+pub(crate) struct Store<F> {
+    pub(crate) fixture: F,
+}
+
+impl<F: TimerStoreFixture> Store<F> {
+    pub(crate) const fn new(fixture: F) -> Self {
+        Self { fixture }
+    }
+
+    pub(crate) async fn save_all(&self, batch: Vec<SaveTimer>, now: i64) -> Vec<SaveOutcome> {
+        for timer in &batch {
+            self.fixture.prepare(&timer.key).await;
+        }
+        let answers = self.fixture.persistence().save(batch, at(now)).await;
+        let answers = answers.expect("save answers");
+        answers
+            .into_iter()
+            .map(|one| one.expect("is saved"))
+            .collect()
+    }
+
+    pub(crate) async fn save(&self, timer: SaveTimer, now: i64) -> SaveOutcome {
+        let mut outcomes = self.save_all(vec![timer], now).await;
+        assert_eq!(outcomes.len(), 1);
+        outcomes.remove(0)
+    }
+
+    pub(crate) async fn find(&self, key: TimerKey) -> Option<TimerEntry> {
+        self.fixture
+            .persistence()
+            .find(key)
+            .await
+            .expect("find answers")
+    }
+
+    pub(crate) async fn found(&self, key: TimerKey) -> TimerEntry {
+        self.find(key).await.expect("the timer is there")
+    }
+
+    pub(crate) async fn scheduled(&self, key: TimerKey) -> ScheduledTimer {
+        match self.found(key).await {
+            TimerEntry::Scheduled(timer) => timer,
+            TimerEntry::Reached(timer) => panic!("{timer:?} should still be scheduled"),
+        }
+    }
+
+    pub(crate) async fn due(&self, tenant: &str, now: i64, limit: usize) -> Vec<ScheduledTimer> {
+        let tenant = key_of(tenant, 0).tenant_id;
+        let persistence = self.fixture.persistence();
+        let due = persistence.find_due(tenant, at(now), limit).await;
+        due.expect("find_due answers")
+    }
+
+    pub(crate) async fn claim_batch(&self, now: i64, limit: usize) -> ClaimBatch {
+        let claimed = self.fixture.queue().claim_due(at(now), limit, LEASE).await;
+        claimed.expect("claim_due answers")
+    }
+
+    pub(crate) async fn claim(&self, now: i64, limit: usize) -> Vec<Claim> {
+        self.claim_batch(now, limit).await.claims
+    }
+
+    /// Claims the one timer that is due.
+    pub(crate) async fn claim_one(&self, now: i64) -> Claim {
+        let mut claims = self.claim(now, 10).await;
+        assert_eq!(claims.len(), 1, "exactly one timer is due at {now}");
+        claims.remove(0)
+    }
+
+    pub(crate) async fn try_mark(
+        &self,
+        timer: &ScheduledTimer,
+        reached_at: i64,
+    ) -> Result<MarkOutcome, PortError> {
+        let fired = FiredTimer {
+            firing_id: timer.firing_id(),
+            reached_at: at(reached_at),
+        };
+        only(self.fixture.persistence().mark_fired(vec![fired]).await?)
+    }
+
+    pub(crate) async fn mark(&self, timer: &ScheduledTimer, reached_at: i64) -> MarkOutcome {
+        self.try_mark(timer, reached_at)
+            .await
+            .expect("mark_fired answers")
+    }
+
+    /// Schedules a timer and marks it as reached at its due time.
+    pub(crate) async fn reached(&self, key: TimerKey, due_at: i64) {
+        self.save(direct(key.clone(), due_at), 0).await;
+        let timer = self.scheduled(key).await;
+        assert_eq!(self.mark(&timer, due_at).await, MarkOutcome::Marked);
+    }
+
+    pub(crate) async fn delete(&self, key: TimerKey, now: i64) -> DeleteOutcome {
+        let answers = self.fixture.persistence().delete(vec![key], at(now)).await;
+        only(answers.expect("delete answers")).expect("delete has an outcome")
+    }
+
+    pub(crate) async fn release(&self, claim: &Claim) -> ClaimOutcome {
+        let answers = self.fixture.queue().release(vec![claim.reference()]).await;
+        only(answers.expect("release answers")).expect("release has an outcome")
+    }
+
+    pub(crate) async fn renew(&self, claim: &Claim, now: i64) -> ClaimOutcome {
+        let batch: Vec<ClaimRef> = vec![claim.reference()];
+        let answers = self.fixture.queue().renew(batch, at(now), LEASE).await;
+        only(answers.expect("renew answers")).expect("renew has an outcome")
+    }
+
+    pub(crate) async fn retry(&self, claim: &Claim, retry_at: i64) -> ClaimOutcome {
+        let retry = RetryLater {
+            claim: claim.reference(),
+            retry_at: at(retry_at),
+        };
+        let answers = self.fixture.queue().retry_later(vec![retry]).await;
+        only(answers.expect("retry_later answers")).expect("retry_later has an outcome")
+    }
+
+    pub(crate) async fn page(&self, query: TimerPageQuery) -> TimerPage {
+        self.fixture
+            .persistence()
+            .page(query)
+            .await
+            .expect("page answers")
+    }
+
+    pub(crate) async fn purge(&self, before: i64, limit: usize) -> usize {
+        let purged = self.fixture.persistence().purge(at(before), limit).await;
+        purged.expect("purge answers")
+    }
+}

@@ -1,0 +1,145 @@
+//! The store of timers, as the worker sees it who fires them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::{FiringId, ScheduledTimer, Timestamp};
+
+use crate::{BatchResult, DeadLetter, PortError};
+
+/// Tells a claim from every other claim of the same timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimToken(pub u64);
+
+/// A due timer that one worker has to itself until the lease ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The timer.
+    pub timer: ScheduledTimer,
+    /// How often its firing has failed before.
+    pub attempts: u32,
+    /// Names this claim.
+    pub token: ClaimToken,
+    /// When the claim ends unless it is renewed.
+    pub lease_until: Timestamp,
+}
+
+impl Claim {
+    /// Names this claim to the queue.
+    pub fn reference(&self) -> ClaimRef {
+        ClaimRef {
+            firing_id: self.timer.firing_id(),
+            token: self.token,
+        }
+    }
+}
+
+/// Names a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClaimRef {
+    /// What was claimed.
+    pub firing_id: FiringId,
+    /// Which claim of it.
+    pub token: ClaimToken,
+}
+
+/// What a look at the queue brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimBatch {
+    /// The timers that are now claimed, by due time.
+    pub claims: Vec<Claim>,
+    /// Whether more is due than was claimed.
+    pub more_due: bool,
+    /// When the next unclaimed timer becomes due that is not due yet.
+    pub next_due_at: Option<Timestamp>,
+}
+
+/// A firing that failed and is to be tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryLater {
+    /// The claim, which ends.
+    pub claim: ClaimRef,
+    /// When it may be claimed again.
+    pub retry_at: Timestamp,
+}
+
+/// A firing that can never succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Burial {
+    /// The claim, which ends.
+    pub claim: ClaimRef,
+    /// When its due time was noticed.
+    pub reached_at: Timestamp,
+    /// What is kept of it.
+    pub letter: DeadLetter,
+}
+
+/// What became of something that was said about a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ClaimOutcome {
+    /// It was done.
+    Applied,
+    /// The claim is no longer the timer's: its lease ended and another worker has it, or the timer
+    /// was marked, moved or deleted. Nothing was changed.
+    Lost,
+}
+
+/// The timers of all tenants, in the order in which they are due.
+///
+/// These are infrastructure queries: the only ones, besides tracing and retention, that look
+/// across tenants.
+///
+/// # Contract
+/// ## Claiming
+/// - `claim_due` gives only scheduled timers whose due time, or retry time if they have one, is at
+///   or before `now`. It never gives one early.
+/// - A claimed timer is given to nobody else until its lease has ended (`now >= lease_until`), it
+///   is released, or it is rescheduled.
+/// - A timer whose lease has ended is given again, under another token.
+/// - If no more than `limit` are due, all of them are given, by due time (retry time).
+/// - `next_due_at` is the earliest due time (retry time) after `now` among timers that nobody has
+///   claimed, and `more_due` tells whether something due was left behind.
+/// - Claims do not survive the process that holds them, or else end with their lease.
+///
+/// ## Fairness
+/// - If more is due than `limit`, the claim is full, and it is shared: among `t` tenants with due
+///   timers, each gets its oldest claimed within `t / max(1, limit / 8) + 1` claims, however large
+///   the backlog of another is.
+/// - If more is due than `limit` and `limit` is 4 or more, the newest due timer is among the
+///   claimed, so that fresh timers do not wait for a backlog.
+///
+/// ## Settling
+/// - `retry_later` adds one to the attempts, makes the timer due again at `retry_at` and ends the
+///   claim. The due time itself never changes.
+/// - `release` ends the claim and changes nothing else.
+/// - `bury` makes the timer reached and records its dead letter, both or neither.
+/// - `renew` makes the lease end `lease` after `now`.
+/// - All four answer `Lost`, and change nothing, for a claim that is no longer the timer's.
+#[async_trait]
+pub trait TimerQueuePort: Send + Sync {
+    /// Claims due timers for `lease`.
+    async fn claim_due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        lease: Duration,
+    ) -> Result<ClaimBatch, PortError>;
+
+    /// Gives failed firings back, to be tried again later.
+    async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
+
+    /// Gives claims back unused.
+    async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
+
+    /// Ends firings that can never succeed.
+    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome>;
+
+    /// Keeps claims for longer.
+    async fn renew(
+        &self,
+        batch: Vec<ClaimRef>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> BatchResult<ClaimOutcome>;
+}

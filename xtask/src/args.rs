@@ -1,0 +1,166 @@
+//! The command line, parsed by hand: four commands do not earn a dependency that every build of
+//! this tool would wait for.
+
+pub(crate) const HELP: &str = "\
+usage: cargo xtask <command>
+
+commands:
+  test [--no-servers] [FILTER...]
+                     run every test. Starts a private nats-server and PostgreSQL first and stops
+                     them afterwards; as root, installs them with apt-get if they are missing.
+                     FILTERs are parts of test names, handed to the test runner.
+      --no-servers   leave the servers out: the quick inner loop
+  ci                 everything that must pass before a change is merged: fmt, clippy, tidy, docs,
+                     each feature alone, test, mutants, cargo-deny
+  tidy               the house rules that no compiler checks
+  mutants [NAME...]  apply each patch of xtask/mutants to a copy of the tree and see that the
+                     tests it names fail. NAMEs are file names without `.patch`.
+  help               this text
+
+exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
+";
+
+/// What the user asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Help,
+    Test(TestOptions),
+    Ci,
+    Tidy,
+    Mutants { names: Vec<String> },
+}
+
+/// How to run the tests.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TestOptions {
+    pub(crate) no_servers: bool,
+    pub(crate) filters: Vec<String>,
+    /// Set by `ci` alone: the runner's profile that goes on after a failure.
+    pub(crate) ci_profile: bool,
+}
+
+/// Understands the arguments, or says in one sentence why not.
+pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
+    let mut args = args.into_iter();
+    let Some(name) = args.next() else {
+        return Err(refusal("a command is missing"));
+    };
+    let rest: Vec<String> = args.collect();
+    if rest.iter().any(|arg| is_help(arg)) {
+        return Ok(Command::Help);
+    }
+    match name.as_str() {
+        "help" => Ok(Command::Help),
+        flag if is_help(flag) => Ok(Command::Help),
+        "test" => test_options(rest).map(Command::Test),
+        "ci" => nothing_more(&name, &rest).map(|()| Command::Ci),
+        "tidy" => nothing_more(&name, &rest).map(|()| Command::Tidy),
+        "mutants" => match rest.iter().find(|arg| arg.starts_with('-')) {
+            Some(flag) => Err(unknown_flag(&name, flag)),
+            None => Ok(Command::Mutants { names: rest }),
+        },
+        unknown => Err(refusal(&format!("there is no command `{unknown}`"))),
+    }
+}
+
+fn test_options(args: Vec<String>) -> Result<TestOptions, String> {
+    let mut options = TestOptions::default();
+    for arg in args {
+        if arg == "--no-servers" {
+            options.no_servers = true;
+        } else if arg.starts_with('-') {
+            return Err(unknown_flag("test", &arg));
+        } else {
+            options.filters.push(arg);
+        }
+    }
+    Ok(options)
+}
+
+fn nothing_more(command: &str, rest: &[String]) -> Result<(), String> {
+    match rest.first() {
+        None => Ok(()),
+        Some(flag) if flag.starts_with('-') => Err(unknown_flag(command, flag)),
+        Some(word) => Err(refusal(&format!(
+            "`{command}` takes no argument, but got `{word}`"
+        ))),
+    }
+}
+
+fn is_help(arg: &str) -> bool {
+    matches!(arg, "--help" | "-h")
+}
+
+fn unknown_flag(command: &str, flag: &str) -> String {
+    refusal(&format!("`{command}` has no flag `{flag}`"))
+}
+
+fn refusal(what: &str) -> String {
+    format!("{what}: see `cargo xtask --help`.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn every_command_is_understood() {
+        assert_eq!(parsed("ci"), Ok(Command::Ci));
+        assert_eq!(parsed("tidy"), Ok(Command::Tidy));
+        assert_eq!(parsed("test"), Ok(Command::Test(TestOptions::default())));
+        assert_eq!(parsed("mutants"), Ok(Command::Mutants { names: vec![] }));
+    }
+
+    #[test]
+    fn test_takes_filters_and_may_leave_the_servers_out() {
+        let expected = TestOptions {
+            no_servers: true,
+            filters: vec!["due".into(), "reached".into()],
+            ci_profile: false,
+        };
+        assert_eq!(
+            parsed("test due --no-servers reached"),
+            Ok(Command::Test(expected))
+        );
+    }
+
+    #[test]
+    fn mutants_takes_names() {
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(parsed("mutants a b"), Ok(Command::Mutants { names }));
+    }
+
+    #[test]
+    fn help_is_given_wherever_it_is_asked_for() {
+        for line in ["help", "--help", "-h", "test --help", "tidy -h"] {
+            assert_eq!(parsed(line), Ok(Command::Help), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_by_name() {
+        for (line, named) in [
+            ("", "missing"),
+            ("tset", "`tset`"),
+            ("test --fast", "`--fast`"),
+            ("ci now", "`now`"),
+            ("tidy -v", "`-v`"),
+            ("mutants --all", "`--all`"),
+        ] {
+            let sentence = parsed(line).unwrap_err();
+            assert!(sentence.contains(named), "{line}: {sentence}");
+            assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_command() {
+        for command in ["test", "ci", "tidy", "mutants", "--no-servers"] {
+            assert!(HELP.contains(command), "{command}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! House rules that no compiler checks, each a small function over the tree's text.
+//!
+//! A rule that nothing enforces is a wish. Every check says what to do instead, and is itself
+//! tested on a tree that breaks it.
+
+mod adapter_names;
+mod bare_allow;
+mod clippy_config;
+mod clock_use;
+mod conformance_cases;
+mod dependencies;
+mod file_length;
+mod function_length;
+mod leftovers;
+mod migrations;
+mod module_docs;
+mod mutant_patches;
+mod problem;
+mod source;
+mod suite;
+mod tree;
+
+use std::path::Path;
+
+use anyhow::Result;
+use problem::Problem;
+use tree::Tree;
+
+/// Looks at the tree and lists what is wrong with it.
+type Check = fn(&Tree) -> Vec<Problem>;
+
+/// Every check, under the name by which the documentation speaks of it.
+const CHECKS: [(&str, Check); 12] = [
+    ("dependency direction", dependencies::check),
+    ("module docs", module_docs::check),
+    ("clock use", clock_use::check),
+    ("clippy configuration", clippy_config::check),
+    ("file length", file_length::check),
+    ("function length", function_length::check),
+    ("migrations in step", migrations::check),
+    ("conformance cases", conformance_cases::check),
+    ("adapter names in cases", adapter_names::check),
+    ("leftovers", leftovers::check),
+    ("bare allow", bare_allow::check),
+    ("mutant patches", mutant_patches::check),
+];
+
+/// Runs every check and prints every problem; answers whether there was none.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    let tree = Tree::load(root)?;
+    let mut count = 0;
+    for (name, check) in CHECKS {
+        for problem in check(&tree) {
+            println!("{problem} [{name}]");
+            count += 1;
+        }
+    }
+    println!("tidy: {} checks, {count} problems", CHECKS.len());
+    Ok(count == 0)
+}
