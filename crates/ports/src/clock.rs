@@ -15,6 +15,8 @@ use punctual_domain::Timestamp;
 ///   meantime.
 /// - `sleep_until` an instant that has passed returns at once.
 /// - `sleep_until` returns within a second if the wall clock is set forward past the instant.
+/// - `sleep_for` returns when the duration has passed on the monotonic clock, and not before,
+///   whatever is done to the wall clock meanwhile.
 /// - Sleeps are independent: any number wait at once, each until its own instant, and dropping one
 ///   disturbs no other.
 #[async_trait]
@@ -27,4 +29,7 @@ pub trait ClockPort: Send + Sync {
 
     /// Waits until the wall clock shows `instant` or later.
     async fn sleep_until(&self, instant: Timestamp);
+
+    /// Waits for a time, however the wall clock is set meanwhile.
+    async fn sleep_for(&self, duration: Duration);
 }

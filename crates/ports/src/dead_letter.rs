@@ -1,12 +1,16 @@
 //! Where messages and firings go that can never be handled.
 
+use std::fmt;
+
 use async_trait::async_trait;
 use punctual_domain::{TenantId, Timestamp};
 
 use crate::{BatchResult, PortError};
 
 /// A message that can never be handled, kept as it came.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Its `Debug` shows how long the payload is, not what it says: that may be secret.
+#[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// By what a repetition of the same letter is recognised: a message's deduplication id, or its
     /// place in a stream if it could not even be read.
@@ -21,6 +25,19 @@ pub struct DeadLetter {
     pub reason: String,
     /// When that was found.
     pub failed_at: Timestamp,
+}
+
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("id", &self.id)
+            .field("source", &self.source)
+            .field("tenant_id", &self.tenant_id)
+            .field("payload", &format_args!("{} bytes", self.payload.len()))
+            .field("reason", &self.reason)
+            .field("failed_at", &self.failed_at)
+            .finish()
+    }
 }
 
 /// A dead letter with its place in the list.

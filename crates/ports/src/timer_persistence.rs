@@ -58,7 +58,7 @@ pub enum MarkOutcome {
     Marked,
     /// It was marked before.
     AlreadyReached,
-    /// It has another schedule by now, which is untouched and will fire by itself.
+    /// It has another schedule by now, which is untouched: it fires, or has fired, by itself.
     Moved,
     /// There is no such timer any more.
     NotFound,

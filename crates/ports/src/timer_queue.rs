@@ -110,8 +110,8 @@ pub enum ClaimOutcome {
 ///   claimed, so that fresh timers do not wait for a backlog.
 ///
 /// ## Settling
-/// - `retry_later` adds one to the attempts, makes the timer due again at `retry_at` and ends the
-///   claim. The due time itself never changes.
+/// - `retry_later` adds one to the attempts, makes the timer due again at `retry_at`, but not before
+///   its due time, and ends the claim. The due time itself never changes.
 /// - `release` ends the claim and changes nothing else.
 /// - `bury` makes the timer reached and records its dead letter, both or neither.
 /// - `renew` makes the lease end `lease` after `now`.

@@ -98,7 +98,7 @@ async fn poll_suspended(clock: &FakeClock) {
         if all_done {
             return Poll::Ready(());
         }
-        if inner.sleepers.is_empty() {
+        if inner.sleepers.is_empty() && inner.timed_sleepers.is_empty() {
             return Poll::Pending;
         }
         turns += 1;
@@ -139,12 +139,14 @@ fn move_towards(clock: &FakeClock, target: Duration) -> bool {
     }
     let now = inner.now();
     let sleeper = inner.sleepers.keys().next().map(|(until, _)| *until);
-    let wall = inner.wall;
+    let timed_sleeper = inner.timed_sleepers.keys().next().map(|(end, _)| *end);
+    let (wall, monotonic) = (inner.wall, inner.monotonic);
     let until_next = wakes
         .into_iter()
         .chain(sleeper)
         .filter(|instant| *instant > now)
         .map(|instant| instant.since(Timestamp::MIN).saturating_sub(wall))
+        .chain(timed_sleeper.map(|end| end.saturating_sub(monotonic)))
         .min()
         .unwrap_or(left)
         .min(left);

@@ -45,6 +45,7 @@ struct Inner {
     wall: Duration,
     monotonic: Duration,
     sleepers: BTreeMap<(Timestamp, u64), Waker>,
+    timed_sleepers: BTreeMap<(Duration, u64), Waker>,
     driven: Vec<(u64, Arc<dyn Stepped>)>,
     /// Steps that wait for time to pass, kept from one `advance` to the next.
     suspended: Vec<Step>,
@@ -71,6 +72,7 @@ impl FakeClock {
                 wall: start.since(Timestamp::MIN),
                 monotonic: Duration::ZERO,
                 sleepers: BTreeMap::new(),
+                timed_sleepers: BTreeMap::new(),
                 driven: Vec::new(),
                 suspended: Vec::new(),
                 last_id: 0,
@@ -122,9 +124,11 @@ impl FakeClock {
             let mut inner = lock(&self.inner);
             let later = (inner.now().next(), 0);
             let still_asleep = inner.sleepers.split_off(&later);
-            std::mem::replace(&mut inner.sleepers, still_asleep)
-                .into_values()
-                .collect()
+            let awake = std::mem::replace(&mut inner.sleepers, still_asleep);
+            let later = (inner.monotonic + Duration::from_nanos(1), 0);
+            let still_asleep = inner.timed_sleepers.split_off(&later);
+            let awake_too = std::mem::replace(&mut inner.timed_sleepers, still_asleep);
+            awake.into_values().chain(awake_too.into_values()).collect()
         };
         let any = !due.is_empty();
         due.into_iter().for_each(Waker::wake);
@@ -143,7 +147,11 @@ impl ClockPort for FakeClock {
     }
 
     async fn sleep_until(&self, instant: Timestamp) {
-        Sleep::new(self.clone(), instant).await;
+        Sleep::until(self.clone(), instant).await;
+    }
+
+    async fn sleep_for(&self, duration: Duration) {
+        Sleep::timed(self.clone(), duration).await;
     }
 }
 

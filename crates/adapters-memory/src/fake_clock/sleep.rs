@@ -3,24 +3,43 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use punctual_domain::Timestamp;
 
-use super::FakeClock;
+use super::{FakeClock, Inner};
 use crate::lock;
 
 pub(super) struct Sleep {
     clock: FakeClock,
-    place: (Timestamp, u64),
+    id: u64,
+    end: End,
+}
+
+/// When a sleep ends: by the wall clock or by the monotonic one.
+#[derive(Clone, Copy)]
+enum End {
+    Wall(Timestamp),
+    Monotonic(Duration),
 }
 
 impl Sleep {
-    pub(super) fn new(clock: FakeClock, until: Timestamp) -> Self {
-        let id = lock(&clock.inner).new_id();
-        Self {
-            clock,
-            place: (until, id),
-        }
+    pub(super) fn until(clock: FakeClock, instant: Timestamp) -> Self {
+        Self::new(clock, |_| End::Wall(instant))
+    }
+
+    pub(super) fn timed(clock: FakeClock, duration: Duration) -> Self {
+        Self::new(clock, |inner| {
+            End::Monotonic(inner.monotonic.saturating_add(duration))
+        })
+    }
+
+    fn new(clock: FakeClock, end: impl FnOnce(&Inner) -> End) -> Self {
+        let (id, end) = {
+            let mut inner = lock(&clock.inner);
+            (inner.new_id(), end(&inner))
+        };
+        Self { clock, id, end }
     }
 }
 
@@ -29,17 +48,27 @@ impl Future for Sleep {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = lock(&self.clock.inner);
-        if inner.now() >= self.place.0 {
-            inner.sleepers.remove(&self.place);
-            return Poll::Ready(());
+        let waker = cx.waker().clone();
+        match self.end {
+            End::Wall(instant) if inner.now() < instant => {
+                inner.sleepers.insert((instant, self.id), waker);
+                Poll::Pending
+            }
+            End::Monotonic(end) if inner.monotonic < end => {
+                inner.timed_sleepers.insert((end, self.id), waker);
+                Poll::Pending
+            }
+            End::Wall(_) | End::Monotonic(_) => Poll::Ready(()),
         }
-        inner.sleepers.insert(self.place, cx.waker().clone());
-        Poll::Pending
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        lock(&self.clock.inner).sleepers.remove(&self.place);
+        let mut inner = lock(&self.clock.inner);
+        match self.end {
+            End::Wall(instant) => _ = inner.sleepers.remove(&(instant, self.id)),
+            End::Monotonic(end) => _ = inner.timed_sleepers.remove(&(end, self.id)),
+        }
     }
 }

@@ -38,9 +38,12 @@ impl Row {
         }
     }
 
-    /// When it may be claimed: by its due time, unless a failed firing put it off.
+    /// When it may be claimed: by its due time, unless a failed firing put it off. Never before its
+    /// due time, whatever the clock was set to when it was put off.
     pub(super) fn ready_at(&self) -> Timestamp {
-        self.retry_at.unwrap_or(self.timer.registration.due_at)
+        let due_at = self.timer.registration.due_at;
+        self.retry_at
+            .map_or(due_at, |retry_at| retry_at.max(due_at))
     }
 
     pub(super) fn reach(&mut self, reached_at: Timestamp) {

@@ -13,19 +13,19 @@ struct World {
     clock: FakeClock,
     faults: Faults,
     store: MemoryTimerStore,
-    faulty: Arc<Faulty<MemoryTimerStore>>,
+    wrapped: Arc<Faulty<MemoryTimerStore>>,
 }
 
 fn world() -> World {
     let clock = FakeClock::new(Timestamp::MIN);
     let faults = Faults::new(Arc::new(clock.clone()));
     let store = MemoryTimerStore::new();
-    let faulty = Arc::new(Faulty::new(Arc::new(store.clone()), &faults));
+    let wrapped = Arc::new(Faulty::new(Arc::new(store.clone()), &faults));
     World {
         clock,
         faults,
         store,
-        faulty,
+        wrapped,
     }
 }
 
@@ -56,7 +56,7 @@ async fn a_call_that_fails_before_has_no_effect() {
         .faults
         .at_call(1, Fault::FailBefore(PortErrorKind::Busy));
     let error = world
-        .faulty
+        .wrapped
         .save(timer(), Timestamp::MIN)
         .await
         .unwrap_err();
@@ -70,7 +70,7 @@ async fn a_call_that_fails_after_has_its_effect() {
     world
         .faults
         .at_call_of("save", 1, Fault::FailAfter(PortErrorKind::Unavailable));
-    assert!(world.faulty.save(timer(), Timestamp::MIN).await.is_err());
+    assert!(world.wrapped.save(timer(), Timestamp::MIN).await.is_err());
     assert!(world.is_stored().await);
     assert_eq!(world.faults.fired().len(), 1);
 }
@@ -81,8 +81,8 @@ async fn a_delayed_call_is_made_when_its_time_has_come() {
     world
         .faults
         .at_call(1, Fault::Delay(Duration::from_secs(5)));
-    let faulty = Arc::clone(&world.faulty);
-    let saving = tokio::spawn(async move { faulty.save(timer(), Timestamp::MIN).await });
+    let wrapped = Arc::clone(&world.wrapped);
+    let saving = tokio::spawn(async move { wrapped.save(timer(), Timestamp::MIN).await });
     tokio::task::yield_now().await;
     world.clock.advance(Duration::from_secs(4)).await;
     assert!(!world.is_stored().await);
@@ -97,14 +97,14 @@ async fn a_crash_is_the_last_thing_that_happens() {
         let world = world();
         world.faults.at_call(1, fault);
         tokio::select! {
-            _ = world.faulty.save(timer(), Timestamp::MIN) => panic!("nobody hears of it"),
+            _ = world.wrapped.save(timer(), Timestamp::MIN) => panic!("nobody hears of it"),
             () = world.faults.crashed() => {}
         }
         assert!(world.faults.has_crashed());
         assert_eq!(world.is_stored().await, stored);
         tokio::select! {
             biased;
-            _ = world.faulty.find(key()) => panic!("a dead process answers nobody"),
+            _ = world.wrapped.find(key()) => panic!("a dead process answers nobody"),
             () = world.faults.crashed() => {}
         }
     }

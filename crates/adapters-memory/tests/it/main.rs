@@ -1,5 +1,7 @@
 //! The in-memory adapters, held to the contracts of their ports.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod fake_clock;
 mod faults;
 mod ids;

@@ -21,6 +21,9 @@ suite! { $ clock_suite, clock =>
     a_sleep_until_the_past_ends_at_once,
     a_wall_clock_set_forward_ends_a_sleep_within_a_second,
     a_wall_clock_set_back_prolongs_a_sleep,
+    a_timed_sleep_ends_after_its_time_and_not_before,
+    a_wall_clock_set_back_does_not_prolong_a_timed_sleep,
+    a_wall_clock_set_forward_does_not_shorten_a_timed_sleep,
     sleeps_end_in_the_order_of_their_instants,
     a_dropped_sleep_disturbs_no_other,
 }
@@ -33,11 +36,23 @@ struct Sleeper {
 
 impl Sleeper {
     async fn start(clock: Arc<dyn ClockPort>, until: Timestamp) -> Self {
+        let sleeping = Arc::clone(&clock);
+        Self::sleep(clock, async move { sleeping.sleep_until(until).await }).await
+    }
+
+    async fn start_for(clock: Arc<dyn ClockPort>, duration: Duration) -> Self {
+        let sleeping = Arc::clone(&clock);
+        Self::sleep(clock, async move { sleeping.sleep_for(duration).await }).await
+    }
+
+    async fn sleep(
+        clock: Arc<dyn ClockPort>,
+        sleep: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
         let woken = Arc::new(AtomicBool::new(false));
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let flag = Arc::clone(&woken);
         let task = tokio::spawn(async move {
-            let sleep = clock.sleep_until(until);
             tokio::pin!(sleep);
             // One poll, so that the sleep is under way when the case goes on.
             let first = std::future::poll_fn(|cx| std::task::Poll::Ready(sleep.as_mut().poll(cx)));
@@ -124,6 +139,33 @@ pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: impl ClockFixture) 
     let sleeper = Sleeper::start(fixture.clock(), until).await;
     fixture.set_wall(until.saturating_sub(HOUR));
     fixture.pass(TICK * 3).await;
+    assert!(!sleeper.is_awake(), "it woke an hour early");
+    sleeper.task.abort();
+}
+
+/// By the monotonic clock.
+pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: impl ClockFixture) {
+    let clock = fixture.clock();
+    let begun = clock.monotonic();
+    let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
+    fixture.pass(TICK * 2).await;
+    sleeper.task.await.expect("no panic");
+    assert!(clock.monotonic() >= begun + TICK);
+}
+
+/// An operator who sets the clock back stops nobody's pause from ending.
+pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: impl ClockFixture) {
+    let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
+    fixture.set_wall(fixture.clock().now().saturating_sub(HOUR));
+    fixture.pass(TICK * 2).await;
+    sleeper.task.await.expect("no panic");
+}
+
+/// Nor makes anybody hurry.
+pub async fn a_wall_clock_set_forward_does_not_shorten_a_timed_sleep(fixture: impl ClockFixture) {
+    let sleeper = Sleeper::start_for(fixture.clock(), HOUR).await;
+    fixture.set_wall(fixture.clock().now().saturating_add(HOUR * 2));
+    fixture.pass(TICK * 2).await;
     assert!(!sleeper.is_awake(), "it woke an hour early");
     sleeper.task.abort();
 }

@@ -8,6 +8,7 @@ use crate::store::{Store, at, direct, key, key_of, letter, only};
 
 suite! { $ timer_settle_suite, timer_settle =>
     a_failed_firing_is_due_again_at_its_retry_time,
+    a_retry_time_before_the_due_time_makes_nothing_early,
     every_failure_adds_one_to_the_attempts,
     a_retry_leaves_the_due_time_alone,
     attempts_and_retry_time_survive_a_crash,
@@ -58,6 +59,18 @@ pub async fn a_failed_firing_is_due_again_at_its_retry_time(fixture: impl TimerS
     let again = store.claim_one(4_000).await;
     assert_eq!(again.timer, claim.timer);
     assert_ne!(again.token, claim.token);
+}
+
+/// The clock may have been set back between the claim and the failure.
+pub async fn a_retry_time_before_the_due_time_makes_nothing_early(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 5_000), 0).await;
+    let claim = store.claim_one(5_000).await;
+    store.retry(&claim, 1_000).await;
+    let early = store.claim_batch(4_999, 10).await;
+    assert_eq!(early.claims, []);
+    assert_eq!(early.next_due_at, Some(at(5_000)));
+    store.claim_one(5_000).await;
 }
 
 /// The worker computes its backoff from them.

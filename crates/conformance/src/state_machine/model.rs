@@ -21,7 +21,9 @@ pub(super) struct Row {
 
 impl Row {
     fn ready_at(&self) -> Timestamp {
-        self.retry_at.unwrap_or(self.registration.due_at)
+        let due_at = self.registration.due_at;
+        self.retry_at
+            .map_or(due_at, |retry_at| retry_at.max(due_at))
     }
 }
 

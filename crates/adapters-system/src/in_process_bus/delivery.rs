@@ -1,0 +1,90 @@
+//! Handing messages to a handler, and what its answers, or their absence, mean.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use punctual_domain::MessageEnvelope;
+use punctual_ports::Answer;
+use tokio::task::JoinHandle;
+
+use super::Handlers;
+use super::consumer::{CallGuard, Consumer};
+
+/// Delivers messages to one consumer, in calls of at most what its handler takes; `None` if nobody
+/// is left who subscribes as that consumer.
+pub(super) async fn deliver(
+    consumer: &Consumer,
+    batch: &[MessageEnvelope],
+    handlers: &Handlers,
+) -> Option<Vec<Answer>> {
+    let max_batch = consumer.next_member()?.max_batch;
+    let calls = batch
+        .chunks(max_batch)
+        .map(|chunk| call(consumer, chunk.to_vec(), handlers));
+    let answers: Option<Vec<Vec<Answer>>> = join_all(calls).await.into_iter().collect();
+    Some(answers?.into_iter().flatten().collect())
+}
+
+async fn call(
+    consumer: &Consumer,
+    chunk: Vec<MessageEnvelope>,
+    handlers: &Handlers,
+) -> Option<Vec<Answer>> {
+    let permit = Arc::clone(&consumer.permits).acquire_owned().await;
+    // The semaphore is never closed; without a permit the call just goes on.
+    let permit = permit.ok();
+    let mut guards = std::iter::from_fn(|| Some(consumer.next_member()?.begin()));
+    // A subscription that stops at this moment is passed over; none left ends the search.
+    let guard = guards.by_ref().flatten().next()?;
+    let length = chunk.len();
+    let work = async move {
+        let _permit = permit;
+        handle(guard, chunk).await
+    };
+    let mut answers = match handlers {
+        Handlers::Inline => work.await,
+        Handlers::Spawned(runtime) => AbortOnDrop(runtime.spawn(work)).join().await,
+    };
+    // Silence is not consent, and more answers than questions mean nothing.
+    answers.resize_with(length, || Answer::RetryLater {
+        reason: "the handler gave no answer for this message".to_owned(),
+    });
+    Some(answers)
+}
+
+async fn handle(guard: CallGuard, chunk: Vec<MessageEnvelope>) -> Vec<Answer> {
+    let handled = AssertUnwindSafe(guard.0.handler.handle(chunk)).catch_unwind();
+    handled.await.unwrap_or_else(|panic| {
+        let reason = panic_text(panic.as_ref());
+        tracing::error!(
+            reason,
+            "a message handler panicked; its messages are retried"
+        );
+        Vec::new()
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message")
+}
+
+/// Ends the task when whoever waits for it gives up, so that no handler outlives its publisher.
+struct AbortOnDrop(JoinHandle<Vec<Answer>>);
+
+impl AbortOnDrop {
+    async fn join(mut self) -> Vec<Answer> {
+        // A task that was aborted with its runtime has handled nothing.
+        (&mut self.0).await.unwrap_or_default()
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

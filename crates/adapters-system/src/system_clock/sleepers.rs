@@ -1,0 +1,158 @@
+//! The thread that wakes those who sleep on the system clock.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime};
+
+use punctual_domain::Timestamp;
+
+use super::{SystemClock, Wall, truncated};
+use crate::lock;
+
+pub(super) struct Sleepers {
+    state: Mutex<State>,
+    /// Rung when somebody sleeps for less long than all others.
+    changed: Condvar,
+    wall: Wall,
+}
+
+#[derive(Default)]
+struct State {
+    by_wall: BTreeMap<(Timestamp, u64), Waker>,
+    by_monotonic: BTreeMap<(Instant, u64), Waker>,
+    last_id: u64,
+}
+
+/// When a sleep ends: by the wall clock or by the monotonic one.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    Wall(Timestamp),
+    Monotonic(Instant),
+}
+
+/// How long the thread waits when nobody sleeps, before it looks whether the clock still exists.
+const WHEN_NOBODY_SLEEPS: Duration = Duration::from_secs(5);
+
+impl State {
+    /// Takes out whoever has slept enough.
+    fn take_awake(&mut self, wall: SystemTime, monotonic: Instant) -> Vec<Waker> {
+        let later = (truncated(wall).next(), 0);
+        let still_asleep = self.by_wall.split_off(&later);
+        let awake = std::mem::replace(&mut self.by_wall, still_asleep);
+        let later = (monotonic + Duration::from_nanos(1), 0);
+        let still_asleep = self.by_monotonic.split_off(&later);
+        let awake_too = std::mem::replace(&mut self.by_monotonic, still_asleep);
+        awake.into_values().chain(awake_too.into_values()).collect()
+    }
+
+    /// How long nobody has slept enough, but no longer than a set clock may go unnoticed.
+    fn time_left(&self, wall: SystemTime, monotonic: Instant) -> Duration {
+        let by_wall = self.by_wall.keys().next().map(|(until, _)| {
+            let left = SystemTime::from(*until).duration_since(wall);
+            left.unwrap_or_default().min(SystemClock::NOTICES_WITHIN)
+        });
+        let by_monotonic = self.by_monotonic.keys().next();
+        let by_monotonic = by_monotonic.map(|(end, _)| end.saturating_duration_since(monotonic));
+        let left = by_wall.into_iter().chain(by_monotonic).min();
+        left.unwrap_or(WHEN_NOBODY_SLEEPS).min(WHEN_NOBODY_SLEEPS)
+    }
+}
+
+impl Sleepers {
+    pub(super) fn start(wall: Wall) -> std::io::Result<Arc<Self>> {
+        let sleepers = Arc::new(Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            wall,
+        });
+        let weak = Arc::downgrade(&sleepers);
+        std::thread::Builder::new()
+            .name("punctual-clock".to_owned())
+            .spawn(move || run(&weak))?;
+        Ok(sleepers)
+    }
+
+    pub(super) fn sleep(self: &Arc<Self>, end: End) -> Sleep {
+        let mut state = lock(&self.state);
+        state.last_id += 1;
+        Sleep {
+            id: state.last_id,
+            end,
+            sleepers: Arc::clone(self),
+        }
+    }
+
+    /// Wakes whoever has slept enough, and waits for the next one.
+    fn tend(&self) {
+        let awake = lock(&self.state).take_awake((self.wall)(), Instant::now());
+        awake.into_iter().for_each(Waker::wake);
+        let state = lock(&self.state);
+        let wait = state.time_left((self.wall)(), Instant::now());
+        if !wait.is_zero() {
+            let waited = self.changed.wait_timeout(state, wait);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn is_over(&self, end: End) -> bool {
+        match end {
+            End::Wall(until) => truncated((self.wall)()) >= until,
+            End::Monotonic(end) => Instant::now() >= end,
+        }
+    }
+}
+
+/// Lives as long as the clock does.
+fn run(sleepers: &Weak<Sleepers>) {
+    // The last clone of the clock may go while this one is held; then nobody sleeps on it, and the
+    // next upgrade ends the thread.
+    while let Some(sleepers) = sleepers.upgrade() {
+        sleepers.tend();
+    }
+}
+
+pub(super) struct Sleep {
+    id: u64,
+    end: End,
+    sleepers: Arc<Sleepers>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.sleepers.state);
+        if self.sleepers.is_over(self.end) {
+            return Poll::Ready(());
+        }
+        let waker = cx.waker().clone();
+        let is_first = match self.end {
+            End::Wall(until) => {
+                state.by_wall.insert((until, self.id), waker);
+                state.by_wall.keys().next() == Some(&(until, self.id))
+            }
+            End::Monotonic(end) => {
+                state.by_monotonic.insert((end, self.id), waker);
+                state.by_monotonic.keys().next() == Some(&(end, self.id))
+            }
+        };
+        drop(state);
+        if is_first {
+            self.sleepers.changed.notify_one();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let mut state = lock(&self.sleepers.state);
+        match self.end {
+            End::Wall(until) => _ = state.by_wall.remove(&(until, self.id)),
+            End::Monotonic(end) => _ = state.by_monotonic.remove(&(end, self.id)),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The in-process bus is a bus, wherever its handlers run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use punctual_adapters_system::{Handlers, InProcessBus};
+use punctual_conformance::EventBusFixture;
+use punctual_domain::{
+    EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TenantId, TimerKey, Timestamp,
+    Topic,
+};
+use punctual_ports::{
+    Answer, ConsumerName, EventBusPort, MessageHandler, PortErrorKind, PublishOutcome, Subscribe,
+};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+struct InProcess(InProcessBus);
+
+#[async_trait]
+impl EventBusFixture for InProcess {
+    fn bus(&self) -> Arc<dyn EventBusPort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn keeps_messages_for_later(&self) -> bool {
+        false
+    }
+
+    async fn until(&self, what: &str, condition: &(dyn Fn() -> bool + Sync)) {
+        // Delivery comes before the answer of publish, so it is true now or never.
+        assert!(condition(), "{what}: not so when publish answered");
+    }
+}
+
+mod inline {
+    use super::{Handlers, InProcess, InProcessBus};
+    punctual_conformance::event_bus_suite!(InProcess(InProcessBus::new(Handlers::Inline)));
+}
+
+mod spawned {
+    use super::{Handle, Handlers, InProcess, InProcessBus};
+    punctual_conformance::event_bus_suite!(InProcess(InProcessBus::new(Handlers::Spawned(
+        Handle::current()
+    ))));
+}
+
+fn message(n: u128) -> MessageEnvelope {
+    let key = TimerKey::named(TenantId::default(), &n.to_string());
+    MessageEnvelope {
+        id: EnvelopeId::from_uuid(Uuid::from_u128(n)),
+        timestamp: Timestamp::MIN,
+        metadata: MessageMetadata::default(),
+        message: ScheduleTimer {
+            tenant_id: key.tenant_id,
+            service_call_id: key.service_call_id,
+            due_at: Timestamp::MIN,
+            data: None,
+        }
+        .into(),
+    }
+}
+
+fn wish(handler: Arc<dyn MessageHandler>, max_batch: usize) -> Subscribe {
+    Subscribe {
+        topic: Topic::TimerCommands,
+        consumer: ConsumerName::new("alpha"),
+        max_batch,
+        handler,
+    }
+}
+
+/// Counts how many of its calls run at once, and holds them until it is let.
+#[derive(Default)]
+struct Crowd {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    go_on: Notify,
+}
+
+#[async_trait]
+impl MessageHandler for Crowd {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        self.go_on.notified().await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        vec![Answer::Done; batch.len()]
+    }
+}
+
+#[tokio::test]
+async fn no_more_handlers_run_at_once_than_allowed() {
+    let bus = InProcessBus::with_concurrency(Handlers::Inline, 3);
+    let crowd = Arc::new(Crowd::default());
+    let _subscription = bus.subscribe(wish(crowd.clone(), 1)).await.unwrap();
+    let letting = async {
+        for _ in 0..10 {
+            crowd.go_on.notify_one();
+            tokio::task::yield_now().await;
+        }
+    };
+    let (published, ()) = tokio::join!(bus.publish((0..10).map(message).collect()), letting);
+    assert!(published.unwrap().iter().all(Result::is_ok));
+    assert_eq!(crowd.most.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_dropped_subscription_is_no_subscription() {
+    let bus = InProcessBus::new(Handlers::Inline);
+    drop(
+        bus.subscribe(wish(Arc::new(Crowd::default()), 1))
+            .await
+            .unwrap(),
+    );
+    let error = bus.publish(vec![message(1)]).await.unwrap().remove(0);
+    assert_eq!(error.unwrap_err().kind(), PortErrorKind::NoSubscriber);
+}
+
+#[tokio::test]
+async fn a_handler_that_takes_no_message_is_refused() {
+    let bus = InProcessBus::new(Handlers::Inline);
+    let refused = bus.subscribe(wish(Arc::new(Crowd::default()), 0)).await;
+    let error = refused.err().unwrap();
+    assert_eq!(error.kind(), PortErrorKind::Rejected);
+    assert!(error.to_string().contains("max_batch"));
+}
+
+#[tokio::test]
+async fn a_publisher_that_gives_up_takes_its_handlers_along() {
+    let bus = InProcessBus::new(Handlers::Spawned(Handle::current()));
+    let crowd = Arc::new(Crowd::default());
+    let subscription = bus.subscribe(wish(crowd.clone(), 1)).await.unwrap();
+    let publishing = tokio::spawn(async move { bus.publish(vec![message(1)]).await });
+    while crowd.inside.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    publishing.abort();
+    assert!(publishing.await.is_err());
+    subscription.stop().await;
+}
+
+/// Answers poison for one consumer and whatever it is told for the other.
+struct Says(Answer);
+
+#[async_trait]
+impl MessageHandler for Says {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        vec![self.0.clone(); batch.len()]
+    }
+}
+
+#[tokio::test]
+async fn one_consumer_s_retry_counts_for_more_than_another_s_poison() {
+    let poison = Answer::Poison {
+        reason: "broken".to_owned(),
+    };
+    let retry = Answer::RetryLater {
+        reason: "later".to_owned(),
+    };
+    for (other, expected_ok) in [(Answer::Done, true), (retry, false)] {
+        let bus = InProcessBus::new(Handlers::Inline);
+        let first = wish(Arc::new(Says(poison.clone())), 1);
+        let second = Subscribe {
+            consumer: ConsumerName::new("beta"),
+            ..wish(Arc::new(Says(other)), 1)
+        };
+        let _first = bus.subscribe(first).await.unwrap();
+        let _second = bus.subscribe(second).await.unwrap();
+        let answer = bus.publish(vec![message(1)]).await.unwrap().remove(0);
+        match answer {
+            Ok(outcome) => {
+                assert!(expected_ok && matches!(outcome, PublishOutcome::Refused { .. }));
+            }
+            Err(error) => assert!(!expected_ok && error.is_retryable()),
+        }
+    }
+}
