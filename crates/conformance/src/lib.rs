@@ -4,7 +4,7 @@
 //! holds it, and runs on every adapter as a test of its own. An adapter's whole test is a fixture
 //! and one macro:
 //!
-//! ```ignore
+//! ```text
 //! punctual_conformance::timer_store_suites!(MyFixture::new().await);
 //! ```
 //!

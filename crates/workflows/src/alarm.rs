@@ -1,0 +1,97 @@
+//! When a worker wants to go on: by the wall clock, after some time, or both.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
+
+/// What a worker waits for. Due times are on the wall clock; polls and pauses are on the monotonic
+/// clock, so that they end although the wall clock is set back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// At this instant of the wall clock.
+    pub(crate) wall: Option<Timestamp>,
+    /// At this time of the monotonic clock.
+    pub(crate) monotonic: Option<Duration>,
+    /// Whether news of an earlier due time would make a difference.
+    pub(crate) heeds_news: bool,
+}
+
+impl Alarm {
+    /// Not later than this instant.
+    pub(crate) fn at_wall(&mut self, instant: Timestamp) {
+        self.wall = Some(self.wall.map_or(instant, |wall| wall.min(instant)));
+    }
+
+    /// Not later than this time of the monotonic clock.
+    pub(crate) fn at_monotonic(&mut self, time: Duration) {
+        self.monotonic = Some(self.monotonic.map_or(time, |other| other.min(time)));
+    }
+
+    /// Whether one of the two has come.
+    pub(crate) fn has_come(self, clock: &dyn ClockPort) -> bool {
+        self.wall.is_some_and(|wall| clock.now() >= wall)
+            || self.monotonic.is_some_and(|time| clock.monotonic() >= time)
+    }
+
+    /// The instant of the wall clock at which one of the two will have come, if nobody sets it.
+    pub(crate) fn on_the_wall(self, clock: &dyn ClockPort) -> Option<Timestamp> {
+        let by_monotonic = self.monotonic.map(|time| {
+            let left = time.saturating_sub(clock.monotonic());
+            clock.now().saturating_add(left)
+        });
+        self.wall.into_iter().chain(by_monotonic).min()
+    }
+
+    /// Waits until one of the two has come, without sleeping: whoever moves the clock polls.
+    pub(crate) async fn poll_only(self, clock: &dyn ClockPort) {
+        std::future::poll_fn(|_| {
+            if self.has_come(clock) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Waits until one of the two has come.
+    pub(crate) async fn wait(self, clock: &dyn ClockPort) {
+        let wall = async {
+            match self.wall {
+                Some(wall) => clock.sleep_until(wall).await,
+                None => std::future::pending().await,
+            }
+        };
+        let monotonic = async {
+            match self.monotonic {
+                Some(time) => {
+                    let left = time.saturating_sub(clock.monotonic());
+                    clock.sleep_for(left).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = wall => {}
+            () = monotonic => {}
+        }
+    }
+}
+
+/// An alarm that others may look at while the worker that sets it is at work; `None` before its
+/// first step.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedAlarm(Arc<Mutex<Option<Alarm>>>);
+
+impl SharedAlarm {
+    pub(crate) fn set(&self, alarm: Alarm) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(alarm);
+    }
+
+    pub(crate) fn get(&self) -> Option<Alarm> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,252 @@
+//! Firing what is due: the worker.
+//!
+//! A worker claims due timers, publishes their events, and tells the store what became of each, in
+//! this order, always: what crashes in between is published again under the same firing id, and
+//! never lost.
+//!
+//! It is a loop over *operations in flight*: claims, publishes, settlements and renewals, each a
+//! future that calls one port. A step launches what may be launched, takes in what has completed,
+//! and returns when nothing is left to do now. `run` only sleeps and steps. So a
+//! slow publish holds up no claim, and a slow commit no publish.
+//!
+//! | what | bounded by |
+//! |---|---|
+//! | claimed and not settled (published-but-unmarked included) | `max_in_hand`; full: nothing is claimed |
+//! | publishes in flight | `publishes_in_flight`, of which one tenant gets at most seven eighths |
+//! | claims, settlements and renewals in flight | one each |
+//! | attempts of one failing timer | backoff up to an hour, outside the queue: it is in nobody's way |
+//! | tries while bus or store fail | backoff up to five seconds, then a small probe |
+//!
+//! # Errors, by class
+//! - The **bus** cannot be used, or nobody subscribes: claims go back as they were, no attempt is
+//!   counted, and the worker holds back before it tries a few again.
+//! - **This timer's** event could not be handled: it is tried again later, by itself.
+//! - It can **never** be handled: dead letter and Reached in one write.
+//! - The **store** fails for now: what it has yet to hear is kept and told again; nothing is
+//!   published twice because a mark failed.
+//! - The **store** is broken: the worker stops with the cause.
+
+mod in_hand;
+mod operations;
+mod pause;
+mod publishing;
+mod ready_queue;
+mod settings;
+mod settlements;
+mod verdicts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use punctual_domain::Timestamp;
+use punctual_ports::PortError;
+use thiserror::Error;
+
+use crate::TimerPorts;
+use crate::alarm::{Alarm, SharedAlarm};
+use crate::driven::SteppedWorker;
+use in_hand::InHand;
+use operations::Event;
+use pause::Pause;
+use ready_queue::ReadyQueue;
+use settlements::Settlements;
+
+pub use settings::{SettingsError, WorkerSettings};
+
+/// The worker met an error after which going on would be to pretend.
+#[derive(Debug, Clone, Error)]
+#[error("the timer worker has stopped: {cause}")]
+pub struct WorkerStopped {
+    /// What happened.
+    pub cause: PortError,
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Drained {
+    /// How many claimed timers could not be finished in time. Nothing is lost: they fire after the
+    /// next start, those whose event was on the way a second time.
+    pub unfinished: usize,
+}
+
+/// Fires what is due.
+pub struct TimerWorker {
+    ports: TimerPorts,
+    settings: WorkerSettings,
+    operations: FuturesUnordered<BoxFuture<'static, Event>>,
+    in_hand: InHand,
+    ready: ReadyQueue,
+    unsettled: Settlements,
+    publishes: usize,
+    under_way: UnderWay,
+    is_draining: bool,
+    /// When to look at the store although nothing is known to be due, by the monotonic clock.
+    next_poll: Duration,
+    /// When to renew the claims in hand.
+    next_renewal: Option<Timestamp>,
+    bus_pause: Pause,
+    store_pause: Pause,
+    alarm: SharedAlarm,
+}
+
+/// Of these operations there is at most one in flight.
+#[derive(Debug, Default)]
+struct UnderWay {
+    claim: bool,
+    settlement: bool,
+    renewal: bool,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl TimerWorker {
+    /// A worker on these adapters. Its first look at the store is at once, for what became due
+    /// while nobody looked.
+    ///
+    /// # Errors
+    /// If a setting makes no sense.
+    pub fn new(ports: &TimerPorts, settings: WorkerSettings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            next_poll: ports.clock.monotonic(),
+            ports: ports.clone(),
+            settings,
+            operations: FuturesUnordered::new(),
+            in_hand: InHand::default(),
+            ready: ReadyQueue::default(),
+            unsettled: Settlements::default(),
+            publishes: 0,
+            under_way: UnderWay::default(),
+            is_draining: false,
+            next_renewal: None,
+            bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
+            store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
+            alarm: SharedAlarm::default(),
+        })
+    }
+
+    /// Does all that can be done now, and returns when to come back.
+    ///
+    /// While something is in flight it waits for that, and goes on claiming and publishing what
+    /// becomes due meanwhile. Dropping the future in the middle is safe: the next step goes on.
+    async fn step(&mut self, waiting: Waiting) -> Result<Alarm, WorkerStopped> {
+        loop {
+            let alarm = self.launch();
+            if self.operations.is_empty() {
+                return Ok(alarm);
+            }
+            self.wait(alarm, waiting).await?;
+        }
+    }
+
+    /// Fires what is due until `shutdown` is ready, and then finishes what is in flight.
+    ///
+    /// # Errors
+    /// With the cause, if the store cannot be relied on any more.
+    pub async fn run(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Drained, WorkerStopped> {
+        tokio::pin!(shutdown);
+        loop {
+            let step = async {
+                let alarm = self.step(Waiting::Sleeping).await?;
+                self.wait(alarm, Waiting::Sleeping).await
+            };
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return self.drain().await,
+                stepped = step => stepped?,
+            }
+        }
+    }
+
+    /// Claims nothing more, gives back what has not begun, and finishes what is in flight, for at
+    /// most the `drain_limit`.
+    ///
+    /// # Errors
+    /// With the cause, if the store cannot be relied on any more.
+    pub async fn drain(&mut self) -> Result<Drained, WorkerStopped> {
+        self.is_draining = true;
+        self.give_back_what_is_ready();
+        let clock = Arc::clone(&self.ports.clock);
+        let limit = clock.sleep_for(self.settings.drain_limit);
+        tokio::pin!(limit);
+        loop {
+            let alarm = self.launch();
+            if self.operations.is_empty() && self.unsettled.is_empty() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                waited = self.wait(alarm, Waiting::Sleeping) => waited?,
+                () = &mut limit => break,
+            }
+        }
+        let unfinished = self.in_hand.len();
+        if unfinished > 0 {
+            tracing::warn!(unfinished, "shutdown did not wait any longer");
+        }
+        Ok(Drained { unfinished })
+    }
+
+    /// Waits for an operation, the alarm, or news of an earlier due time, and takes in whatever has
+    /// completed by then.
+    async fn wait(&mut self, alarm: Alarm, waiting: Waiting) -> Result<(), WorkerStopped> {
+        let clock = Arc::clone(&self.ports.clock);
+        let wake = self.ports.wake.clone();
+        let rings = async {
+            match waiting {
+                Waiting::Sleeping => alarm.wait(clock.as_ref()).await,
+                Waiting::Driven => alarm.poll_only(clock.as_ref()).await,
+            }
+        };
+        let completed = tokio::select! {
+            biased;
+            Some(event) = self.operations.next() => Some(event),
+            () = wake.rung() => None,
+            () = rings => None,
+        };
+        if let Some(event) = completed {
+            self.take_in(event)?;
+        }
+        while let Some(Some(event)) = self.operations.next().now_or_never() {
+            self.take_in(event)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a worker waits for its alarm.
+#[derive(Debug, Clone, Copy)]
+enum Waiting {
+    /// It sleeps on the clock.
+    Sleeping,
+    /// Whoever moves the clock polls it.
+    Driven,
+}
+
+#[async_trait]
+impl SteppedWorker for TimerWorker {
+    async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
+        self.step(Waiting::Driven).await.map(drop)
+    }
+
+    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+        let (alarm, ports) = (self.alarm.clone(), self.ports.clone());
+        Arc::new(move || {
+            let (alarm, clock) = (alarm.get(), ports.clock.as_ref());
+            let Some(alarm) = alarm else {
+                return Some(clock.now());
+            };
+            let news = ports.wake.earliest().filter(|_| alarm.heeds_news);
+            alarm.on_the_wall(clock).into_iter().chain(news).min()
+        })
+    }
+}

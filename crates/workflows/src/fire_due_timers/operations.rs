@@ -1,0 +1,206 @@
+//! Launching operations, each when it may be, and setting the alarm for when it may not yet.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use punctual_domain::{EnvelopeId, Timestamp};
+use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
+
+use super::TimerWorker;
+use super::in_hand::Stage;
+use super::publishing::{self, Firing, Verdict};
+use super::ready_queue::ReadyTimer;
+use super::settlements::{Settled, settle};
+use crate::alarm::Alarm;
+
+/// An operation has completed.
+pub(super) enum Event {
+    Claimed {
+        batch: Result<ClaimBatch, PortError>,
+        now: Timestamp,
+        took: Duration,
+    },
+    Published {
+        batch: Vec<Firing>,
+        verdicts: Vec<Verdict>,
+    },
+    Settled(Settled),
+    Renewed {
+        claims: Vec<ClaimRef>,
+        until: Timestamp,
+        answer: BatchResult<ClaimOutcome>,
+    },
+}
+
+/// How many timers are claimed to find out whether a bus that failed is back.
+const PROBE: usize = 8;
+
+impl TimerWorker {
+    /// Launches all that may be launched now, and returns when there may be more.
+    pub(super) fn launch(&mut self) -> Alarm {
+        let mut alarm = Alarm::default();
+        self.launch_settlement(&mut alarm);
+        self.launch_renewal(&mut alarm);
+        self.launch_publishes();
+        self.launch_claim(&mut alarm);
+        self.alarm.set(alarm);
+        alarm
+    }
+
+    fn start(&mut self, operation: BoxFuture<'static, Event>) {
+        self.operations.push(operation);
+    }
+
+    fn launch_settlement(&mut self, alarm: &mut Alarm) {
+        if self.under_way.settlement || self.unsettled.is_empty() {
+            return;
+        }
+        if let Some(until) = self.store_pause.until(self.ports.clock.monotonic()) {
+            alarm.at_monotonic(until);
+            return;
+        }
+        self.under_way.settlement = true;
+        let mut batch = self.unsettled.take();
+        batch.refresh_claims(&self.in_hand);
+        let (persistence, queue) = (self.ports.persistence.clone(), self.ports.queue.clone());
+        self.start(
+            settle(persistence, queue, batch)
+                .map(Event::Settled)
+                .boxed(),
+        );
+    }
+
+    /// Renews what is in hand, well before its lease ends: a slow handler keeps its timer.
+    fn launch_renewal(&mut self, alarm: &mut Alarm) {
+        let Some(next_renewal) = self.next_renewal else {
+            return;
+        };
+        if self.under_way.renewal {
+            return;
+        }
+        let now = self.ports.clock.now();
+        if now < next_renewal {
+            alarm.at_wall(next_renewal);
+            return;
+        }
+        let interval = self.settings.renewal_interval();
+        let claims = self.in_hand.ending_by(now.saturating_add(interval * 2));
+        self.next_renewal = (!self.in_hand.is_empty()).then(|| now.saturating_add(interval));
+        if claims.is_empty() {
+            if let Some(next_renewal) = self.next_renewal {
+                alarm.at_wall(next_renewal);
+            }
+            return;
+        }
+        self.under_way.renewal = true;
+        let (queue, lease) = (self.ports.queue.clone(), self.settings.lease);
+        let until = now.saturating_add(lease);
+        let renewing = async move {
+            let answer = queue.renew(claims.clone(), now, lease).await;
+            Event::Renewed {
+                claims,
+                until,
+                answer,
+            }
+        };
+        self.start(renewing.boxed());
+    }
+
+    fn launch_publishes(&mut self) {
+        while !self.is_draining && self.publishes < self.settings.publishes_in_flight {
+            let batch = self.next_batch();
+            if batch.is_empty() {
+                return;
+            }
+            self.publishes += 1;
+            let publishing = publishing::publish(self.ports.bus.clone(), batch);
+            let publishing =
+                publishing.map(|(batch, verdicts)| Event::Published { batch, verdicts });
+            self.start(publishing.boxed());
+        }
+    }
+
+    fn next_batch(&mut self) -> Vec<Firing> {
+        let mut batch = Vec::new();
+        let share = self.settings.share_of_a_tenant();
+        while batch.len() < self.settings.publish_batch {
+            let in_hand = &self.in_hand;
+            let next = self
+                .ready
+                .next(|tenant| in_hand.publishing_of(tenant) < share);
+            let Some(ready) = next else {
+                break;
+            };
+            batch.extend(self.begin_firing(ready));
+        }
+        batch
+    }
+
+    /// Makes an event of a claimed timer, if it is still ours and really due.
+    fn begin_firing(&mut self, ready: ReadyTimer) -> Option<Firing> {
+        let firing_id = ready.timer.firing_id();
+        let held = self.in_hand.get(&firing_id)?;
+        let now = self.ports.clock.now();
+        if now >= held.lease_until {
+            // Somebody else may have it by now. It is still scheduled, so look for it again.
+            self.in_hand.remove(&firing_id);
+            self.ports.wake.due_at(now);
+            return None;
+        }
+        // The clock may have been set back since the claim, by when the timer was due.
+        let reached_at = now.max(ready.claimed_at);
+        match ready.timer.reach(reached_at) {
+            Ok(reached) => {
+                self.in_hand.set_stage(&firing_id, Stage::Publishing);
+                let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
+                Some(Firing::new(reached, id))
+            }
+            Err(early) => {
+                tracing::error!(%early, "the store gave a timer that is not due");
+                let claim = self.in_hand.reference(&firing_id)?;
+                let retry_at = early.timer.registration.due_at;
+                self.in_hand.set_stage(&firing_id, Stage::Settling);
+                self.unsettled.retries.push(RetryLater { claim, retry_at });
+                None
+            }
+        }
+    }
+
+    fn launch_claim(&mut self, alarm: &mut Alarm) {
+        let room = self.settings.max_in_hand.saturating_sub(self.in_hand.len());
+        if self.is_draining || self.under_way.claim || room < self.settings.room_for_a_claim() {
+            return;
+        }
+        let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
+        let paused = [&self.bus_pause, &self.store_pause].map(|pause| pause.until(monotonic));
+        if let Some(until) = paused.into_iter().flatten().max() {
+            alarm.at_monotonic(until);
+            return;
+        }
+        let earliest = self.ports.wake.earliest();
+        if monotonic < self.next_poll && earliest.is_none_or(|earliest| earliest > now) {
+            alarm.at_monotonic(self.next_poll);
+            alarm.heeds_news = true;
+            if let Some(earliest) = earliest {
+                alarm.at_wall(earliest);
+            }
+            return;
+        }
+        self.under_way.claim = true;
+        self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
+        self.ports.wake.begin_look();
+        let mut limit = room.min(self.settings.batch_size);
+        if self.bus_pause.is_probing() {
+            limit = limit.min(PROBE);
+        }
+        let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());
+        let lease = self.settings.lease;
+        let claiming = async move {
+            let batch = queue.claim_due(now, limit, lease).await;
+            let took = clock.monotonic().saturating_sub(monotonic);
+            Event::Claimed { batch, now, took }
+        };
+        self.start(claiming.boxed());
+    }
+}

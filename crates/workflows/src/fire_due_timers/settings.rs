@@ -1,0 +1,206 @@
+//! How a worker works, and which settings make no sense.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// How a worker works. The defaults suit one process with an in-process bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// How often to look at the store although nothing is known to be due.
+    pub polling_interval: Duration,
+    /// How many timers to claim at once.
+    pub batch_size: usize,
+    /// How long a claim lasts unless it is renewed, which happens well before.
+    pub lease: Duration,
+    /// How many publishes are under way at once.
+    pub publishes_in_flight: usize,
+    /// How many events one publish takes. One, where `publish` waits for handlers, so that a slow
+    /// handler holds up no other; more, where a broker answers for many at once.
+    pub publish_batch: usize,
+    /// How many timers may be claimed and not yet settled, published-but-unmarked ones included.
+    /// When so many are, nothing more is claimed.
+    pub max_in_hand: usize,
+    /// How long to finish what is in flight on shutdown.
+    pub drain_limit: Duration,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            polling_interval: Duration::from_secs(5),
+            batch_size: 100,
+            lease: Duration::from_secs(30),
+            publishes_in_flight: 64,
+            publish_batch: 1,
+            max_in_hand: 1_000,
+            drain_limit: Duration::from_secs(25),
+        }
+    }
+}
+
+/// A setting that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{field} is {given}: {wanted}")]
+pub struct SettingsError {
+    /// The setting.
+    pub field: &'static str,
+    /// Its value.
+    pub given: String,
+    /// What would be right.
+    pub wanted: &'static str,
+}
+
+impl WorkerSettings {
+    /// Checks that the settings make sense together.
+    ///
+    /// # Errors
+    /// With the first field that does not, and what would be right.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let ms = Duration::from_millis;
+        let day = Duration::from_hours(24);
+        check(
+            "polling_interval",
+            &self.polling_interval,
+            ms(10)..=day,
+            "give 10 ms to a day",
+        )?;
+        check(
+            "batch_size",
+            &self.batch_size,
+            1..=10_000,
+            "give 1 to 10000",
+        )?;
+        check(
+            "lease",
+            &self.lease,
+            ms(1_000)..=day,
+            "give a second to a day",
+        )?;
+        check(
+            "publishes_in_flight",
+            &self.publishes_in_flight,
+            1..=10_000,
+            "give 1 to 10000",
+        )?;
+        check(
+            "publish_batch",
+            &self.publish_batch,
+            1..=10_000,
+            "give 1 to 10000",
+        )?;
+        check(
+            "max_in_hand",
+            &self.max_in_hand,
+            self.batch_size..=1_000_000,
+            "give at least batch_size and at most a million",
+        )?;
+        check(
+            "drain_limit",
+            &self.drain_limit,
+            ms(0)..=day,
+            "give at most a day",
+        )
+    }
+
+    /// How many timers one tenant may have in publishing at once: an eighth of the places is kept
+    /// for the others, so that a tenant whose handlers are slow cannot take them all.
+    pub(super) fn share_of_a_tenant(&self) -> usize {
+        let places = self.publishes_in_flight.saturating_mul(self.publish_batch);
+        (places - places / 8).max(1)
+    }
+
+    /// How much room there has to be before it is worth claiming: claims of one timer would be
+    /// many, and not fairly shared.
+    pub(super) const fn room_for_a_claim(&self) -> usize {
+        if self.batch_size < 8 {
+            1
+        } else {
+            self.batch_size / 8
+        }
+    }
+
+    /// How long after claiming or renewing a claim is renewed.
+    pub(super) fn renewal_interval(&self) -> Duration {
+        self.lease / 3
+    }
+}
+
+fn check<T: PartialOrd + std::fmt::Debug>(
+    field: &'static str,
+    given: &T,
+    range: std::ops::RangeInclusive<T>,
+    wanted: &'static str,
+) -> Result<(), SettingsError> {
+    if range.contains(given) {
+        return Ok(());
+    }
+    Err(SettingsError {
+        field,
+        given: format!("{given:?}"),
+        wanted,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense() {
+        assert_eq!(WorkerSettings::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_with_what_would() {
+        let default = WorkerSettings::default();
+        let bad = [
+            WorkerSettings {
+                polling_interval: Duration::ZERO,
+                ..default
+            },
+            WorkerSettings {
+                batch_size: 0,
+                ..default
+            },
+            WorkerSettings {
+                lease: Duration::ZERO,
+                ..default
+            },
+            WorkerSettings {
+                publishes_in_flight: 0,
+                ..default
+            },
+            WorkerSettings {
+                publish_batch: 0,
+                ..default
+            },
+            WorkerSettings {
+                max_in_hand: 99,
+                ..default
+            },
+            WorkerSettings {
+                drain_limit: Duration::MAX,
+                ..default
+            },
+        ];
+        let fields: Vec<_> = bad.iter().map(|s| s.check().unwrap_err().field).collect();
+        assert_eq!(
+            fields,
+            [
+                "polling_interval",
+                "batch_size",
+                "lease",
+                "publishes_in_flight",
+                "publish_batch",
+                "max_in_hand",
+                "drain_limit"
+            ]
+        );
+        let error = bad[5].check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "max_in_hand is 99: give at least batch_size and at most a million"
+        );
+    }
+}

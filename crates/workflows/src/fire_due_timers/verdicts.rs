@@ -1,0 +1,221 @@
+//! Taking in what completed operations brought.
+
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_ports::{
+    BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, RetryLater,
+};
+
+use super::in_hand::Stage;
+use super::operations::Event;
+use super::publishing::{Firing, Verdict};
+use super::ready_queue::ReadyTimer;
+use super::settlements::Settled;
+use super::{TimerWorker, WorkerStopped};
+use crate::backoff::Backoff;
+use crate::metric_names;
+
+/// How long a failing timer waits: from a second up to an hour.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    limit: Duration::from_hours(1),
+};
+
+impl TimerWorker {
+    pub(super) fn take_in(&mut self, event: Event) -> Result<(), WorkerStopped> {
+        match event {
+            Event::Claimed { batch, now, took } => {
+                self.under_way.claim = false;
+                self.take_in_claims(batch, now, took)
+            }
+            Event::Published { batch, verdicts } => {
+                self.publishes -= 1;
+                for (firing, verdict) in batch.iter().zip(verdicts) {
+                    self.take_in_verdict(firing, verdict);
+                }
+                Ok(())
+            }
+            Event::Settled(settled) => {
+                self.under_way.settlement = false;
+                self.take_in_settled(settled)
+            }
+            Event::Renewed {
+                claims,
+                until,
+                answer,
+            } => {
+                self.under_way.renewal = false;
+                self.take_in_renewal(&claims, until, answer)
+            }
+        }
+    }
+
+    fn take_in_claims(
+        &mut self,
+        batch: Result<ClaimBatch, PortError>,
+        now: Timestamp,
+        took: Duration,
+    ) -> Result<(), WorkerStopped> {
+        metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(error) => {
+                // The look saw nothing, so the next one is due as this one was.
+                self.ports.wake.end_look(Some(now));
+                return self.store_failed(error);
+            }
+        };
+        self.store_pause.succeeded();
+        metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
+        let found_some = !batch.claims.is_empty();
+        for claim in batch.claims {
+            if self.in_hand.take(&claim) {
+                self.ready.push(ReadyTimer {
+                    timer: claim.timer,
+                    claimed_at: now,
+                });
+            }
+        }
+        if found_some && self.next_renewal.is_none() {
+            self.next_renewal = Some(now.saturating_add(self.settings.renewal_interval()));
+        }
+        // A store that says "more" and gives nothing would make a busy loop; the poll comes back.
+        let more_now = (batch.more_due && found_some).then_some(now);
+        self.ports.wake.end_look(more_now.or(batch.next_due_at));
+        if self.is_draining {
+            self.give_back_what_is_ready();
+        }
+        Ok(())
+    }
+
+    fn take_in_verdict(&mut self, firing: &Firing, verdict: Verdict) {
+        let firing_id = firing.firing_id();
+        let Some(claim) = self.in_hand.reference(&firing_id) else {
+            return;
+        };
+        let _in_span = firing.span().entered();
+        self.in_hand.set_stage(&firing_id, Stage::Settling);
+        let now = self.ports.clock.now();
+        match verdict {
+            Verdict::Acknowledged => {
+                self.bus_pause.succeeded();
+                let reached_at = firing.reached.reached_at();
+                let lateness = reached_at.since(firing_id.registration.due_at);
+                metrics::histogram!(metric_names::LATENESS).record(lateness.as_secs_f64());
+                tracing::debug!(?lateness, "a timer has fired");
+                self.unsettled.marks.push(FiredTimer {
+                    firing_id,
+                    reached_at,
+                });
+            }
+            Verdict::Poison(reason) => {
+                self.bus_pause.succeeded();
+                metrics::counter!(metric_names::PERMANENT_ERRORS).increment(1);
+                tracing::error!(
+                    reason,
+                    "a timer can never be handled: it is a dead letter now"
+                );
+                self.unsettled
+                    .burials
+                    .push(firing.burial(claim, &reason, now));
+            }
+            Verdict::Failed(error) => {
+                self.bus_pause.succeeded();
+                self.retry_later(claim, &error, now);
+            }
+            Verdict::BusFailed(error) => {
+                tracing::warn!(%error, "events cannot be published now");
+                self.bus_pause.failed(self.ports.clock.monotonic());
+                metrics::counter!(metric_names::RELEASED).increment(1);
+                self.unsettled.releases.push(claim);
+                self.give_back_what_is_ready();
+            }
+        }
+    }
+
+    fn retry_later(&mut self, claim: ClaimRef, error: &PortError, now: Timestamp) {
+        let attempts = self
+            .in_hand
+            .get(&claim.firing_id)
+            .map_or(0, |held| held.attempts);
+        let attempt = attempts.saturating_add(1);
+        let wait = RETRY.after(attempt, &claim.firing_id);
+        if error.is_retryable() {
+            tracing::warn!(%error, attempt, ?wait, "a timer could not be handled");
+        } else {
+            metrics::counter!(metric_names::PERMANENT_ERRORS).increment(1);
+            tracing::error!(%error, attempt, ?wait, "a timer will not be handled by itself");
+        }
+        metrics::counter!(metric_names::RETRIES).increment(1);
+        let retry_at = now.saturating_add(wait);
+        self.unsettled.retries.push(RetryLater { claim, retry_at });
+    }
+
+    /// Gives back what was claimed and has not begun.
+    pub(super) fn give_back_what_is_ready(&mut self) {
+        for ready in self.ready.take_all() {
+            let firing_id = ready.timer.firing_id();
+            if let Some(claim) = self.in_hand.reference(&firing_id) {
+                self.in_hand.set_stage(&firing_id, Stage::Settling);
+                metrics::counter!(metric_names::RELEASED).increment(1);
+                self.unsettled.releases.push(claim);
+            }
+        }
+    }
+
+    fn take_in_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {
+        metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.marked);
+        for firing_id in &settled.done {
+            self.in_hand.remove(firing_id);
+        }
+        for retry in settled.retries {
+            self.ports.wake.due_at(retry.retry_at);
+        }
+        if settled.released {
+            self.ports.wake.due_at(self.ports.clock.now());
+        }
+        self.unsettled.put_back(settled.failed);
+        if let Some(error) = settled.error {
+            return self.store_failed(error);
+        }
+        self.store_pause.succeeded();
+        Ok(())
+    }
+
+    fn take_in_renewal(
+        &mut self,
+        claims: &[ClaimRef],
+        until: Timestamp,
+        answer: BatchResult<ClaimOutcome>,
+    ) -> Result<(), WorkerStopped> {
+        let answers = match answer {
+            Ok(answers) => answers,
+            Err(error) => {
+                let soon = self.settings.renewal_interval() / 10;
+                self.next_renewal = Some(self.ports.clock.now().saturating_add(soon));
+                return self.store_failed(error);
+            }
+        };
+        for (claim, answer) in claims.iter().zip(answers) {
+            match answer {
+                Ok(ClaimOutcome::Applied) => self.in_hand.renewed(claim, until),
+                Ok(_) => self.in_hand.lost(claim),
+                Err(error) if error.kind().is_critical() => return self.store_failed(error),
+                Err(error) => tracing::warn!(%error, "a claim could not be renewed"),
+            }
+        }
+        Ok(())
+    }
+
+    /// A broken store ends the worker; one that fails for now is left alone for a while.
+    fn store_failed(&mut self, error: PortError) -> Result<(), WorkerStopped> {
+        if error.kind().is_critical() {
+            tracing::error!(%error, "the timer worker stops");
+            return Err(WorkerStopped { cause: error });
+        }
+        tracing::warn!(%error, "the timer store fails for now");
+        self.store_pause.failed(self.ports.clock.monotonic());
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! What is measured, by the names that operators see.
+//!
+//! No tenant and no id is ever a label: their number has no bound.
+
+/// Commands that arrived, by whatever outcome.
+pub const COMMANDS_RECEIVED: &str = "timer_commands_received_total";
+/// Firings that were acknowledged and marked.
+pub const SCHEDULES_PROCESSED: &str = "timer_schedules_processed_total";
+/// How long a look at the store took.
+pub const POLLING_DURATION: &str = "timer_polling_duration_seconds";
+/// How long after its due time a timer fired.
+pub const LATENESS: &str = "timer_lateness_seconds";
+/// When the store was last looked at. Alert if that is over 30 s ago.
+pub const LAST_POLL: &str = "timer_last_poll_timestamp_seconds";
+/// Firings that will not succeed by themselves. Alert if over 1 % of those processed.
+pub const PERMANENT_ERRORS: &str = "timer_permanent_errors_total";
+/// Firings that failed and are tried again later.
+pub const RETRIES: &str = "timer_retries_total";
+/// Claims given back unused because the bus was not there.
+pub const RELEASED: &str = "timer_claims_released_total";
+/// Rows that retention has removed.
+pub const PURGED: &str = "timer_rows_purged_total";
+
+/// Tells the recorder what each of them means. Call it once, after the recorder is installed.
+pub fn describe() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!(COMMANDS_RECEIVED, "commands received");
+    describe_counter!(SCHEDULES_PROCESSED, "firings acknowledged and marked");
+    describe_histogram!(
+        POLLING_DURATION,
+        Unit::Seconds,
+        "duration of a look at the store"
+    );
+    describe_histogram!(LATENESS, Unit::Seconds, "firing minus due time");
+    describe_gauge!(
+        LAST_POLL,
+        Unit::Seconds,
+        "when the store was last looked at"
+    );
+    describe_counter!(
+        PERMANENT_ERRORS,
+        "firings that will not succeed by themselves"
+    );
+    describe_counter!(RETRIES, "firings to be tried again");
+    describe_counter!(RELEASED, "claims given back unused");
+    describe_counter!(PURGED, "rows removed by retention");
+}

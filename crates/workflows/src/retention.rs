@@ -1,0 +1,132 @@
+//! Removing what is older than anybody wants to know, in small bites that do not disturb firing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_ports::{ClockPort, TimerPersistencePort};
+
+use crate::alarm::{Alarm, SharedAlarm};
+use crate::backoff::Backoff;
+use crate::driven::SteppedWorker;
+use crate::fire_due_timers::WorkerStopped;
+use crate::{TimerPorts, metric_names};
+
+/// How long things are kept and how gently they are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionSettings {
+    /// How long reached timers and memories of deletions are kept.
+    pub keep: Duration,
+    /// How many rows one bite removes.
+    pub batch_size: usize,
+    /// How long to wait between two bites.
+    pub between_bites: Duration,
+    /// How long to wait when nothing old is left.
+    pub every: Duration,
+}
+
+impl Default for RetentionSettings {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_hours(30 * 24),
+            batch_size: 500,
+            between_bites: Duration::from_millis(250),
+            every: Duration::from_mins(10),
+        }
+    }
+}
+
+const AFTER_FAILURE: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    limit: Duration::from_mins(10),
+};
+
+/// Removes reached timers and remembered deletions that are older than the retention time.
+pub struct Retention {
+    clock: Arc<dyn ClockPort>,
+    persistence: Arc<dyn TimerPersistencePort>,
+    settings: RetentionSettings,
+    failures: u32,
+    alarm: SharedAlarm,
+}
+
+impl Retention {
+    /// Retention on a store.
+    pub fn new(ports: &TimerPorts, settings: RetentionSettings) -> Self {
+        Self {
+            clock: Arc::clone(&ports.clock),
+            persistence: Arc::clone(&ports.persistence),
+            settings,
+            failures: 0,
+            alarm: SharedAlarm::default(),
+        }
+    }
+
+    /// Removes one bite, and returns how long to wait before the next.
+    async fn bite(&mut self) -> Result<Duration, WorkerStopped> {
+        let before = self.clock.now().saturating_sub(self.settings.keep);
+        let limit = self.settings.batch_size.max(1);
+        match self.persistence.purge(before, limit).await {
+            Ok(purged) => {
+                self.failures = 0;
+                metrics::counter!(metric_names::PURGED).increment(purged as u64);
+                Ok(if purged >= limit {
+                    self.settings.between_bites
+                } else {
+                    self.settings.every
+                })
+            }
+            Err(cause) if cause.kind().is_critical() => Err(WorkerStopped { cause }),
+            Err(error) => {
+                self.failures += 1;
+                let wait = AFTER_FAILURE.after(self.failures, &"retention");
+                tracing::warn!(%error, ?wait, "old timers could not be removed");
+                Ok(wait)
+            }
+        }
+    }
+
+    /// Runs until `shutdown` is ready, or the store is broken.
+    ///
+    /// # Errors
+    /// With the cause, if the store cannot be relied on any more.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerStopped> {
+        tokio::pin!(shutdown);
+        let clock = Arc::clone(&self.clock);
+        loop {
+            let alarm = tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                alarm = self.step() => alarm?,
+            };
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return Ok(()),
+                () = alarm.wait(clock.as_ref()) => {}
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
+        let wait = self.bite().await?;
+        let mut alarm = Alarm::default();
+        alarm.at_monotonic(self.clock.monotonic().saturating_add(wait));
+        self.alarm.set(alarm);
+        Ok(alarm)
+    }
+}
+
+#[async_trait]
+impl SteppedWorker for Retention {
+    async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
+        self.step().await.map(drop)
+    }
+
+    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<punctual_domain::Timestamp> + Send + Sync> {
+        let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.clock));
+        Arc::new(move || match alarm.get() {
+            None => Some(clock.now()),
+            Some(alarm) => alarm.on_the_wall(clock.as_ref()),
+        })
+    }
+}

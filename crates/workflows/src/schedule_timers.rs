@@ -1,0 +1,224 @@
+//! Scheduling: for callers who wait for the answer, and for commands from a bus.
+
+use std::collections::VecDeque;
+
+use async_trait::async_trait;
+use punctual_domain::{
+    CorrelationId, Message, MessageEnvelope, ScheduleOrigin, TimerData, TimerKey, Timestamp,
+};
+use punctual_ports::{
+    Answer, BatchResult, DeleteOutcome, MessageHandler, PortError, PortErrorKind, SaveOutcome,
+    SaveTimer,
+};
+
+use crate::{TimerPorts, metric_names};
+
+/// A timer that a caller wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimerRequest {
+    /// Which timer.
+    pub key: TimerKey,
+    /// When it is to fire; in the past means now.
+    pub due_at: Timestamp,
+    /// The request that it belongs to; a new one if it belongs to none.
+    pub correlation_id: Option<CorrelationId>,
+    /// What comes back when it fires.
+    pub data: Option<TimerData>,
+}
+
+impl TimerRequest {
+    /// A timer with nothing but a due time.
+    pub const fn at(key: TimerKey, due_at: Timestamp) -> Self {
+        Self {
+            key,
+            due_at,
+            correlation_id: None,
+            data: None,
+        }
+    }
+}
+
+/// Stores timers and wakes the worker for them.
+#[derive(Clone)]
+pub struct ScheduleTimers {
+    ports: TimerPorts,
+}
+
+impl ScheduleTimers {
+    /// The most timers that one call takes.
+    pub const MAX_BATCH: usize = 10_000;
+
+    /// Schedules on these adapters.
+    pub fn new(ports: &TimerPorts) -> Self {
+        Self {
+            ports: ports.clone(),
+        }
+    }
+
+    /// Schedules timers, or moves them if they have not fired yet.
+    ///
+    /// Each is answered with `Created`, `Rescheduled` or `AlreadyReached`. When it was one of the
+    /// first two, the timer is durable and will fire.
+    pub async fn schedule(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
+        self.save_requests(batch, ScheduleOrigin::Direct).await
+    }
+
+    /// Schedules timers, also those that have fired: they will fire again.
+    pub async fn replace(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
+        self.save_requests(batch, ScheduleOrigin::Replacement).await
+    }
+
+    /// Deletes timers that have not fired and are not firing.
+    pub async fn cancel(&self, keys: Vec<TimerKey>) -> BatchResult<DeleteOutcome> {
+        check_length(keys.len(), "cancel timers")?;
+        let now = self.ports.clock.now();
+        self.ports.persistence.delete(keys, now).await
+    }
+
+    async fn save_requests(
+        &self,
+        batch: Vec<TimerRequest>,
+        origin: ScheduleOrigin,
+    ) -> BatchResult<SaveOutcome> {
+        check_length(batch.len(), "schedule timers")?;
+        let batch = batch
+            .into_iter()
+            .map(|timer| SaveTimer {
+                key: timer.key,
+                correlation_id: self.correlation(timer.correlation_id),
+                due_at: timer.due_at,
+                data: timer.data,
+                origin,
+            })
+            .collect();
+        self.save(batch).await
+    }
+
+    /// Stores, and only then wakes the worker.
+    async fn save(&self, batch: Vec<SaveTimer>) -> BatchResult<SaveOutcome> {
+        let dues: Vec<Timestamp> = batch.iter().map(|timer| timer.due_at).collect();
+        let now = self.ports.clock.now();
+        let saved = self.ports.persistence.save(batch, now).await;
+        match &saved {
+            Ok(outcomes) => {
+                let stored = dues.iter().zip(outcomes).filter(|(_, one)| is_stored(one));
+                if let Some(earliest) = stored.map(|(due_at, _)| *due_at).min() {
+                    self.ports.wake.due_at(earliest);
+                }
+            }
+            // It may have been stored all the same; a look too many does no harm.
+            Err(_) => {
+                if let Some(earliest) = dues.into_iter().min() {
+                    self.ports.wake.due_at(earliest);
+                }
+            }
+        }
+        saved
+    }
+
+    fn correlation(&self, given: Option<CorrelationId>) -> CorrelationId {
+        given.unwrap_or_else(|| CorrelationId::from_uuid(self.ports.ids.next_id()))
+    }
+
+    /// Applies commands, and answers for each only after its schedule is durable.
+    async fn apply(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        metrics::counter!(metric_names::COMMANDS_RECEIVED).increment(batch.len() as u64);
+        let wishes: Vec<Result<SaveTimer, Answer>> = batch
+            .into_iter()
+            .map(|envelope| self.wish(envelope))
+            .collect();
+        let timers = wishes.iter().filter_map(|wish| wish.clone().ok()).collect();
+        let mut saved = match self.save(timers).await {
+            Ok(saved) => VecDeque::from(saved),
+            Err(error) => {
+                tracing::warn!(%error, "commands could not be stored and are left for later");
+                return wishes
+                    .into_iter()
+                    .map(|wish| retry_unless_poison(wish, &error))
+                    .collect();
+            }
+        };
+        wishes
+            .into_iter()
+            .map(|wish| match wish {
+                Ok(_) => saved.pop_front().map_or_else(no_answer, answer),
+                Err(poison) => poison,
+            })
+            .collect()
+    }
+
+    fn wish(&self, envelope: MessageEnvelope) -> Result<SaveTimer, Answer> {
+        let Message::ScheduleTimer(command) = envelope.message else {
+            return Err(Answer::Poison {
+                reason: format!(
+                    "{} is not a command of the timer",
+                    envelope.message.type_name()
+                ),
+            });
+        };
+        Ok(SaveTimer {
+            key: command.key(),
+            correlation_id: self.correlation(envelope.metadata.correlation_id),
+            due_at: command.due_at,
+            data: command.data,
+            origin: ScheduleOrigin::Command {
+                sent_at: envelope.timestamp,
+            },
+        })
+    }
+}
+
+fn check_length(length: usize, operation: &'static str) -> Result<(), PortError> {
+    if length <= ScheduleTimers::MAX_BATCH {
+        return Ok(());
+    }
+    Err(PortError::new(
+        PortErrorKind::Rejected,
+        operation,
+        format!(
+            "{length} in one call: at most {} are taken",
+            ScheduleTimers::MAX_BATCH
+        ),
+    ))
+}
+
+fn is_stored(outcome: &Result<SaveOutcome, PortError>) -> bool {
+    matches!(outcome, Ok(SaveOutcome::Created | SaveOutcome::Rescheduled))
+}
+
+/// What a command's outcome means to the bus: it is done with once nothing is left to store.
+fn answer(saved: Result<SaveOutcome, PortError>) -> Answer {
+    match saved {
+        Ok(outcome) => {
+            tracing::debug!(?outcome, "a command was applied");
+            Answer::Done
+        }
+        Err(error) if error.kind() == PortErrorKind::Rejected => Answer::Poison {
+            reason: error.to_string(),
+        },
+        Err(error) => retry(&error),
+    }
+}
+
+fn retry(error: &PortError) -> Answer {
+    Answer::RetryLater {
+        reason: error.to_string(),
+    }
+}
+
+fn retry_unless_poison(wish: Result<SaveTimer, Answer>, error: &PortError) -> Answer {
+    wish.err().unwrap_or_else(|| retry(error))
+}
+
+fn no_answer() -> Answer {
+    Answer::RetryLater {
+        reason: "the store gave no answer for this command".to_owned(),
+    }
+}
+
+#[async_trait]
+impl MessageHandler for ScheduleTimers {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        self.apply(batch).await
+    }
+}
