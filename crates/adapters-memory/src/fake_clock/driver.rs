@@ -26,6 +26,9 @@ const MOST_STEPS_AT_ONE_INSTANT: u32 = 100_000;
 
 pub(super) async fn advance(clock: &FakeClock, by: Duration) {
     let target = lock(&clock.inner).monotonic.saturating_add(by);
+    // Tasks that were only just spawned have to get as far as their first sleep, or time would
+    // pass them by.
+    give_turns_to_others().await;
     loop {
         settle_this_instant(clock).await;
         let moved = move_towards(clock, target);

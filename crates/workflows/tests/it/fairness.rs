@@ -1,0 +1,107 @@
+//! That no tenant waits for another.
+
+use std::time::Duration;
+
+use punctual_ports::{Answer, ClockPort};
+use punctual_workflows::{TimerRequest, WorkerSettings};
+
+use crate::world::{World, key_of, ms, secs};
+
+#[tokio::test]
+async fn fresh_timers_fire_on_time_while_a_backlog_drains() {
+    let mut world = World::new().await;
+    world.stop();
+    let due_at = world.now();
+    let backlog = (0..10_000).map(|n| TimerRequest::at(key_of("big", &n.to_string()), due_at));
+    world.timers.schedule(backlog.collect()).await.unwrap();
+    world.advance(Duration::from_hours(1)).await;
+    world.restart(WorkerSettings {
+        publishes_in_flight: 8,
+        ..WorkerSettings::default()
+    });
+    // A handler takes ten milliseconds: the backlog alone takes over ten seconds.
+    let clock = world.clock.clone();
+    world.ledger.answers(move |_, _| {
+        let clock = clock.clone();
+        Box::pin(async move {
+            clock.sleep_for(ms(10)).await;
+            Answer::Done
+        })
+    });
+    for n in 0..50 {
+        world
+            .schedule(&key_of(&format!("small-{n}"), "fresh"), ms(100 * n))
+            .await;
+    }
+    world.advance(secs(6)).await;
+    let seen = world.ledger.seen();
+    let fresh: Vec<_> = seen
+        .iter()
+        .filter(|s| s.event.tenant_id.as_str() != "big")
+        .collect();
+    assert_eq!(fresh.len(), 50);
+    let latest = fresh
+        .iter()
+        .map(|s| s.at.since(s.event.due_at))
+        .max()
+        .unwrap();
+    assert!(latest <= ms(1_500), "a fresh timer waited for {latest:?}");
+    assert!(seen.len() < 10_000, "the backlog was still there");
+}
+
+#[tokio::test]
+async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, _| {
+        let (clock, hangs) = (clock.clone(), event.tenant_id.as_str() == "hanging");
+        Box::pin(async move {
+            if hangs {
+                clock.sleep_for(Duration::from_hours(10)).await;
+            }
+            Answer::Done
+        })
+    });
+    let due_at = world.in_(secs(1));
+    let hanging = (0..500).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
+    world.timers.schedule(hanging.collect()).await.unwrap();
+    world.advance(secs(2)).await;
+    for n in 0..20 {
+        world
+            .schedule(&key_of("healthy", &n.to_string()), secs(n))
+            .await;
+    }
+    world.advance(secs(30)).await;
+    let seen = world.ledger.seen();
+    let healthy: Vec<_> = seen
+        .iter()
+        .filter(|s| s.event.tenant_id.as_str() == "healthy")
+        .collect();
+    assert_eq!(healthy.len(), 20);
+    assert!(healthy.iter().all(|s| s.at == s.event.due_at));
+}
+
+#[tokio::test]
+async fn a_tenant_s_timers_fire_in_the_order_of_their_due_times() {
+    let mut world = World::new().await;
+    world.stop();
+    for n in 0..60_u64 {
+        let tenant = format!("tenant-{}", n % 3);
+        world
+            .schedule(&key_of(&tenant, &n.to_string()), secs(n * 37 % 61))
+            .await;
+    }
+    world.advance(secs(100)).await;
+    world.restart(WorkerSettings::default());
+    world.advance(ms(0)).await;
+    for tenant in ["tenant-0", "tenant-1", "tenant-2"] {
+        let seen = world.ledger.seen();
+        let dues: Vec<_> = seen
+            .iter()
+            .filter(|s| s.event.tenant_id.as_str() == tenant)
+            .map(|s| s.event.due_at)
+            .collect();
+        assert_eq!(dues.len(), 20);
+        assert!(dues.is_sorted(), "{tenant}: {dues:?}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The workflows, driven by a fake clock over in-memory adapters.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fairness;
+mod firing;
+mod ledger;
+mod mocked_ports;
+mod port_failures;
+mod rescheduling;
+mod retention;
+mod running;
+mod scheduling;
+mod shutdown;
+mod simulation;
+mod slow_handlers;
+mod telemetry;
+mod waking;
+mod world;
+mod year;

@@ -1,0 +1,162 @@
+//! Ports that misbehave in ways that no adapter of ours would: here a mock says more than a fake.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mockall::mock;
+use mockall::predicate::always;
+use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
+use punctual_domain::{MessageEnvelope, Registration, ScheduledTimer, Timestamp};
+use punctual_ports::{
+    BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
+    EventBusPort, PortError, PublishOutcome, RetryLater, Subscribe, Subscription,
+    TimerPersistencePort, TimerQueuePort,
+};
+use punctual_workflows::{Driven, TimerWorker, WorkerSettings};
+
+use crate::world::{World, key, secs};
+
+mock! {
+    Bus {}
+    #[async_trait]
+    impl EventBusPort for Bus {
+        async fn publish(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome>;
+        async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
+    }
+}
+
+mock! {
+    Queue {}
+    #[async_trait]
+    impl TimerQueuePort for Queue {
+        async fn claim_due(
+            &self,
+            now: Timestamp,
+            limit: usize,
+            lease: Duration,
+        ) -> Result<ClaimBatch, PortError>;
+        async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
+        async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
+        async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome>;
+        async fn renew(
+            &self,
+            batch: Vec<ClaimRef>,
+            now: Timestamp,
+            lease: Duration,
+        ) -> BatchResult<ClaimOutcome>;
+    }
+}
+
+/// A timer that is due a minute from now.
+fn early_claim(clock: &FakeClock) -> Claim {
+    Claim {
+        timer: ScheduledTimer {
+            key: key("early"),
+            correlation_id: punctual_domain::CorrelationId::from_uuid(uuid::Uuid::nil()),
+            registration: Registration {
+                registered_at: clock.now(),
+                due_at: clock.now().saturating_add(secs(60)),
+            },
+            data: None,
+        },
+        attempts: 0,
+        token: ClaimToken(1),
+        lease_until: clock.now().saturating_add(secs(30)),
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_gives_a_timer_early_makes_nothing_fire_early() {
+    let mut world = World::new().await;
+    world.stop();
+    let claim = early_claim(&world.clock);
+    let due_at = claim.timer.registration.due_at;
+    let mut queue = MockQueue::new();
+    let mut given = Some(claim);
+    queue.expect_claim_due().returning(move |_, _, _| {
+        Ok(ClaimBatch {
+            claims: given.take().into_iter().collect(),
+            more_due: false,
+            next_due_at: None,
+        })
+    });
+    queue
+        .expect_retry_later()
+        .withf(move |batch| batch.len() == 1 && batch[0].retry_at == due_at)
+        .times(1)
+        .returning(|_| Ok(vec![Ok(ClaimOutcome::Applied)]));
+    let mut bus = MockBus::new();
+    bus.expect_publish().with(always()).never();
+    let mut ports = world.ports.clone();
+    ports.queue = Arc::new(queue);
+    ports.bus = Arc::new(bus);
+    let worker = TimerWorker::new(&ports, WorkerSettings::default()).unwrap();
+    let _driving = world.clock.drive(Driven::new(worker));
+    world.advance(secs(20)).await;
+}
+
+#[tokio::test]
+async fn a_store_that_says_more_and_gives_nothing_makes_no_busy_loop() {
+    let mut world = World::new().await;
+    world.stop();
+    let mut queue = MockQueue::new();
+    queue.expect_claim_due().times(1..=14).returning(|_, _, _| {
+        Ok(ClaimBatch {
+            claims: Vec::new(),
+            more_due: true,
+            next_due_at: None,
+        })
+    });
+    let mut ports = world.ports.clone();
+    ports.queue = Arc::new(queue);
+    let worker = TimerWorker::new(&ports, WorkerSettings::default()).unwrap();
+    let _driving = world.clock.drive(Driven::new(worker));
+    world.advance(secs(60)).await;
+}
+
+#[tokio::test]
+async fn a_bus_that_answers_for_too_few_has_answered_for_none_of_the_rest() {
+    let mut world = World::new().await;
+    world.stop();
+    let mut bus = MockBus::new();
+    let mut sequence = mockall::Sequence::new();
+    bus.expect_publish()
+        .times(1)
+        .in_sequence(&mut sequence)
+        .returning(|_| Ok(vec![Ok(PublishOutcome::Accepted)]));
+    bus.expect_publish()
+        .in_sequence(&mut sequence)
+        .times(1)
+        .returning(|batch| {
+            Ok(batch
+                .iter()
+                .map(|_| Ok(PublishOutcome::Duplicate))
+                .collect())
+        });
+    let mut ports = world.ports.clone();
+    ports.bus = Arc::new(bus);
+    let settings = WorkerSettings {
+        publish_batch: 10,
+        ..WorkerSettings::default()
+    };
+    let worker = TimerWorker::new(&ports, settings).unwrap();
+    let _driving = world.clock.drive(Driven::new(worker));
+    for name in ["a", "b", "c"] {
+        world.schedule(&key(name), secs(1)).await;
+    }
+    world.advance(secs(1)).await;
+    let reached = reached(&world.store).await;
+    assert_eq!(reached, 1, "only the one that was answered for");
+    world.advance(secs(10)).await;
+    assert_eq!(self::reached(&world.store).await, 3);
+}
+
+async fn reached(store: &MemoryTimerStore) -> usize {
+    let mut reached = 0;
+    for name in ["a", "b", "c"] {
+        let found = store.find(key(name)).await.unwrap().unwrap();
+        reached += usize::from(found.reached_at().is_some());
+    }
+    reached
+}

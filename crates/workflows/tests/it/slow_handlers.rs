@@ -1,0 +1,95 @@
+//! Handlers that take longer than a lease.
+
+use std::time::Duration;
+
+use punctual_adapters_memory::faults::Fault;
+use punctual_ports::{Answer, ClockPort, PortErrorKind, TimerQueuePort};
+
+use crate::ledger::Reply;
+use crate::world::{World, key, secs};
+
+fn slow(world: &World, by: Duration) {
+    let clock = world.clock.clone();
+    world.ledger.answers(move |_, _| -> Reply {
+        let clock = clock.clone();
+        Box::pin(async move {
+            clock.sleep_for(by).await;
+            Answer::Done
+        })
+    });
+}
+
+#[tokio::test]
+async fn the_lease_of_a_slow_handler_is_renewed_and_nobody_else_gets_its_timer() {
+    let world = World::new().await;
+    slow(&world, Duration::from_mins(10));
+    world.schedule(&key("a"), secs(1)).await;
+    for _ in 0..12 {
+        world.advance(Duration::from_secs(45)).await;
+        let stolen = world
+            .store
+            .claim_due(world.now(), 10, secs(30))
+            .await
+            .unwrap();
+        assert_eq!(stolen.claims, []);
+    }
+    world.advance(Duration::from_mins(2)).await;
+    assert_eq!(world.ledger.count(&key("a")), 1);
+    assert!(world.is_reached(&key("a")).await);
+}
+
+#[tokio::test]
+async fn other_timers_fire_on_time_beside_a_slow_handler() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, _| {
+        let (clock, is_slow) = (clock.clone(), event.key() == key("slow"));
+        Box::pin(async move {
+            if is_slow {
+                clock.sleep_for(Duration::from_mins(10)).await;
+            }
+            Answer::Done
+        })
+    });
+    world.schedule(&key("slow"), secs(1)).await;
+    world.advance(secs(2)).await;
+    for n in 0..30 {
+        world.schedule(&key(&n.to_string()), secs(n * 7)).await;
+    }
+    world.advance(Duration::from_mins(5)).await;
+    let seen = world.ledger.seen();
+    assert_eq!(seen.len(), 31);
+    assert!(seen.iter().all(|s| s.at == s.event.due_at));
+    for n in 0..30 {
+        assert!(
+            world.is_reached(&key(&n.to_string())).await,
+            "marked beside the slow one"
+        );
+    }
+    assert!(!world.is_reached(&key("slow")).await);
+}
+
+#[tokio::test]
+async fn a_timer_whose_lease_ended_under_us_is_not_published_a_second_time() {
+    let world = World::new().await;
+    slow(&world, Duration::from_mins(3));
+    world.faults.decide(|call| {
+        (call.operation == "renew").then_some(Fault::FailBefore(PortErrorKind::Unavailable))
+    });
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(Duration::from_mins(10)).await;
+    assert_eq!(world.ledger.count(&key("a")), 1);
+    assert!(world.is_reached(&key("a")).await);
+}
+
+#[tokio::test]
+async fn a_clock_set_forward_past_all_leases_repeats_nothing_that_is_under_way() {
+    let world = World::new().await;
+    slow(&world, Duration::from_mins(3));
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(secs(2)).await;
+    world.clock.set_wall(world.in_(Duration::from_hours(5)));
+    world.advance(Duration::from_mins(10)).await;
+    assert_eq!(world.ledger.count(&key("a")), 1);
+    assert!(world.is_reached(&key("a")).await);
+}

@@ -1,0 +1,142 @@
+//! What operators see: counters, histograms, and logs that say which request they are about.
+
+use std::sync::{Arc, Mutex};
+
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use punctual_domain::{CorrelationId, TimerData};
+use punctual_ports::Answer;
+use punctual_workflows::{TimerRequest, metric_names};
+use uuid::Uuid;
+
+use crate::ledger::{poison, reply, retry};
+use crate::world::{World, key, secs};
+
+#[test]
+fn firings_retries_and_dead_letters_are_counted_without_labels() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        metric_names::describe();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let world = World::new().await;
+            world.ledger.answers(|event, earlier| {
+                let answer = match earlier {
+                    _ if event.key() == key("poison") => poison(),
+                    0 if event.key() == key("retry") => retry(),
+                    _ => Answer::Done,
+                };
+                reply(answer)
+            });
+            for name in ["good", "retry", "poison"] {
+                world.schedule(&key(name), secs(1)).await;
+            }
+            world.advance(secs(30)).await;
+        });
+    });
+    let all = snapshots.snapshot().into_vec();
+    assert!(all.iter().all(|(key, ..)| key.key().labels().count() == 0));
+    let counter = |name: &str| {
+        let found = all.iter().find(|(key, ..)| key.key().name() == name);
+        match found.map(|(.., value)| value) {
+            Some(DebugValue::Counter(count)) => *count,
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    assert_eq!(counter(metric_names::SCHEDULES_PROCESSED), 2);
+    assert_eq!(counter(metric_names::RETRIES), 1);
+    assert_eq!(counter(metric_names::PERMANENT_ERRORS), 1);
+    let last_poll = all
+        .iter()
+        .find(|(key, ..)| key.key().name() == metric_names::LAST_POLL);
+    assert_eq!(last_poll.unwrap().0.kind(), MetricKind::Gauge);
+    let lateness = all
+        .iter()
+        .find(|(key, ..)| key.key().name() == metric_names::LATENESS);
+    assert!(matches!(&lateness.unwrap().3, DebugValue::Histogram(values) if values.len() == 2));
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether a log line is enabled is remembered for the whole process, so beside other tests, which
+/// log to nobody, a line may stay disabled: this test runs in a process of its own.
+fn alone(test: &str) -> bool {
+    const ALONE: &str = "PUNCTUAL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut command = std::process::Command::new(program);
+    let output = command
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
+    false
+}
+
+#[test]
+fn logs_name_the_request_and_never_show_the_data() {
+    if !alone("telemetry::logs_name_the_request_and_never_show_the_data") {
+        return;
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    let correlation_id = CorrelationId::from_uuid(Uuid::from_u128(0xabc));
+    tracing::subscriber::with_default(subscriber, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let world = World::new().await;
+            world.ledger.answers(|_, earlier| {
+                tracing::info!("the handler is at work");
+                reply(if earlier == 0 { retry() } else { Answer::Done })
+            });
+            let request = TimerRequest {
+                correlation_id: Some(correlation_id),
+                data: Some(TimerData::from_json("\"hunter2\"").unwrap()),
+                ..TimerRequest::at(key("a"), world.in_(secs(1)))
+            };
+            world.timers.schedule(vec![request]).await.unwrap();
+            world.advance(secs(30)).await;
+        });
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for line in [
+        "the handler is at work",
+        "could not be handled",
+        "a timer has fired",
+    ] {
+        let found = text
+            .lines()
+            .find(|l| l.contains(line))
+            .unwrap_or_else(|| panic!("{line}"));
+        assert!(found.contains(&correlation_id.to_string()), "{found}");
+    }
+    assert!(!text.contains("hunter2"));
+}
