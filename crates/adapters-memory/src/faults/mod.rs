@@ -36,8 +36,10 @@ pub enum Fault {
     FailBefore(PortErrorKind),
     /// It takes effect, and yet its answer is an error.
     FailAfter(PortErrorKind),
-    /// It is made only after this time.
-    Delay(Duration),
+    /// It takes effect only after this time.
+    DelayBefore(Duration),
+    /// It takes effect at once, but its answer arrives only after this time.
+    DelayAfter(Duration),
     /// The process ends just before it takes effect.
     CrashBefore,
     /// The process ends just after it took effect, before anybody hears of it.
@@ -164,10 +166,14 @@ impl Faults {
                 work.await?;
                 Err(injected(kind, operation))
             }
-            Some(Fault::Delay(by)) => {
-                let clock = &self.shared.clock;
-                clock.sleep_until(clock.now().saturating_add(by)).await;
+            Some(Fault::DelayBefore(by)) => {
+                self.shared.clock.sleep_for(by).await;
                 work.await
+            }
+            Some(Fault::DelayAfter(by)) => {
+                let answer = work.await;
+                self.shared.clock.sleep_for(by).await;
+                answer
             }
             Some(Fault::CrashBefore) => self.crash().await,
             Some(Fault::CrashAfter) => {

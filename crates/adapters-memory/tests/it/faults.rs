@@ -80,7 +80,7 @@ async fn a_delayed_call_is_made_when_its_time_has_come() {
     let world = world();
     world
         .faults
-        .at_call(1, Fault::Delay(Duration::from_secs(5)));
+        .at_call(1, Fault::DelayBefore(Duration::from_secs(5)));
     let wrapped = Arc::clone(&world.wrapped);
     let saving = tokio::spawn(async move { wrapped.save(timer(), Timestamp::MIN).await });
     tokio::task::yield_now().await;
@@ -89,6 +89,20 @@ async fn a_delayed_call_is_made_when_its_time_has_come() {
     world.clock.advance(Duration::from_secs(1)).await;
     assert!(saving.await.unwrap().is_ok());
     assert_eq!(world.clock.now().as_millis(), 5_000);
+}
+
+#[tokio::test]
+async fn a_delayed_answer_belongs_to_a_call_that_was_made_at_once() {
+    let world = world();
+    let fault = Fault::DelayAfter(Duration::from_secs(5));
+    world.faults.at_call(1, fault);
+    let wrapped = Arc::clone(&world.wrapped);
+    let saving = tokio::spawn(async move { wrapped.save(timer(), Timestamp::MIN).await });
+    world.clock.advance(Duration::from_secs(4)).await;
+    assert!(world.is_stored().await);
+    assert!(!saving.is_finished());
+    world.clock.advance(Duration::from_secs(1)).await;
+    assert!(saving.await.unwrap().is_ok());
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ async fn a_save_while_the_worker_looks_is_not_slept_through() {
     world.faults.at_call_of(
         "claim_due",
         2,
-        punctual_adapters_memory::faults::Fault::Delay(secs(10)),
+        punctual_adapters_memory::faults::Fault::DelayAfter(secs(10)),
     );
     world.schedule(&key("first"), secs(5)).await;
     world.advance(secs(5)).await;
@@ -121,7 +121,7 @@ async fn a_clock_set_back_between_claim_and_event_leaves_the_event_after_its_due
     world.faults.decide(move |call| {
         (call.operation == "claim_due" && call.number_of_operation == 2).then(|| {
             clock.set_wall(due_at.saturating_sub(secs(60)));
-            punctual_adapters_memory::faults::Fault::Delay(secs(1))
+            punctual_adapters_memory::faults::Fault::DelayAfter(secs(1))
         })
     });
     world.advance(secs(10)).await;

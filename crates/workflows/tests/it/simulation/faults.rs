@@ -83,7 +83,10 @@ impl Chaos {
         if random.once_in(self.delays) {
             // Up to more than a lease lasts.
             let by = Duration::from_millis(random.below(45_000));
-            return Some(Fault::Delay(by));
+            return Some(match random.below(2) {
+                0 => Fault::DelayBefore(by),
+                _ => Fault::DelayAfter(by),
+            });
         }
         None
     }
