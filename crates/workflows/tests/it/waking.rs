@@ -33,7 +33,8 @@ async fn an_earlier_save_wakes_the_worker() {
 async fn a_save_while_the_worker_looks_is_not_slept_through() {
     let world = World::with(rare_polls()).await;
     world.advance(secs(1)).await;
-    // The look takes its snapshot, and a timer is saved before its answer arrives.
+    world.schedule(&key("far"), secs(1_000)).await;
+    // The look sees the far one, and a nearer one is saved before its answer arrives.
     world.faults.at_call_of(
         "claim_due",
         2,
