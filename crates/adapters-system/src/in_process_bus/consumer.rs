@@ -33,6 +33,12 @@ impl Consumer {
         lock(&self.members).retain(|other| !Arc::ptr_eq(other, member));
     }
 
+    /// How many messages every subscription takes at once; `None` if there is none.
+    pub(super) fn smallest_batch(&self) -> Option<usize> {
+        let members = lock(&self.members);
+        members.iter().map(|member| member.max_batch).min()
+    }
+
     /// The subscription whose turn it is; `None` if there is none.
     pub(super) fn next_member(&self) -> Option<Arc<Member>> {
         let members = lock(&self.members);

@@ -9,20 +9,20 @@ use futures_util::future::join_all;
 use punctual_domain::MessageEnvelope;
 use punctual_ports::Answer;
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::Handlers;
 use super::consumer::{CallGuard, Consumer};
 
-/// Delivers messages to one consumer, in calls of at most what its handler takes; `None` if nobody
+/// Delivers messages to one consumer, in calls of at most what its handlers take; `None` if nobody
 /// is left who subscribes as that consumer.
 pub(super) async fn deliver(
     consumer: &Consumer,
     batch: &[MessageEnvelope],
     handlers: &Handlers,
 ) -> Option<Vec<Answer>> {
-    let max_batch = consumer.next_member()?.max_batch;
     let calls = batch
-        .chunks(max_batch)
+        .chunks(consumer.smallest_batch()?)
         .map(|chunk| call(consumer, chunk.to_vec(), handlers));
     let answers: Option<Vec<Vec<Answer>>> = join_all(calls).await.into_iter().collect();
     Some(answers?.into_iter().flatten().collect())
@@ -36,9 +36,7 @@ async fn call(
     let permit = Arc::clone(&consumer.permits).acquire_owned().await;
     // The semaphore is never closed; without a permit the call just goes on.
     let permit = permit.ok();
-    let mut guards = std::iter::from_fn(|| Some(consumer.next_member()?.begin()));
-    // A subscription that stops at this moment is passed over; none left ends the search.
-    let guard = guards.by_ref().flatten().next()?;
+    let guard = begin(consumer)?;
     let length = chunk.len();
     let work = async move {
         let _permit = permit;
@@ -46,25 +44,52 @@ async fn call(
     };
     let mut answers = match handlers {
         Handlers::Inline => work.await,
-        Handlers::Spawned(runtime) => AbortOnDrop(runtime.spawn(work)).join().await,
+        // Whatever the handler logs belongs to the firing that it handles.
+        Handlers::Spawned(runtime) => {
+            AbortOnDrop(runtime.spawn(work.in_current_span()))
+                .join()
+                .await
+        }
     };
-    // Silence is not consent, and more answers than questions mean nothing.
-    answers.resize_with(length, || Answer::RetryLater {
-        reason: "the handler gave no answer for this message".to_owned(),
-    });
+    answers.resize_with(length, no_answer);
     Some(answers)
 }
 
+/// Begins a call of the subscription whose turn it is. One that stops at this very moment is passed
+/// over; when none is left, the search is over.
+fn begin(consumer: &Consumer) -> Option<CallGuard> {
+    loop {
+        if let Some(guard) = consumer.next_member()?.begin() {
+            return Some(guard);
+        }
+    }
+}
+
+/// Hands the messages over, in pieces if this subscription takes fewer than the others did when the
+/// pieces were cut.
 async fn handle(guard: CallGuard, chunk: Vec<MessageEnvelope>) -> Vec<Answer> {
-    let handled = AssertUnwindSafe(guard.0.handler.handle(chunk)).catch_unwind();
-    handled.await.unwrap_or_else(|panic| {
-        let reason = panic_text(panic.as_ref());
-        tracing::error!(
-            reason,
-            "a message handler panicked; its messages are retried"
-        );
-        Vec::new()
-    })
+    let mut answers = Vec::with_capacity(chunk.len());
+    for piece in chunk.chunks(guard.0.max_batch) {
+        let handled = AssertUnwindSafe(guard.0.handler.handle(piece.to_vec())).catch_unwind();
+        let mut of_piece = handled.await.unwrap_or_else(|panic| {
+            let reason = panic_text(panic.as_ref());
+            tracing::error!(
+                reason,
+                "a message handler panicked; its messages are retried"
+            );
+            Vec::new()
+        });
+        of_piece.resize_with(piece.len(), no_answer);
+        answers.append(&mut of_piece);
+    }
+    answers
+}
+
+/// Silence is not consent, and more answers than questions mean nothing.
+fn no_answer() -> Answer {
+    Answer::RetryLater {
+        reason: "the handler gave no answer for this message".to_owned(),
+    }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

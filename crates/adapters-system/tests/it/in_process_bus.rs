@@ -108,6 +108,31 @@ async fn no_more_handlers_run_at_once_than_allowed() {
 }
 
 #[tokio::test]
+async fn subscriptions_of_one_consumer_take_turns() {
+    let bus = InProcessBus::new(Handlers::Inline);
+    let (one, two) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+    let _first = bus.subscribe(wish(one.clone(), 5)).await.unwrap();
+    let _second = bus.subscribe(wish(two.clone(), 3)).await.unwrap();
+    for n in 0..10 {
+        bus.publish(vec![message(n)]).await.unwrap();
+    }
+    assert_eq!(one.0.load(Ordering::SeqCst), 5);
+    assert_eq!(two.0.load(Ordering::SeqCst), 5);
+}
+
+/// Counts its messages.
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+#[async_trait]
+impl MessageHandler for Counts {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        self.0.fetch_add(batch.len(), Ordering::SeqCst);
+        vec![Answer::Done; batch.len()]
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_subscription_is_no_subscription() {
     let bus = InProcessBus::new(Handlers::Inline);
     drop(

@@ -33,13 +33,16 @@ impl Pause {
         self.failures > 0
     }
 
-    /// Notes a failure. Many that happen together, while held back already, count as one.
-    pub(super) fn failed(&mut self, monotonic: Duration) {
-        if self.until(monotonic).is_none() {
-            self.failures = self.failures.saturating_add(1);
-            let wait = self.backoff.after(self.failures, &self.name);
-            self.until = Some(monotonic.saturating_add(wait));
+    /// Notes a failure. Many that happen together, while held back already, count as one; false if
+    /// this was such a one.
+    pub(super) fn failed(&mut self, monotonic: Duration) -> bool {
+        if self.until(monotonic).is_some() {
+            return false;
         }
+        self.failures = self.failures.saturating_add(1);
+        let wait = self.backoff.after(self.failures, &self.name);
+        self.until = Some(monotonic.saturating_add(wait));
+        true
     }
 
     pub(super) const fn succeeded(&mut self) {

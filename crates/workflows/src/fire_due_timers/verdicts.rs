@@ -125,8 +125,9 @@ impl TimerWorker {
                 self.retry_later(claim, &error, now);
             }
             Verdict::BusFailed(error) => {
-                tracing::warn!(%error, "events cannot be published now");
-                self.bus_pause.failed(self.ports.clock.monotonic());
+                if self.bus_pause.failed(self.ports.clock.monotonic()) {
+                    tracing::warn!(%error, "events cannot be published now");
+                }
                 metrics::counter!(metric_names::RELEASED).increment(1);
                 self.unsettled.releases.push(claim);
                 self.give_back_what_is_ready();
@@ -214,8 +215,9 @@ impl TimerWorker {
             tracing::error!(%error, "the timer worker stops");
             return Err(WorkerStopped { cause: error });
         }
-        tracing::warn!(%error, "the timer store fails for now");
-        self.store_pause.failed(self.ports.clock.monotonic());
+        if self.store_pause.failed(self.ports.clock.monotonic()) {
+            tracing::warn!(%error, "the timer store fails for now");
+        }
         Ok(())
     }
 }
