@@ -107,8 +107,8 @@ pub trait Subscription: Send + Sync {
 /// Carries messages, at least once.
 ///
 /// # Contract
-/// - `publish` answers for each envelope by itself; an error is never a success that was lost on
-///   the way back *and* forgotten: publishing the same envelope again is always safe.
+/// - `publish` answers for each envelope by itself. An error may hide a success whose answer was
+///   lost, so publishing the same envelope again is always safe.
 /// - An accepted message reaches every consumer of its topic, at least once, as it was published.
 /// - Subscriptions with the same consumer name share the messages: each goes to one of them.
 /// - A message answered with `RetryLater` is delivered again, either by the bus itself or because
