@@ -24,6 +24,12 @@ pub(super) struct Held {
     stage: Stage,
 }
 
+impl Held {
+    pub(super) fn is_ready(&self) -> bool {
+        self.stage == Stage::Ready
+    }
+}
+
 /// The claims of this worker, by what they would fire.
 #[derive(Default)]
 pub(super) struct InHand {

@@ -140,7 +140,11 @@ impl TimerWorker {
     /// Makes an event of a claimed timer, if it is still ours and really due.
     fn begin_firing(&mut self, ready: ReadyTimer) -> Option<Firing> {
         let firing_id = ready.timer.firing_id();
-        let held = self.in_hand.get(&firing_id)?;
+        // It may have been lost while it waited, and even be under way again under a newer claim.
+        let held = self
+            .in_hand
+            .get(&firing_id)
+            .filter(|held| held.is_ready())?;
         let now = self.ports.clock.now();
         if now >= held.lease_until {
             // Somebody else may have it by now. It is still scheduled, so look for it again.
