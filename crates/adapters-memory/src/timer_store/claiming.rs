@@ -6,9 +6,17 @@ use std::time::Duration;
 use punctual_domain::{TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
+use super::reading::FIRST;
 use super::state::{Lease, State};
 
 type Ready = (Timestamp, TimerKey);
+
+/// The first place in the order of readiness that is later than `now`.
+fn after(now: Timestamp) -> Ready {
+    // No tenant id sorts before a single hyphen, the least of the allowed characters.
+    let first = TenantId::new("-").unwrap_or_default();
+    (now.next(), TimerKey::new(first, FIRST))
+}
 
 impl State {
     pub(super) fn claim_due(
@@ -30,11 +38,7 @@ impl State {
             .into_iter()
             .filter_map(|(_, key)| self.claim(&key, until))
             .collect();
-        let next_due_at = self
-            .ready
-            .iter()
-            .find(|(at, _)| *at > now)
-            .map(|(at, _)| *at);
+        let next_due_at = self.ready.range(after(now)..).next().map(|(at, _)| *at);
         ClaimBatch {
             claims,
             more_due,
@@ -62,7 +66,7 @@ impl State {
     fn share(&mut self, now: Timestamp, limit: usize) -> BTreeSet<Ready> {
         let mut chosen = BTreeSet::new();
         let quarter = limit / 4;
-        let newest = self.ready.iter().rev().skip_while(|(at, _)| *at > now);
+        let newest = self.ready.range(..after(now)).rev();
         chosen.extend(newest.take(quarter).cloned());
         self.serve_tenants_in_turn(now, quarter.max(1).min(limit), &mut chosen);
         for ready in &self.ready {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::state::{Row, State};
 
-const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
+pub(super) const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
 const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
 
 impl State {

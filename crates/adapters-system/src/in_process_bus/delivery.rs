@@ -24,20 +24,23 @@ pub(super) async fn deliver(
     let calls = batch
         .chunks(consumer.smallest_batch()?)
         .map(|chunk| call(consumer, chunk.to_vec(), handlers));
-    let answers: Option<Vec<Vec<Answer>>> = join_all(calls).await.into_iter().collect();
-    Some(answers?.into_iter().flatten().collect())
+    Some(join_all(calls).await.into_iter().flatten().collect())
 }
 
 async fn call(
     consumer: &Consumer,
     chunk: Vec<MessageEnvelope>,
     handlers: &Handlers,
-) -> Option<Vec<Answer>> {
+) -> Vec<Answer> {
     let permit = Arc::clone(&consumer.permits).acquire_owned().await;
     // The semaphore is never closed; without a permit the call just goes on.
     let permit = permit.ok();
-    let guard = begin(consumer)?;
     let length = chunk.len();
+    let Some(guard) = begin(consumer) else {
+        // It was there when the message was published: the others' answers must not hide that it
+        // did not get this one.
+        return vec![stopped(); length];
+    };
     let work = async move {
         let _permit = permit;
         handle(guard, chunk).await
@@ -52,7 +55,13 @@ async fn call(
         }
     };
     answers.resize_with(length, no_answer);
-    Some(answers)
+    answers
+}
+
+fn stopped() -> Answer {
+    Answer::RetryLater {
+        reason: "the subscription was stopped before it got this message".to_owned(),
+    }
 }
 
 /// Begins a call of the subscription whose turn it is. One that stops at this very moment is passed

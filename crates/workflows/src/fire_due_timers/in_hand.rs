@@ -1,9 +1,12 @@
 //! What the worker has claimed and not yet settled: a bounded set.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use punctual_domain::{FiringId, TenantId, Timestamp};
-use punctual_ports::{Claim, ClaimRef, ClaimToken};
+use punctual_domain::{FiringId, Timestamp};
+use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort};
+
+use super::places::Places;
 
 /// How far a claimed timer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,26 +21,45 @@ pub(super) enum Stage {
 
 #[derive(Debug, Clone)]
 pub(super) struct Held {
-    pub(super) token: ClaimToken,
-    pub(super) lease_until: Timestamp,
+    token: ClaimToken,
     pub(super) attempts: u32,
+    lease: Lease,
     stage: Stage,
+}
+
+/// How long a claim lasts. The store counts by the wall clock; the monotonic clock still tells when
+/// the lease has passed if the wall clock was set back meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease {
+    pub(super) wall: Timestamp,
+    pub(super) monotonic: Duration,
 }
 
 impl Held {
     pub(super) fn is_ready(&self) -> bool {
         self.stage == Stage::Ready
     }
+
+    /// Whether somebody else may have the timer by now.
+    pub(super) fn lease_has_ended(&self, clock: &dyn ClockPort) -> bool {
+        clock.now() >= self.lease.wall || clock.monotonic() >= self.lease.monotonic
+    }
 }
 
 /// The claims of this worker, by what they would fire.
-#[derive(Default)]
 pub(super) struct InHand {
     held: HashMap<FiringId, Held>,
-    publishing: HashMap<TenantId, usize>,
+    places: Places,
 }
 
 impl InHand {
+    pub(super) fn new(at_most: usize) -> Self {
+        Self {
+            held: HashMap::new(),
+            places: Places::new(at_most),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -50,26 +72,40 @@ impl InHand {
         self.held.get(firing_id)
     }
 
-    /// Takes a claim in hand; false if its firing was in hand already. Then the lease had ended
-    /// under us and was ours again before anybody else's: what is under way goes on, under the new
-    /// token, and the event is not published a second time.
-    pub(super) fn take(&mut self, claim: &Claim) -> bool {
+    /// Takes a claim in hand, and says what to do with it.
+    pub(super) fn take(&mut self, claim: &Claim, monotonic: Duration) -> Taken {
         let firing_id = claim.timer.firing_id();
+        let tenant = &claim.timer.key.tenant_id;
+        let lease = Lease {
+            wall: claim.lease_until,
+            monotonic,
+        };
         if let Some(held) = self.held.get_mut(&firing_id) {
             held.token = claim.token;
-            held.lease_until = claim.lease_until;
-            return false;
+            held.lease = lease;
+            return Taken::WasInHand;
         }
+        let is_too_much = !self.places.are_left_for(tenant);
+        self.places.take(tenant);
+        let stage = if is_too_much {
+            Stage::Settling
+        } else {
+            Stage::Ready
+        };
         self.held.insert(
             firing_id,
             Held {
                 token: claim.token,
-                lease_until: claim.lease_until,
                 attempts: claim.attempts,
-                stage: Stage::Ready,
+                lease,
+                stage,
             },
         );
-        true
+        if is_too_much {
+            Taken::TooMuch
+        } else {
+            Taken::Ready
+        }
     }
 
     /// How to name a claim in hand to the store.
@@ -82,70 +118,58 @@ impl InHand {
     }
 
     pub(super) fn set_stage(&mut self, firing_id: &FiringId, stage: Stage) {
-        let Some(held) = self.held.get_mut(firing_id) else {
-            return;
-        };
-        let was = std::mem::replace(&mut held.stage, stage);
-        self.count(&firing_id.key.tenant_id, was, stage);
+        if let Some(held) = self.held.get_mut(firing_id) {
+            held.stage = stage;
+        }
     }
 
     pub(super) fn remove(&mut self, firing_id: &FiringId) {
-        if let Some(held) = self.held.remove(firing_id) {
-            self.count(&firing_id.key.tenant_id, held.stage, Stage::Settling);
+        if self.held.remove(firing_id).is_some() {
+            self.places.give_back(&firing_id.key.tenant_id);
         }
     }
 
-    fn count(&mut self, tenant: &TenantId, was: Stage, is: Stage) {
-        match (was == Stage::Publishing, is == Stage::Publishing) {
-            (false, true) => *self.publishing.entry(tenant.clone()).or_default() += 1,
-            (true, false) => {
-                if let Some(count) = self.publishing.get_mut(tenant) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.publishing.remove(tenant);
-                    }
-                }
-            }
-            _ => {}
-        }
+    /// All claims.
+    pub(super) fn references(&self) -> Vec<ClaimRef> {
+        let held = self.held.iter();
+        held.map(|(firing_id, held)| ClaimRef {
+            firing_id: firing_id.clone(),
+            token: held.token,
+        })
+        .collect()
     }
 
-    /// How many of a tenant's events are on the way.
-    pub(super) fn publishing_of(&self, tenant: &TenantId) -> usize {
-        self.publishing.get(tenant).copied().unwrap_or(0)
-    }
-
-    /// The claims whose lease ends at `until` or before.
-    pub(super) fn ending_by(&self, until: Timestamp) -> Vec<ClaimRef> {
-        let ending = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.lease_until <= until);
-        ending
-            .map(|(firing_id, held)| ClaimRef {
-                firing_id: firing_id.clone(),
-                token: held.token,
-            })
-            .collect()
-    }
-
-    pub(super) fn renewed(&mut self, claim: &ClaimRef, until: Timestamp) {
+    pub(super) fn renewed(&mut self, claim: &ClaimRef, lease: Lease) {
         if let Some(held) = self.held_under(claim) {
-            held.lease_until = until;
+            held.lease = lease;
         }
     }
 
-    /// A claim was lost: what has not begun is given up. What is on the way may arrive, and what
-    /// has arrived is still marked, which is right whoever holds the claim.
-    pub(super) fn lost(&mut self, claim: &ClaimRef) {
-        let not_begun = |held: &mut Held| held.stage == Stage::Ready;
-        if self.held_under(claim).is_some_and(not_begun) {
+    /// A claim was lost: what has not begun is given up, and true is returned. What is on the way
+    /// may arrive, and what has arrived is still marked, which is right whoever holds the claim.
+    pub(super) fn lost(&mut self, claim: &ClaimRef) -> bool {
+        let not_begun = self.held_under(claim).is_some_and(|held| held.is_ready());
+        if not_begun {
             self.remove(&claim.firing_id);
         }
+        not_begun
     }
 
     fn held_under(&mut self, claim: &ClaimRef) -> Option<&mut Held> {
         let held = self.held.get_mut(&claim.firing_id)?;
         (held.token == claim.token).then_some(held)
     }
+}
+
+/// What to do with a new claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It waits for its turn.
+    Ready,
+    /// Its firing was in hand already: the lease had ended under us and was ours again before
+    /// anybody else's. What is under way goes on, under the new token, and the event is not
+    /// published a second time.
+    WasInHand,
+    /// Its tenant has so much in hand that the others need what is left: it goes back.
+    TooMuch,
 }

@@ -12,7 +12,8 @@
 //! | what | bounded by |
 //! |---|---|
 //! | claimed and not settled (published-but-unmarked included) | `max_in_hand`; full: nothing is claimed |
-//! | publishes in flight | `publishes_in_flight`, of which one tenant gets at most seven eighths |
+//! | publishes in flight | `publishes_in_flight` |
+//! | what one tenant has of either | seven times what is left for the others |
 //! | claims, settlements and renewals in flight | one each |
 //! | attempts of one failing timer | backoff up to an hour, outside the queue: it is in nobody's way |
 //! | tries while bus or store fail | backoff up to five seconds, then a small probe |
@@ -29,6 +30,7 @@
 mod in_hand;
 mod operations;
 mod pause;
+mod places;
 mod publishing;
 mod ready_queue;
 mod settings;
@@ -52,6 +54,7 @@ use crate::driven::SteppedWorker;
 use in_hand::InHand;
 use operations::Event;
 use pause::Pause;
+use places::Places;
 use ready_queue::ReadyQueue;
 use settlements::Settlements;
 
@@ -83,12 +86,17 @@ pub struct TimerWorker {
     ready: ReadyQueue,
     unsettled: Settlements,
     publishes: usize,
+    /// Who has how many of the publishes in flight.
+    places: Places,
     under_way: UnderWay,
     is_draining: bool,
     /// When to look at the store although nothing is known to be due, by the monotonic clock.
     next_poll: Duration,
-    /// When to renew the claims in hand.
-    next_renewal: Option<Timestamp>,
+    /// When to renew the claims in hand, by the monotonic clock: whatever the wall clock is set to,
+    /// another worker's may not have been.
+    next_renewal: Option<Duration>,
+    /// Whether claims had to go back because their tenant has too much in hand.
+    has_held_back: bool,
     bus_pause: Pause,
     store_pause: Pause,
     alarm: SharedAlarm,
@@ -118,13 +126,15 @@ impl TimerWorker {
             ports: ports.clone(),
             settings,
             operations: FuturesUnordered::new(),
-            in_hand: InHand::default(),
+            in_hand: InHand::new(settings.max_in_hand),
             ready: ReadyQueue::default(),
             unsettled: Settlements::default(),
             publishes: 0,
+            places: Places::new(settings.publishes_in_flight),
             under_way: UnderWay::default(),
             is_draining: false,
             next_renewal: None,
+            has_held_back: false,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
             alarm: SharedAlarm::default(),

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use punctual_domain::{EnvelopeId, Timestamp};
+use punctual_domain::{EnvelopeId, ScheduledTimer, Timestamp};
 use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
 
 use super::TimerWorker;
-use super::in_hand::Stage;
-use super::publishing::{self, Firing, Verdict};
-use super::ready_queue::ReadyTimer;
+use super::in_hand::{Lease, Stage};
+use super::publishing::{self, Firing, Verdict, tenants};
 use super::settlements::{Settled, settle};
 use crate::alarm::Alarm;
 
@@ -19,6 +18,8 @@ pub(super) enum Event {
     Claimed {
         batch: Result<ClaimBatch, PortError>,
         now: Timestamp,
+        /// When the claims end, by the monotonic clock.
+        lease_until: Duration,
         took: Duration,
     },
     Published {
@@ -28,7 +29,7 @@ pub(super) enum Event {
     Settled(Settled),
     Renewed {
         claims: Vec<ClaimRef>,
-        until: Timestamp,
+        lease: Lease,
         answer: BatchResult<ClaimOutcome>,
     },
 }
@@ -40,9 +41,10 @@ impl TimerWorker {
     /// Launches all that may be launched now, and returns when there may be more.
     pub(super) fn launch(&mut self) -> Alarm {
         let mut alarm = Alarm::default();
-        self.launch_settlement(&mut alarm);
         self.launch_renewal(&mut alarm);
+        // Before settling, since what turns out not to be ours or not to be due goes back.
         self.launch_publishes();
+        self.launch_settlement(&mut alarm);
         self.launch_claim(&mut alarm);
         self.alarm.set(alarm);
         alarm
@@ -79,28 +81,28 @@ impl TimerWorker {
         if self.under_way.renewal {
             return;
         }
-        let now = self.ports.clock.now();
-        if now < next_renewal {
-            alarm.at_wall(next_renewal);
+        let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
+        if monotonic < next_renewal {
+            alarm.at_monotonic(next_renewal);
             return;
         }
-        let interval = self.settings.renewal_interval();
-        let claims = self.in_hand.ending_by(now.saturating_add(interval * 2));
-        self.next_renewal = (!self.in_hand.is_empty()).then(|| now.saturating_add(interval));
-        if claims.is_empty() {
-            if let Some(next_renewal) = self.next_renewal {
-                alarm.at_wall(next_renewal);
-            }
+        if self.in_hand.is_empty() {
+            self.next_renewal = None;
             return;
         }
+        self.next_renewal = Some(monotonic.saturating_add(self.settings.renewal_interval()));
         self.under_way.renewal = true;
-        let (queue, lease) = (self.ports.queue.clone(), self.settings.lease);
-        let until = now.saturating_add(lease);
+        let claims = self.in_hand.references();
+        let (queue, duration) = (self.ports.queue.clone(), self.settings.lease);
+        let lease = Lease {
+            wall: now.saturating_add(duration),
+            monotonic: monotonic.saturating_add(duration),
+        };
         let renewing = async move {
-            let answer = queue.renew(claims.clone(), now, lease).await;
+            let answer = queue.renew(claims.clone(), now, duration).await;
             Event::Renewed {
                 claims,
-                until,
+                lease,
                 answer,
             }
         };
@@ -121,48 +123,46 @@ impl TimerWorker {
         }
     }
 
+    /// Some timers to publish together, each of a tenant that may have one more place.
     fn next_batch(&mut self) -> Vec<Firing> {
-        let mut batch = Vec::new();
-        let share = self.settings.share_of_a_tenant();
+        let mut batch: Vec<Firing> = Vec::new();
         while batch.len() < self.settings.publish_batch {
-            let in_hand = &self.in_hand;
-            let next = self
-                .ready
-                .next(|tenant| in_hand.publishing_of(tenant) < share);
-            let Some(ready) = next else {
+            let places = &self.places;
+            let Some(timer) = self.ready.next(|tenant| places.are_left_for(tenant)) else {
                 break;
             };
-            batch.extend(self.begin_firing(ready));
+            batch.extend(self.begin_firing(timer));
+        }
+        for tenant in tenants(&batch) {
+            self.places.take(&tenant);
         }
         batch
     }
 
     /// Makes an event of a claimed timer, if it is still ours and really due.
-    fn begin_firing(&mut self, ready: ReadyTimer) -> Option<Firing> {
-        let firing_id = ready.timer.firing_id();
+    fn begin_firing(&mut self, timer: ScheduledTimer) -> Option<Firing> {
+        let firing_id = timer.firing_id();
         // It may have been lost while it waited, and even be under way again under a newer claim.
         let held = self
             .in_hand
             .get(&firing_id)
             .filter(|held| held.is_ready())?;
-        let now = self.ports.clock.now();
-        if now >= held.lease_until {
-            // Somebody else may have it by now. It is still scheduled, so look for it again.
-            self.in_hand.remove(&firing_id);
-            self.ports.wake.due_at(now);
+        let has_ended = held.lease_has_ended(self.ports.clock.as_ref());
+        let claim = self.in_hand.reference(&firing_id)?;
+        if has_ended {
+            // Somebody else may have it by now, and if not, nobody should have to wait for us.
+            self.in_hand.set_stage(&firing_id, Stage::Settling);
+            self.unsettled.releases.push(claim);
             return None;
         }
-        // The clock may have been set back since the claim, by when the timer was due.
-        let reached_at = now.max(ready.claimed_at);
-        match ready.timer.reach(reached_at) {
+        match timer.reach(self.ports.clock.now()) {
             Ok(reached) => {
                 self.in_hand.set_stage(&firing_id, Stage::Publishing);
                 let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
                 Some(Firing::new(reached, id))
             }
             Err(early) => {
-                tracing::error!(%early, "the store gave a timer that is not due");
-                let claim = self.in_hand.reference(&firing_id)?;
+                tracing::warn!(%early, "a claimed timer is not due: was the clock set back?");
                 let retry_at = early.timer.registration.due_at;
                 self.in_hand.set_stage(&firing_id, Stage::Settling);
                 self.unsettled.retries.push(RetryLater { claim, retry_at });
@@ -202,8 +202,12 @@ impl TimerWorker {
         let lease = self.settings.lease;
         let claiming = async move {
             let batch = queue.claim_due(now, limit, lease).await;
-            let took = clock.monotonic().saturating_sub(monotonic);
-            Event::Claimed { batch, now, took }
+            Event::Claimed {
+                batch,
+                now,
+                lease_until: monotonic.saturating_add(lease),
+                took: clock.monotonic().saturating_sub(monotonic),
+            }
         };
         self.start(claiming.boxed());
     }

@@ -1,9 +1,10 @@
 //! Making events of due timers, and what the bus's answer means for each.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_domain::{
-    EnvelopeId, FiringId, MessageEnvelope, MessageMetadata, ReachedTimer, Timestamp,
+    EnvelopeId, FiringId, MessageEnvelope, MessageMetadata, ReachedTimer, TenantId, Timestamp,
 };
 use punctual_ports::{
     BatchResult, Burial, ClaimRef, DeadLetter, EventBusPort, PortError, PublishOutcome,
@@ -67,6 +68,14 @@ impl Firing {
 
 /// A reason is for people; a handler's whole backtrace is not.
 const LONGEST_REASON: usize = 1_000;
+
+/// The tenants of a batch, each once.
+pub(super) fn tenants(batch: &[Firing]) -> BTreeSet<TenantId> {
+    batch
+        .iter()
+        .map(|firing| firing.envelope.tenant_id().clone())
+        .collect()
+}
 
 /// What the bus's answer means for one firing.
 #[derive(Debug)]

@@ -2,36 +2,28 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use punctual_domain::{ScheduledTimer, TenantId, Timestamp};
-
-/// A claimed timer that waits to be published.
-#[derive(Debug, Clone)]
-pub(super) struct ReadyTimer {
-    pub(super) timer: ScheduledTimer,
-    /// The time by which it was claimed, and so due.
-    pub(super) claimed_at: Timestamp,
-}
+use punctual_domain::{FiringId, ScheduledTimer, TenantId};
 
 /// Gives each tenant a turn, and a tenant's timers in the order in which they came.
 #[derive(Default)]
 pub(super) struct ReadyQueue {
-    by_tenant: HashMap<TenantId, VecDeque<ReadyTimer>>,
+    by_tenant: HashMap<TenantId, VecDeque<ScheduledTimer>>,
     /// The tenants that have something waiting, the next one first.
     turns: VecDeque<TenantId>,
 }
 
 impl ReadyQueue {
-    pub(super) fn push(&mut self, ready: ReadyTimer) {
-        let tenant = ready.timer.key.tenant_id.clone();
+    pub(super) fn push(&mut self, timer: ScheduledTimer) {
+        let tenant = timer.key.tenant_id.clone();
         let waiting = self.by_tenant.entry(tenant.clone()).or_default();
         if waiting.is_empty() {
             self.turns.push_back(tenant);
         }
-        waiting.push_back(ready);
+        waiting.push_back(timer);
     }
 
     /// The next timer of the next tenant that may have a place.
-    pub(super) fn next(&mut self, may: impl Fn(&TenantId) -> bool) -> Option<ReadyTimer> {
+    pub(super) fn next(&mut self, may: impl Fn(&TenantId) -> bool) -> Option<ScheduledTimer> {
         let turn = self.turns.iter().position(may)?;
         let tenant = self.turns.remove(turn)?;
         let waiting = self.by_tenant.get_mut(&tenant)?;
@@ -44,8 +36,21 @@ impl ReadyQueue {
         ready
     }
 
+    /// Takes one out that will not have its turn.
+    pub(super) fn remove(&mut self, firing_id: &FiringId) {
+        let tenant = &firing_id.key.tenant_id;
+        let Some(waiting) = self.by_tenant.get_mut(tenant) else {
+            return;
+        };
+        waiting.retain(|timer| timer.firing_id() != *firing_id);
+        if waiting.is_empty() {
+            self.turns.retain(|other| other != tenant);
+            self.by_tenant.remove(tenant);
+        }
+    }
+
     /// Takes all out.
-    pub(super) fn take_all(&mut self) -> Vec<ReadyTimer> {
+    pub(super) fn take_all(&mut self) -> Vec<ScheduledTimer> {
         self.turns.clear();
         self.by_tenant
             .drain()
@@ -57,27 +62,24 @@ impl ReadyQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_domain::{CorrelationId, Registration, TimerKey};
+    use punctual_domain::{CorrelationId, Registration, TimerKey, Timestamp};
 
-    fn ready(tenant: &str, due_at: i64) -> ReadyTimer {
+    fn ready(tenant: &str, due_at: i64) -> ScheduledTimer {
         let due_at = Timestamp::from_millis(due_at).unwrap();
-        ReadyTimer {
-            timer: ScheduledTimer {
-                key: TimerKey::named(TenantId::new(tenant).unwrap(), &due_at.to_string()),
-                correlation_id: CorrelationId::from_uuid(uuid::Uuid::nil()),
-                registration: Registration {
-                    registered_at: Timestamp::MIN,
-                    due_at,
-                },
-                data: None,
+        ScheduledTimer {
+            key: TimerKey::named(TenantId::new(tenant).unwrap(), &due_at.to_string()),
+            correlation_id: CorrelationId::from_uuid(uuid::Uuid::nil()),
+            registration: Registration {
+                registered_at: Timestamp::MIN,
+                due_at,
             },
-            claimed_at: due_at,
+            data: None,
         }
     }
 
     fn order(queue: &mut ReadyQueue, may: impl Fn(&TenantId) -> bool + Copy) -> Vec<String> {
         std::iter::from_fn(|| queue.next(may))
-            .map(|r| format!("{}{}", r.timer.key.tenant_id, r.claimed_at.as_millis()))
+            .map(|t| format!("{}{}", t.key.tenant_id, t.registration.due_at.as_millis()))
             .collect()
     }
 
@@ -104,6 +106,15 @@ mod tests {
         let mut queue = filled();
         assert_eq!(order(&mut queue, |t| t.as_str() != "a"), ["b4", "c5", "b6"]);
         assert_eq!(order(&mut queue, |_| true), ["a1", "a2", "a3"]);
+    }
+
+    #[test]
+    fn what_is_removed_has_no_turn() {
+        let mut queue = filled();
+        queue.remove(&ready("a", 2).firing_id());
+        queue.remove(&ready("c", 5).firing_id());
+        queue.remove(&ready("d", 9).firing_id());
+        assert_eq!(order(&mut queue, |_| true), ["a1", "b4", "a3", "b6"]);
     }
 
     #[test]

@@ -103,13 +103,6 @@ impl WorkerSettings {
         )
     }
 
-    /// How many timers one tenant may have in publishing at once: an eighth of the places is kept
-    /// for the others, so that a tenant whose handlers are slow cannot take them all.
-    pub(super) fn share_of_a_tenant(&self) -> usize {
-        let places = self.publishes_in_flight.saturating_mul(self.publish_batch);
-        (places - places / 8).max(1)
-    }
-
     /// How much room there has to be before it is worth claiming: claims of one timer would be
     /// many, and not fairly shared.
     pub(super) const fn room_for_a_claim(&self) -> usize {
@@ -120,7 +113,7 @@ impl WorkerSettings {
         }
     }
 
-    /// How long after claiming or renewing a claim is renewed.
+    /// How often claims are renewed: well before their lease ends, even if one try fails.
     pub(super) fn renewal_interval(&self) -> Duration {
         self.lease / 3
     }

@@ -17,6 +17,9 @@ pub(super) struct Settlements {
     pub(super) retries: Vec<RetryLater>,
     pub(super) burials: Vec<Burial>,
     pub(super) releases: Vec<ClaimRef>,
+    /// Claims that go back because their tenant has too much in hand: unlike other releases, they
+    /// are no reason to look at the store again.
+    pub(super) held_back: Vec<ClaimRef>,
 }
 
 /// At most so many of each kind are told at once.
@@ -28,6 +31,7 @@ impl Settlements {
             && self.retries.is_empty()
             && self.burials.is_empty()
             && self.releases.is_empty()
+            && self.held_back.is_empty()
     }
 
     /// Takes out what is to be told now, the oldest first.
@@ -37,6 +41,7 @@ impl Settlements {
             retries: take_first(&mut self.retries),
             burials: take_first(&mut self.burials),
             releases: take_first(&mut self.releases),
+            held_back: take_first(&mut self.held_back),
         }
     }
 
@@ -44,9 +49,10 @@ impl Settlements {
     pub(super) fn refresh_claims(&mut self, in_hand: &InHand) {
         let retries = self.retries.iter_mut().map(|retry| &mut retry.claim);
         let burials = self.burials.iter_mut().map(|burial| &mut burial.claim);
-        for claim in retries.chain(burials).chain(&mut self.releases) {
-            if let Some(held) = in_hand.get(&claim.firing_id) {
-                claim.token = held.token;
+        let releases = self.releases.iter_mut().chain(&mut self.held_back);
+        for claim in retries.chain(burials).chain(releases) {
+            if let Some(current) = in_hand.reference(&claim.firing_id) {
+                *claim = current;
             }
         }
     }
@@ -57,6 +63,7 @@ impl Settlements {
         self.retries.extend(failed.retries);
         self.burials.extend(failed.burials);
         self.releases.extend(failed.releases);
+        self.held_back.extend(failed.held_back);
     }
 }
 
@@ -74,8 +81,10 @@ pub(super) struct Settled {
     pub(super) marked: u64,
     /// Retries that were taken, so that the worker comes back for them.
     pub(super) retries: Vec<RetryLater>,
-    /// Whether claims were given back.
+    /// Whether claims were given back that somebody should look for again.
     pub(super) released: bool,
+    /// Whether something was finished, so that there is room for more of its tenant's.
+    pub(super) has_made_room: bool,
     /// What has to be told again.
     pub(super) failed: Settlements,
     /// The last error there was.
@@ -92,55 +101,33 @@ pub(super) async fn settle(
     let mut settled = Settled::default();
     if !batch.marks.is_empty() {
         let answer = persistence.mark_fired(batch.marks.clone()).await;
-        let told = sort(batch.marks, answer, &mut settled.error);
+        let told = settled.hear(batch.marks, answer, |mark| &mark.firing_id);
         let is_marked = |(_, outcome): &&(FiredTimer, MarkOutcome)| *outcome == MarkOutcome::Marked;
         settled.marked = told.done.iter().filter(is_marked).count() as u64;
-        settled
-            .done
-            .extend(told.done.into_iter().map(|(mark, _)| mark.firing_id));
         settled.failed.marks = told.again;
-        settled
-            .done
-            .extend(told.refused.into_iter().map(|mark| mark.firing_id));
     }
     if !batch.retries.is_empty() {
         let answer = queue.retry_later(batch.retries.clone()).await;
-        let told = sort(batch.retries, answer, &mut settled.error);
-        for (retry, _) in told.done {
-            settled.done.push(retry.claim.firing_id.clone());
-            settled.retries.push(retry);
-        }
+        let told = settled.hear(batch.retries, answer, |retry| &retry.claim.firing_id);
+        settled.retries = told.done.into_iter().map(|(retry, _)| retry).collect();
         settled.failed.retries = told.again;
-        settled
-            .done
-            .extend(told.refused.into_iter().map(|retry| retry.claim.firing_id));
     }
     if !batch.burials.is_empty() {
         let answer = queue.bury(batch.burials.clone()).await;
-        let told = sort(batch.burials, answer, &mut settled.error);
-        settled.done.extend(
-            told.done
-                .into_iter()
-                .map(|(burial, _)| burial.claim.firing_id),
-        );
+        let told = settled.hear(batch.burials, answer, |burial| &burial.claim.firing_id);
         settled.failed.burials = told.again;
-        settled.done.extend(
-            told.refused
-                .into_iter()
-                .map(|burial| burial.claim.firing_id),
-        );
     }
+    settled.has_made_room = !settled.done.is_empty();
     if !batch.releases.is_empty() {
         let answer = queue.release(batch.releases.clone()).await;
-        let told = sort(batch.releases, answer, &mut settled.error);
+        let told = settled.hear(batch.releases, answer, |claim| &claim.firing_id);
         settled.released = !told.done.is_empty();
-        settled
-            .done
-            .extend(told.done.into_iter().map(|(claim, _)| claim.firing_id));
         settled.failed.releases = told.again;
-        settled
-            .done
-            .extend(told.refused.into_iter().map(|claim| claim.firing_id));
+    }
+    if !batch.held_back.is_empty() {
+        let answer = queue.release(batch.held_back.clone()).await;
+        let told = settled.hear(batch.held_back, answer, |claim| &claim.firing_id);
+        settled.failed.held_back = told.again;
     }
     settled
 }
@@ -148,42 +135,50 @@ pub(super) async fn settle(
 struct Told<I, O> {
     done: Vec<(I, O)>,
     again: Vec<I>,
-    refused: Vec<I>,
 }
 
-/// Sorts items into those the store has answered for and those that have to be told again: an item
-/// without an answer is one of them, since to forget it would be to pretend that it was written.
-/// What the store will never take is let go: its timer stays scheduled and fires again after its
-/// lease, which is better than to hold up everything else for ever.
-fn sort<I, O>(items: Vec<I>, answer: BatchResult<O>, error: &mut Option<PortError>) -> Told<I, O> {
-    let mut told = Told {
-        done: Vec::new(),
-        again: Vec::new(),
-        refused: Vec::new(),
-    };
-    let mut answers = match answer {
-        Ok(answers) => answers.into_iter(),
-        Err(outer) => {
-            remember(error, outer);
-            told.again = items;
-            return told;
-        }
-    };
-    for item in items {
-        match answers.next() {
-            Some(Ok(outcome)) => told.done.push((item, outcome)),
-            Some(Err(inner)) if inner.kind() == PortErrorKind::Rejected => {
-                tracing::error!(error = %inner, "the store refuses to hear of a firing");
-                told.refused.push(item);
+impl Settled {
+    /// Sorts items into those the store has answered for and those that have to be told again: an
+    /// item without an answer is one of them, since to forget it would be to pretend that it was
+    /// written. What the store will never take is let go: its timer stays scheduled and fires again
+    /// after its lease, which is better than to hold up everything else for ever.
+    fn hear<I, O>(
+        &mut self,
+        items: Vec<I>,
+        answer: BatchResult<O>,
+        firing_id: impl Fn(&I) -> &FiringId,
+    ) -> Told<I, O> {
+        let mut told = Told {
+            done: Vec::new(),
+            again: Vec::new(),
+        };
+        let mut answers = match answer {
+            Ok(answers) => answers.into_iter(),
+            Err(outer) => {
+                remember(&mut self.error, outer);
+                told.again = items;
+                return told;
             }
-            Some(Err(inner)) => {
-                remember(error, inner);
-                told.again.push(item);
+        };
+        for item in items {
+            match answers.next() {
+                Some(Ok(outcome)) => {
+                    self.done.push(firing_id(&item).clone());
+                    told.done.push((item, outcome));
+                }
+                Some(Err(inner)) if inner.kind() == PortErrorKind::Rejected => {
+                    tracing::error!(error = %inner, "the store refuses to hear of a firing");
+                    self.done.push(firing_id(&item).clone());
+                }
+                Some(Err(inner)) => {
+                    remember(&mut self.error, inner);
+                    told.again.push(item);
+                }
+                None => told.again.push(item),
             }
-            None => told.again.push(item),
         }
+        told
     }
-    told
 }
 
 /// A critical error is what matters most.

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use punctual_domain::Timestamp;
 use punctual_ports::{
-    BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, RetryLater,
+    BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, RetryLater,
 };
 
-use super::in_hand::Stage;
+use super::in_hand::{Lease, Stage, Taken};
 use super::operations::Event;
-use super::publishing::{Firing, Verdict};
-use super::ready_queue::ReadyTimer;
+use super::publishing::{Firing, Verdict, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
 use crate::backoff::Backoff;
@@ -25,12 +24,21 @@ const RETRY: Backoff = Backoff {
 impl TimerWorker {
     pub(super) fn take_in(&mut self, event: Event) -> Result<(), WorkerStopped> {
         match event {
-            Event::Claimed { batch, now, took } => {
+            Event::Claimed {
+                batch,
+                now,
+                lease_until,
+                took,
+            } => {
                 self.under_way.claim = false;
-                self.take_in_claims(batch, now, took)
+                metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
+                self.take_in_look(batch, now, lease_until)
             }
             Event::Published { batch, verdicts } => {
                 self.publishes -= 1;
+                for tenant in tenants(&batch) {
+                    self.places.give_back(&tenant);
+                }
                 for (firing, verdict) in batch.iter().zip(verdicts) {
                     self.take_in_verdict(firing, verdict);
                 }
@@ -42,22 +50,21 @@ impl TimerWorker {
             }
             Event::Renewed {
                 claims,
-                until,
+                lease,
                 answer,
             } => {
                 self.under_way.renewal = false;
-                self.take_in_renewal(&claims, until, answer)
+                self.take_in_renewal(&claims, lease, answer)
             }
         }
     }
 
-    fn take_in_claims(
+    fn take_in_look(
         &mut self,
         batch: Result<ClaimBatch, PortError>,
         now: Timestamp,
-        took: Duration,
+        lease_until: Duration,
     ) -> Result<(), WorkerStopped> {
-        metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
         let batch = match batch {
             Ok(batch) => batch,
             Err(error) => {
@@ -68,25 +75,39 @@ impl TimerWorker {
         };
         self.store_pause.succeeded();
         metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
-        let found_some = !batch.claims.is_empty();
-        for claim in batch.claims {
-            if self.in_hand.take(&claim) {
-                self.ready.push(ReadyTimer {
-                    timer: claim.timer,
-                    claimed_at: now,
-                });
-            }
-        }
-        if found_some && self.next_renewal.is_none() {
-            self.next_renewal = Some(now.saturating_add(self.settings.renewal_interval()));
-        }
-        // A store that says "more" and gives nothing would make a busy loop; the poll comes back.
+        let found_some = self.take_in_claims(batch.claims, lease_until);
+        // A look that brought nothing to do although more is due, because all of it had to go back
+        // or because the store is confused, is repeated when something changes or by the poll, and
+        // not at once: that would be a busy loop.
         let more_now = (batch.more_due && found_some).then_some(now);
         self.ports.wake.end_look(more_now.or(batch.next_due_at));
         if self.is_draining {
             self.give_back_what_is_ready();
         }
         Ok(())
+    }
+
+    /// Takes claims in hand; false if there was nothing new to do among them.
+    fn take_in_claims(&mut self, claims: Vec<Claim>, lease_until: Duration) -> bool {
+        let mut found_some = false;
+        for claim in claims {
+            match self.in_hand.take(&claim, lease_until) {
+                Taken::WasInHand => {}
+                Taken::Ready => {
+                    found_some = true;
+                    self.ready.push(claim.timer);
+                }
+                Taken::TooMuch => {
+                    self.has_held_back = true;
+                    self.unsettled.held_back.push(claim.reference());
+                }
+            }
+        }
+        if self.next_renewal.is_none() && !self.in_hand.is_empty() {
+            let interval = self.settings.renewal_interval();
+            self.next_renewal = Some(self.ports.clock.monotonic().saturating_add(interval));
+        }
+        found_some
     }
 
     fn take_in_verdict(&mut self, firing: &Firing, verdict: Verdict) {
@@ -155,8 +176,8 @@ impl TimerWorker {
 
     /// Gives back what was claimed and has not begun.
     pub(super) fn give_back_what_is_ready(&mut self) {
-        for ready in self.ready.take_all() {
-            let firing_id = ready.timer.firing_id();
+        for timer in self.ready.take_all() {
+            let firing_id = timer.firing_id();
             if let Some(claim) = self.in_hand.reference(&firing_id) {
                 self.in_hand.set_stage(&firing_id, Stage::Settling);
                 metrics::counter!(metric_names::RELEASED).increment(1);
@@ -173,7 +194,10 @@ impl TimerWorker {
         for retry in settled.retries {
             self.ports.wake.due_at(retry.retry_at);
         }
-        if settled.released {
+        // What had to go back because its tenant had too much in hand may fit now.
+        let room_again = self.has_held_back && settled.has_made_room;
+        if settled.released || room_again {
+            self.has_held_back = false;
             self.ports.wake.due_at(self.ports.clock.now());
         }
         self.unsettled.put_back(settled.failed);
@@ -187,21 +211,22 @@ impl TimerWorker {
     fn take_in_renewal(
         &mut self,
         claims: &[ClaimRef],
-        until: Timestamp,
+        lease: Lease,
         answer: BatchResult<ClaimOutcome>,
     ) -> Result<(), WorkerStopped> {
         let answers = match answer {
             Ok(answers) => answers,
             Err(error) => {
                 let soon = self.settings.renewal_interval() / 10;
-                self.next_renewal = Some(self.ports.clock.now().saturating_add(soon));
+                self.next_renewal = Some(self.ports.clock.monotonic().saturating_add(soon));
                 return self.store_failed(error);
             }
         };
         for (claim, answer) in claims.iter().zip(answers) {
             match answer {
-                Ok(ClaimOutcome::Applied) => self.in_hand.renewed(claim, until),
-                Ok(_) => self.in_hand.lost(claim),
+                Ok(ClaimOutcome::Applied) => self.in_hand.renewed(claim, lease),
+                Ok(_) if self.in_hand.lost(claim) => self.ready.remove(&claim.firing_id),
+                Ok(_) => {}
                 Err(error) if error.kind().is_critical() => return self.store_failed(error),
                 Err(error) => tracing::warn!(%error, "a claim could not be renewed"),
             }
