@@ -10,6 +10,12 @@
 //! as the input ([`BatchResult`]). An outer error means that nothing is known to have happened to
 //! any item. Items with equal keys apply in the order given. An empty batch is answered with an
 //! empty list.
+//!
+//! # Time
+//! Every call returns. An adapter bounds whatever it waits for and then answers with a retryable
+//! error; only sleeping on a clock, and an in-process bus that waits for its handlers, take as long
+//! as they take. Whoever calls may drop the future: what was asked for may then have happened or
+//! not, as with an error.
 
 mod clock;
 mod dead_letter;

@@ -9,7 +9,7 @@ use punctual_ports::{ClockPort, TimerPersistencePort};
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::backoff::Backoff;
 use crate::driven::SteppedWorker;
-use crate::fire_due_timers::WorkerStopped;
+use crate::fire_due_timers::{SettingsError, WorkerStopped, check};
 use crate::{TimerPorts, metric_names};
 
 /// How long things are kept and how gently they are removed.
@@ -36,6 +36,41 @@ impl Default for RetentionSettings {
     }
 }
 
+impl RetentionSettings {
+    /// Checks that the settings make sense.
+    ///
+    /// # Errors
+    /// With the first field that does not, and what would be right.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let hour = Duration::from_hours(1);
+        let (ms, century) = (Duration::from_millis(1), hour * 24 * 36_500);
+        check(
+            "keep",
+            &self.keep,
+            hour..=century,
+            "give an hour to a century",
+        )?;
+        check(
+            "batch_size",
+            &self.batch_size,
+            1..=10_000,
+            "give 1 to 10000",
+        )?;
+        check(
+            "between_bites",
+            &self.between_bites,
+            ms..=hour,
+            "give 1 ms to an hour",
+        )?;
+        check(
+            "every",
+            &self.every,
+            ms * 1_000..=hour * 24,
+            "give a second to a day",
+        )
+    }
+}
+
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_secs(1),
     limit: Duration::from_mins(10),
@@ -52,20 +87,24 @@ pub struct Retention {
 
 impl Retention {
     /// Retention on a store.
-    pub fn new(ports: &TimerPorts, settings: RetentionSettings) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If a setting makes no sense.
+    pub fn new(ports: &TimerPorts, settings: RetentionSettings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
             clock: Arc::clone(&ports.clock),
             persistence: Arc::clone(&ports.persistence),
             settings,
             failures: 0,
             alarm: SharedAlarm::default(),
-        }
+        })
     }
 
     /// Removes one bite, and returns how long to wait before the next.
     async fn bite(&mut self) -> Result<Duration, WorkerStopped> {
         let before = self.clock.now().saturating_sub(self.settings.keep);
-        let limit = self.settings.batch_size.max(1);
+        let limit = self.settings.batch_size;
         match self.persistence.purge(before, limit).await {
             Ok(purged) => {
                 self.failures = 0;

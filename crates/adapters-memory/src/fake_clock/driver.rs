@@ -153,7 +153,7 @@ fn move_towards(clock: &FakeClock, target: Duration) -> bool {
         .min()
         .unwrap_or(left)
         .min(left);
-    inner.wall += until_next;
-    inner.monotonic += until_next;
+    inner.wall = inner.wall.saturating_add(until_next);
+    inner.monotonic = inner.monotonic.saturating_add(until_next);
     true
 }

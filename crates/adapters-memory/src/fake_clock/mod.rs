@@ -100,7 +100,9 @@ impl FakeClock {
     /// Lets time pass, doing on the way all that is due, each at its instant.
     ///
     /// A step that waits for something other than this clock is waited for. If tasks sleep on the
-    /// clock, one of them may be what the step waits for, and time goes on.
+    /// clock, one of them may be what the step waits for, and time goes on. So a handler must not
+    /// wait for what only a later instant brings in any other way than by sleeping on the clock,
+    /// and must not advance the clock itself: both would wait for ever.
     pub async fn advance(&self, by: Duration) {
         driver::advance(self, by).await;
     }
@@ -122,10 +124,10 @@ impl FakeClock {
     fn wake_sleepers(&self) -> bool {
         let due: Vec<Waker> = {
             let mut inner = lock(&self.inner);
-            let later = (inner.now().next(), 0);
+            let later = (inner.now(), u64::MAX);
             let still_asleep = inner.sleepers.split_off(&later);
             let awake = std::mem::replace(&mut inner.sleepers, still_asleep);
-            let later = (inner.monotonic + Duration::from_nanos(1), 0);
+            let later = (inner.monotonic, u64::MAX);
             let still_asleep = inner.timed_sleepers.split_off(&later);
             let awake_too = std::mem::replace(&mut inner.timed_sleepers, still_asleep);
             awake.into_values().chain(awake_too.into_values()).collect()

@@ -1,21 +1,22 @@
 //! Which due timers a claim gets: all of them, or a fair share if there are too many.
 
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
 use punctual_domain::{TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
-use super::reading::FIRST;
+use super::reading::LAST;
 use super::state::{Lease, State};
 
 type Ready = (Timestamp, TimerKey);
 
-/// The first place in the order of readiness that is later than `now`.
-fn after(now: Timestamp) -> Ready {
-    // No tenant id sorts before a single hyphen, the least of the allowed characters.
-    let first = TenantId::new("-").unwrap_or_default();
-    (now.next(), TimerKey::new(first, FIRST))
+/// The last place in the order of readiness that is not later than `now`.
+fn last_at(now: Timestamp) -> Ready {
+    // No tenant id sorts after the longest one of the greatest allowed character.
+    let last = TenantId::new(&"z".repeat(TenantId::MAX_LEN)).unwrap_or_default();
+    (now, TimerKey::new(last, LAST))
 }
 
 impl State {
@@ -38,7 +39,8 @@ impl State {
             .into_iter()
             .filter_map(|(_, key)| self.claim(&key, until))
             .collect();
-        let next_due_at = self.ready.range(after(now)..).next().map(|(at, _)| *at);
+        let next_due_at = self.ready.range((Excluded(last_at(now)), Unbounded)).next();
+        let next_due_at = next_due_at.map(|(at, _)| *at);
         ClaimBatch {
             claims,
             more_due,
@@ -66,7 +68,7 @@ impl State {
     fn share(&mut self, now: Timestamp, limit: usize) -> BTreeSet<Ready> {
         let mut chosen = BTreeSet::new();
         let quarter = limit / 4;
-        let newest = self.ready.range(..after(now)).rev();
+        let newest = self.ready.range(..=last_at(now)).rev();
         chosen.extend(newest.take(quarter).cloned());
         self.serve_tenants_in_turn(now, quarter.max(1).min(limit), &mut chosen);
         for ready in &self.ready {

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::state::{Row, State};
 
-pub(super) const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
-const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
+pub(super) const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
 
 impl State {
     pub(super) fn find(&self, key: &TimerKey) -> Option<TimerEntry> {

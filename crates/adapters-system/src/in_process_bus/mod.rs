@@ -3,6 +3,9 @@
 //! `publish` answers when the handlers have answered, so that at-least-once holds from end to end
 //! without a broker: what was not handled was not accepted, and the publisher, whose store still
 //! holds it, tries again. For the same reason a topic that nobody subscribes to is an error.
+//!
+//! A handler that never returns keeps its place: give it a deadline of its own. A handler must not
+//! publish to its own topic: with all places taken, it would wait for itself.
 
 mod consumer;
 mod delivery;

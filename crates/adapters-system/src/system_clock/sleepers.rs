@@ -39,10 +39,10 @@ const WHEN_NOBODY_SLEEPS: Duration = Duration::from_secs(5);
 impl State {
     /// Takes out whoever has slept enough.
     fn take_awake(&mut self, wall: SystemTime, monotonic: Instant) -> Vec<Waker> {
-        let later = (truncated(wall).next(), 0);
+        let later = (truncated(wall), u64::MAX);
         let still_asleep = self.by_wall.split_off(&later);
         let awake = std::mem::replace(&mut self.by_wall, still_asleep);
-        let later = (monotonic + Duration::from_nanos(1), 0);
+        let later = (monotonic, u64::MAX);
         let still_asleep = self.by_monotonic.split_off(&later);
         let awake_too = std::mem::replace(&mut self.by_monotonic, still_asleep);
         awake.into_values().chain(awake_too.into_values()).collect()

@@ -203,3 +203,37 @@ async fn one_consumer_s_retry_counts_for_more_than_another_s_poison() {
         }
     }
 }
+
+/// Asks for a retry, once it is let.
+struct RetriesWhenLet(Notify);
+
+#[async_trait]
+impl MessageHandler for RetriesWhenLet {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        self.0.notified().await;
+        let retry = Answer::RetryLater {
+            reason: "later".to_owned(),
+        };
+        vec![retry; batch.len()]
+    }
+}
+
+#[tokio::test]
+async fn a_consumer_that_stops_in_the_middle_hides_nothing_behind_another_s_success() {
+    let bus = InProcessBus::with_concurrency(Handlers::Inline, 1);
+    let handler = Arc::new(RetriesWhenLet(Notify::new()));
+    let first = bus.subscribe(wish(handler.clone(), 1)).await.unwrap();
+    let other = Subscribe {
+        consumer: ConsumerName::new("beta"),
+        ..wish(Arc::new(Says(Answer::Done)), 1)
+    };
+    let _second = bus.subscribe(other).await.unwrap();
+    let publishing = {
+        let bus = bus.clone();
+        tokio::spawn(async move { bus.publish(vec![message(1), message(2)]).await })
+    };
+    tokio::task::yield_now().await;
+    tokio::join!(first.stop(), async { handler.0.notify_one() });
+    let answers = publishing.await.unwrap().unwrap();
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+}

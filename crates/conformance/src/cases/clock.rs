@@ -13,6 +13,9 @@ use crate::ClockFixture;
 const TICK: Duration = Duration::from_millis(20);
 const HOUR: Duration = Duration::from_hours(1);
 
+/// Later than any busy machine would explain.
+const FAR_TOO_LATE: Duration = Duration::from_secs(4);
+
 suite! { $ clock_suite, clock =>
     now_is_truncated_down_to_the_millisecond,
     monotonic_time_moves_on_and_never_back,
@@ -69,6 +72,14 @@ impl Sleeper {
         Self { woken, task }
     }
 
+    /// Waits for it to wake, which must not take much longer than it should.
+    async fn wakes(self, clock: &dyn ClockPort, begun: Duration) -> Timestamp {
+        let woken_at = self.task.await.expect("no panic");
+        let took = clock.monotonic().saturating_sub(begun);
+        assert!(took < FAR_TOO_LATE, "it woke only after {took:?}");
+        woken_at
+    }
+
     fn is_awake(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
     }
@@ -109,10 +120,12 @@ pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: impl Clo
 
 /// Late is possible, early is not.
 pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: impl ClockFixture) {
-    let until = fixture.clock().now().saturating_add(TICK);
+    let clock = fixture.clock();
+    let begun = clock.monotonic();
+    let until = clock.now().saturating_add(TICK);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
     fixture.pass(TICK * 2).await;
-    let woken_at = sleeper.task.await.expect("no panic");
+    let woken_at = sleeper.wakes(clock.as_ref(), begun).await;
     assert!(woken_at >= until, "{woken_at} is before {until}");
 }
 
@@ -125,12 +138,16 @@ pub async fn a_sleep_until_the_past_ends_at_once(fixture: impl ClockFixture) {
 
 /// A forward jump makes things due.
 pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: impl ClockFixture) {
-    let until = fixture.clock().now().saturating_add(HOUR);
+    let clock = fixture.clock();
+    let until = clock.now().saturating_add(HOUR);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
+    // So that whoever wakes sleepers has settled down to wait for an hour.
+    fixture.pass(TICK).await;
+    let begun = clock.monotonic();
     fixture.set_wall(until);
     assert!(fixture.notices_within() <= Duration::from_secs(1));
     fixture.pass(fixture.notices_within()).await;
-    assert!(sleeper.task.await.expect("no panic") >= until);
+    assert!(sleeper.wakes(clock.as_ref(), begun).await >= until);
 }
 
 /// What was nearly over is far away again.
@@ -149,7 +166,7 @@ pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: impl Cloc
     let begun = clock.monotonic();
     let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
     fixture.pass(TICK * 2).await;
-    sleeper.task.await.expect("no panic");
+    sleeper.wakes(clock.as_ref(), begun).await;
     assert!(clock.monotonic() >= begun + TICK);
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use punctual_domain::{FiringId, Timestamp};
-use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort};
+use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort, FiredTimer};
 
 use super::places::Places;
 
@@ -42,7 +42,9 @@ impl Held {
 
     /// Whether somebody else may have the timer by now.
     pub(super) fn lease_has_ended(&self, clock: &dyn ClockPort) -> bool {
-        clock.now() >= self.lease.wall || clock.monotonic() >= self.lease.monotonic
+        // A wall clock at the end of time can show no lease that has not ended.
+        let by_wall = self.lease.wall < Timestamp::MAX && clock.now() >= self.lease.wall;
+        by_wall || clock.monotonic() >= self.lease.monotonic
     }
 }
 
@@ -123,6 +125,19 @@ impl InHand {
         }
     }
 
+    /// The store has heard what became of a firing: it is off our hands. If it was claimed again
+    /// meanwhile, the newer claim is returned, and has to be settled too.
+    pub(super) fn settled(&mut self, told: &Told) -> Option<ClaimRef> {
+        let current = self.reference(&told.firing_id)?;
+        match told.token {
+            Some(token) if token != current.token => Some(current),
+            _ => {
+                self.remove(&told.firing_id);
+                None
+            }
+        }
+    }
+
     pub(super) fn remove(&mut self, firing_id: &FiringId) {
         if self.held.remove(firing_id).is_some() {
             self.places.give_back(&firing_id.key.tenant_id);
@@ -158,6 +173,29 @@ impl InHand {
     fn held_under(&mut self, claim: &ClaimRef) -> Option<&mut Held> {
         let held = self.held.get_mut(&claim.firing_id)?;
         (held.token == claim.token).then_some(held)
+    }
+}
+
+/// What the store has heard of: a firing, whoever claimed it, or one claim of it.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    pub(super) firing_id: FiringId,
+    pub(super) token: Option<ClaimToken>,
+}
+
+impl Told {
+    pub(super) fn of_claim(claim: &ClaimRef) -> Self {
+        Self {
+            firing_id: claim.firing_id.clone(),
+            token: Some(claim.token),
+        }
+    }
+
+    pub(super) fn of_firing(mark: &FiredTimer) -> Self {
+        Self {
+            firing_id: mark.firing_id.clone(),
+            token: None,
+        }
     }
 }
 

@@ -58,6 +58,7 @@ use places::Places;
 use ready_queue::ReadyQueue;
 use settlements::Settlements;
 
+pub(crate) use settings::check;
 pub use settings::{SettingsError, WorkerSettings};
 
 /// The worker met an error after which going on would be to pretend.
@@ -95,6 +96,8 @@ pub struct TimerWorker {
     /// When to renew the claims in hand, by the monotonic clock: whatever the wall clock is set to,
     /// another worker's may not have been.
     next_renewal: Option<Duration>,
+    /// How long the last look at the store took.
+    last_look_took: Duration,
     /// Whether claims had to go back because their tenant has too much in hand.
     has_held_back: bool,
     bus_pause: Pause,
@@ -134,6 +137,7 @@ impl TimerWorker {
             under_way: UnderWay::default(),
             is_draining: false,
             next_renewal: None,
+            last_look_took: Duration::ZERO,
             has_held_back: false,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),

@@ -199,7 +199,9 @@ impl TimerWorker {
             limit = limit.min(PROBE);
         }
         let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());
-        let lease = self.settings.lease;
+        // A lease counts from before the call: one that is slow must not bring claims that have
+        // ended on arrival, for ever.
+        let lease = self.settings.lease.saturating_add(self.last_look_took * 2);
         let claiming = async move {
             let batch = queue.claim_due(now, limit, lease).await;
             Event::Claimed {

@@ -119,7 +119,8 @@ impl WorkerSettings {
     }
 }
 
-fn check<T: PartialOrd + std::fmt::Debug>(
+/// Checks one field.
+pub(crate) fn check<T: PartialOrd + std::fmt::Debug>(
     field: &'static str,
     given: &T,
     range: std::ops::RangeInclusive<T>,

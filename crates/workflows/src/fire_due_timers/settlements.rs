@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use punctual_domain::FiringId;
 use punctual_ports::{
     BatchResult, Burial, ClaimRef, FiredTimer, MarkOutcome, PortError, PortErrorKind, RetryLater,
     TimerPersistencePort, TimerQueuePort,
 };
 
-use super::in_hand::InHand;
+use super::in_hand::{InHand, Told};
 
 /// Things to tell the store. Each firing is in at most one of the lists.
 #[derive(Debug, Default)]
@@ -75,8 +74,8 @@ fn take_first<T>(list: &mut Vec<T>) -> Vec<T> {
 /// What telling the store brought.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Firings that are off our hands.
-    pub(super) done: Vec<FiringId>,
+    /// What the store has heard.
+    pub(super) done: Vec<Told>,
     /// How many timers are now reached.
     pub(super) marked: u64,
     /// Retries that were taken, so that the worker comes back for them.
@@ -101,38 +100,40 @@ pub(super) async fn settle(
     let mut settled = Settled::default();
     if !batch.marks.is_empty() {
         let answer = persistence.mark_fired(batch.marks.clone()).await;
-        let told = settled.hear(batch.marks, answer, |mark| &mark.firing_id);
+        let told = settled.hear(batch.marks, answer, Told::of_firing);
         let is_marked = |(_, outcome): &&(FiredTimer, MarkOutcome)| *outcome == MarkOutcome::Marked;
         settled.marked = told.done.iter().filter(is_marked).count() as u64;
         settled.failed.marks = told.again;
     }
     if !batch.retries.is_empty() {
         let answer = queue.retry_later(batch.retries.clone()).await;
-        let told = settled.hear(batch.retries, answer, |retry| &retry.claim.firing_id);
+        let told = settled.hear(batch.retries, answer, |retry| Told::of_claim(&retry.claim));
         settled.retries = told.done.into_iter().map(|(retry, _)| retry).collect();
         settled.failed.retries = told.again;
     }
     if !batch.burials.is_empty() {
         let answer = queue.bury(batch.burials.clone()).await;
-        let told = settled.hear(batch.burials, answer, |burial| &burial.claim.firing_id);
+        let told = settled.hear(batch.burials, answer, |burial| {
+            Told::of_claim(&burial.claim)
+        });
         settled.failed.burials = told.again;
     }
     settled.has_made_room = !settled.done.is_empty();
     if !batch.releases.is_empty() {
         let answer = queue.release(batch.releases.clone()).await;
-        let told = settled.hear(batch.releases, answer, |claim| &claim.firing_id);
+        let told = settled.hear(batch.releases, answer, Told::of_claim);
         settled.released = !told.done.is_empty();
         settled.failed.releases = told.again;
     }
     if !batch.held_back.is_empty() {
         let answer = queue.release(batch.held_back.clone()).await;
-        let told = settled.hear(batch.held_back, answer, |claim| &claim.firing_id);
+        let told = settled.hear(batch.held_back, answer, Told::of_claim);
         settled.failed.held_back = told.again;
     }
     settled
 }
 
-struct Told<I, O> {
+struct Heard<I, O> {
     done: Vec<(I, O)>,
     again: Vec<I>,
 }
@@ -146,9 +147,9 @@ impl Settled {
         &mut self,
         items: Vec<I>,
         answer: BatchResult<O>,
-        firing_id: impl Fn(&I) -> &FiringId,
-    ) -> Told<I, O> {
-        let mut told = Told {
+        what: impl Fn(&I) -> Told,
+    ) -> Heard<I, O> {
+        let mut told = Heard {
             done: Vec::new(),
             again: Vec::new(),
         };
@@ -163,12 +164,12 @@ impl Settled {
         for item in items {
             match answers.next() {
                 Some(Ok(outcome)) => {
-                    self.done.push(firing_id(&item).clone());
+                    self.done.push(what(&item));
                     told.done.push((item, outcome));
                 }
                 Some(Err(inner)) if inner.kind() == PortErrorKind::Rejected => {
                     tracing::error!(error = %inner, "the store refuses to hear of a firing");
-                    self.done.push(firing_id(&item).clone());
+                    self.done.push(what(&item));
                 }
                 Some(Err(inner)) => {
                     remember(&mut self.error, inner);

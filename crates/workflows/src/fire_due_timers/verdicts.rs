@@ -21,6 +21,9 @@ const RETRY: Backoff = Backoff {
     limit: Duration::from_hours(1),
 };
 
+/// However slow a look was, no more than this is added to a lease for it.
+const LONGEST_ALLOWANCE: Duration = Duration::from_mins(10);
+
 impl TimerWorker {
     pub(super) fn take_in(&mut self, event: Event) -> Result<(), WorkerStopped> {
         match event {
@@ -31,6 +34,7 @@ impl TimerWorker {
                 took,
             } => {
                 self.under_way.claim = false;
+                self.last_look_took = took.min(LONGEST_ALLOWANCE);
                 metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
                 self.take_in_look(batch, now, lease_until)
             }
@@ -188,8 +192,11 @@ impl TimerWorker {
 
     fn take_in_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {
         metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.marked);
-        for firing_id in &settled.done {
-            self.in_hand.remove(firing_id);
+        for told in &settled.done {
+            // Claimed again while it was being settled: what was said concerned the old claim.
+            if let Some(newer) = self.in_hand.settled(told) {
+                self.unsettled.releases.push(newer);
+            }
         }
         for retry in settled.retries {
             self.ports.wake.due_at(retry.retry_at);

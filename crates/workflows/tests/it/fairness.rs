@@ -63,7 +63,8 @@ async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
         })
     });
     let due_at = world.in_(secs(1));
-    let hanging = (0..500).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
+    // More than may be in hand at all.
+    let hanging = (0..2_000).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
     world.timers.schedule(hanging.collect()).await.unwrap();
     world.advance(secs(2)).await;
     for n in 0..20 {
@@ -104,4 +105,55 @@ async fn a_tenant_s_timers_fire_in_the_order_of_their_due_times() {
         assert_eq!(dues.len(), 20);
         assert!(dues.is_sorted(), "{tenant}: {dues:?}");
     }
+}
+
+#[tokio::test]
+async fn slow_timers_in_larger_batches_leave_places_too() {
+    let world = World::with(WorkerSettings {
+        publishes_in_flight: 8,
+        publish_batch: 8,
+        ..WorkerSettings::default()
+    })
+    .await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, _| {
+        let (clock, hangs) = (clock.clone(), event.tenant_id.as_str() == "hanging");
+        Box::pin(async move {
+            if hangs {
+                clock.sleep_for(Duration::from_hours(10)).await;
+            }
+            Answer::Done
+        })
+    });
+    for n in 0..20 {
+        world
+            .schedule(&key_of("hanging", &n.to_string()), secs(n))
+            .await;
+    }
+    world.advance(secs(30)).await;
+    world.schedule(&key_of("healthy", "x"), secs(1)).await;
+    world.advance(secs(2)).await;
+    assert_eq!(world.ledger.count(&key_of("healthy", "x")), 1);
+}
+
+#[tokio::test]
+async fn what_a_hanging_tenant_had_to_give_back_fires_when_it_hangs_no_more() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |_, _| {
+        let clock = clock.clone();
+        Box::pin(async move {
+            clock.sleep_for(secs(20)).await;
+            Answer::Done
+        })
+    });
+    let due_at = world.in_(secs(1));
+    let claims = world.count_calls("claim_due");
+    let batch = (0..2_000).map(|n| TimerRequest::at(key_of("slow", &n.to_string()), due_at));
+    world.timers.schedule(batch.collect()).await.unwrap();
+    world.advance(Duration::from_mins(15)).await;
+    assert_eq!(world.ledger.seen().len(), 2_000);
+    assert_eq!(world.ledger.firings().len(), 2_000);
+    let claims = claims.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(claims < 2_000, "no busy loop: {claims}");
 }

@@ -7,10 +7,14 @@ use async_trait::async_trait;
 use mockall::mock;
 use mockall::predicate::always;
 use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
-use punctual_domain::{MessageEnvelope, Registration, ScheduledTimer, Timestamp};
+use punctual_domain::{
+    CorrelationId, MessageEnvelope, Registration, ScheduledTimer, TenantId, TimerEntry, TimerKey,
+    Timestamp,
+};
 use punctual_ports::{
     BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
-    EventBusPort, PortError, PublishOutcome, RetryLater, Subscribe, Subscription,
+    DeleteOutcome, EventBusPort, FiredTimer, MarkOutcome, PortError, PortErrorKind, PublishOutcome,
+    RetryLater, SaveOutcome, SaveTimer, Subscribe, Subscription, TimerPage, TimerPageQuery,
     TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{Driven, TimerWorker, WorkerSettings};
@@ -48,12 +52,89 @@ mock! {
     }
 }
 
+mock! {
+    Persistence {}
+    #[async_trait]
+    impl TimerPersistencePort for Persistence {
+        async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome>;
+        async fn find(&self, key: TimerKey) -> Result<Option<TimerEntry>, PortError>;
+        async fn find_due(
+            &self,
+            tenant_id: TenantId,
+            now: Timestamp,
+            limit: usize,
+        ) -> Result<Vec<ScheduledTimer>, PortError>;
+        async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome>;
+        async fn delete(
+            &self,
+            batch: Vec<TimerKey>,
+            now: Timestamp,
+        ) -> BatchResult<DeleteOutcome>;
+        async fn find_by_correlation(
+            &self,
+            correlation_id: CorrelationId,
+            limit: usize,
+        ) -> Result<Vec<TimerEntry>, PortError>;
+        async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError>;
+        async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError>;
+    }
+}
+
+/// A worker whose marks get the answers of a mock.
+fn with_marks(world: &World, persistence: MockPersistence) -> punctual_adapters_memory::Driving {
+    let mut ports = world.ports.clone();
+    ports.persistence = Arc::new(persistence);
+    let worker = TimerWorker::new(&ports, WorkerSettings::default()).unwrap();
+    world.clock.drive(Driven::new(worker))
+}
+
+#[tokio::test]
+async fn a_mark_without_an_answer_is_told_again() {
+    let mut world = World::new().await;
+    world.stop();
+    let mut persistence = MockPersistence::new();
+    let mut sequence = mockall::Sequence::new();
+    persistence
+        .expect_mark_fired()
+        .times(1)
+        .in_sequence(&mut sequence)
+        .returning(|_| Ok(Vec::new()));
+    persistence
+        .expect_mark_fired()
+        .times(1)
+        .in_sequence(&mut sequence)
+        .returning(|batch| Ok(batch.iter().map(|_| Ok(MarkOutcome::Marked)).collect()));
+    let _driving = with_marks(&world, persistence);
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(secs(10)).await;
+    assert_eq!(world.ledger.count(&key("a")), 1);
+}
+
+#[tokio::test]
+async fn a_mark_that_is_refused_for_ever_holds_up_nobody() {
+    let mut world = World::new().await;
+    world.stop();
+    let mut persistence = MockPersistence::new();
+    persistence.expect_mark_fired().returning(|batch| {
+        let refuse = |_| Err(PortError::new(PortErrorKind::Rejected, "mark", "never"));
+        Ok(batch.iter().map(refuse).collect())
+    });
+    let _driving = with_marks(&world, persistence);
+    for n in 0..10 {
+        world.schedule(&key(&n.to_string()), secs(n)).await;
+    }
+    world.advance(secs(10)).await;
+    let seen = world.ledger.seen();
+    assert_eq!(seen.len(), 10);
+    assert!(seen.iter().all(|seen| seen.at == seen.event.due_at));
+}
+
 /// A timer that is due a minute from now.
 fn early_claim(clock: &FakeClock) -> Claim {
     Claim {
         timer: ScheduledTimer {
             key: key("early"),
-            correlation_id: punctual_domain::CorrelationId::from_uuid(uuid::Uuid::nil()),
+            correlation_id: CorrelationId::from_uuid(uuid::Uuid::nil()),
             registration: Registration {
                 registered_at: clock.now(),
                 due_at: clock.now().saturating_add(secs(60)),

@@ -171,7 +171,11 @@ async fn published_but_unmarked_is_bounded_and_full_means_no_more_claims() {
     let batch = (0..100).map(|n| TimerRequest::at(key(&n.to_string()), due_at));
     world.timers.schedule(batch.collect()).await.unwrap();
     world.advance(secs(10)).await;
-    assert_eq!(world.ledger.seen().len(), 20, "no more than may be in hand");
+    let in_hand = world.ledger.seen().len();
+    assert!(
+        (10..=20).contains(&in_hand),
+        "no more than may be in hand: {in_hand}"
+    );
     world.advance(Duration::from_mins(5)).await;
     assert_eq!(world.ledger.seen().len(), 100, "each once");
     assert_eq!(world.ledger.firings().len(), 100);

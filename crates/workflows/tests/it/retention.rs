@@ -31,7 +31,7 @@ async fn a_reached_timer_is_kept_for_the_retention_time_and_no_longer() {
     let world = World::with(settings()).await;
     let _retention = world
         .clock
-        .drive(Driven::new(Retention::new(&world.ports, daily())));
+        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
     world.schedule(&key("old"), secs(1)).await;
     world.schedule(&key("far"), DAY * 300).await;
     world.advance(DAY * 29).await;
@@ -55,7 +55,7 @@ async fn a_large_purge_is_done_in_bites_with_rests_between() {
     let purges = world.count_calls("purge");
     let _retention = world
         .clock
-        .drive(Driven::new(Retention::new(&world.ports, daily())));
+        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
     world.advance(ms(0)).await;
     assert_eq!(purges.load(Ordering::SeqCst), 1);
     world.advance(ms(249)).await;
@@ -76,7 +76,7 @@ async fn a_large_purge_is_done_in_bites_with_rests_between() {
 #[tokio::test]
 async fn a_store_that_fails_for_now_is_tried_again_and_a_broken_one_ends_it() {
     let world = World::with(settings()).await;
-    let retention = Driven::new(Retention::new(&world.ports, daily()));
+    let retention = Driven::new(Retention::new(&world.ports, daily()).unwrap());
     let _driving = world.clock.drive(retention.clone());
     world
         .faults
@@ -97,11 +97,50 @@ async fn it_runs_as_a_task_until_it_is_told_to_stop() {
     let world = World::with(settings()).await;
     world.schedule(&key("old"), secs(1)).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let retention = Retention::new(&world.ports, daily());
+    let retention = Retention::new(&world.ports, daily()).unwrap();
     let task = tokio::spawn(retention.run(async move { _ = stopped.await }));
     tokio::task::yield_now().await;
     world.advance(DAY * 31).await;
     assert_eq!(world.store.find(key("old")).await.unwrap(), None);
     stop.send(()).unwrap();
     task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn settings_that_make_no_sense_are_refused_and_named() {
+    let world = World::with(settings()).await;
+    let default = RetentionSettings::default();
+    for (field, settings) in [
+        (
+            "keep",
+            RetentionSettings {
+                keep: Duration::ZERO,
+                ..default
+            },
+        ),
+        (
+            "batch_size",
+            RetentionSettings {
+                batch_size: 0,
+                ..default
+            },
+        ),
+        (
+            "between_bites",
+            RetentionSettings {
+                between_bites: Duration::ZERO,
+                ..default
+            },
+        ),
+        (
+            "every",
+            RetentionSettings {
+                every: Duration::ZERO,
+                ..default
+            },
+        ),
+    ] {
+        let error = Retention::new(&world.ports, settings).err().unwrap();
+        assert_eq!(error.field, field);
+    }
 }

@@ -113,3 +113,25 @@ async fn a_shutdown_keeps_telling_a_store_that_fails_for_now() {
     assert_eq!(task.await.unwrap(), Drained { unfinished: 0 });
     assert!(world.is_reached(&key("a")).await);
 }
+
+#[tokio::test]
+async fn claims_that_arrive_during_a_shutdown_are_given_back() {
+    let mut world = World::new().await;
+    let (stop, task) = run(&mut world, WorkerSettings::default());
+    world.advance(secs(1)).await;
+    world
+        .faults
+        .at_call_of("claim_due", 2, Fault::DelayAfter(secs(5)));
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(secs(2)).await;
+    stop.send(()).unwrap();
+    world.advance(secs(10)).await;
+    assert_eq!(task.await.unwrap(), Drained { unfinished: 0 });
+    assert_eq!(world.ledger.seen().len(), 0);
+    let left = world
+        .store
+        .claim_due(world.now(), 10, secs(30))
+        .await
+        .unwrap();
+    assert_eq!(left.claims.len(), 1, "free for the next one");
+}

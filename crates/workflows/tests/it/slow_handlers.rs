@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use punctual_adapters_memory::faults::Fault;
-use punctual_ports::{Answer, ClockPort, PortErrorKind, TimerQueuePort};
+use punctual_ports::{Answer, ClockPort, DeleteOutcome, PortErrorKind, TimerQueuePort};
+use punctual_workflows::WorkerSettings;
 
 use crate::ledger::Reply;
 use crate::world::{World, key, secs};
@@ -19,9 +20,17 @@ fn slow(world: &World, by: Duration) {
     });
 }
 
+fn rare_polls() -> WorkerSettings {
+    WorkerSettings {
+        polling_interval: Duration::from_hours(6),
+        ..WorkerSettings::default()
+    }
+}
+
 #[tokio::test]
 async fn the_lease_of_a_slow_handler_is_renewed_and_nobody_else_gets_its_timer() {
-    let world = World::new().await;
+    // No polls: the worker's own look would claim anew what it failed to renew.
+    let world = World::with(rare_polls()).await;
     slow(&world, Duration::from_mins(10));
     world.schedule(&key("a"), secs(1)).await;
     for _ in 0..12 {
@@ -91,5 +100,88 @@ async fn a_clock_set_forward_past_all_leases_repeats_nothing_that_is_under_way()
     world.clock.set_wall(world.in_(Duration::from_hours(5)));
     world.advance(Duration::from_mins(10)).await;
     assert_eq!(world.ledger.count(&key("a")), 1);
+    assert!(world.is_reached(&key("a")).await);
+}
+
+#[tokio::test]
+async fn renewals_go_on_after_the_clock_was_set_back() {
+    let world = World::with(rare_polls()).await;
+    world.schedule(&key("first"), secs(1)).await;
+    world.advance(secs(2)).await;
+    world
+        .clock
+        .set_wall(world.now().saturating_sub(Duration::from_hours(1)));
+    slow(&world, Duration::from_mins(10));
+    world.schedule(&key("slow"), secs(1)).await;
+    world.advance(Duration::from_mins(5)).await;
+    let cancelled = world
+        .timers
+        .cancel(vec![key("slow")])
+        .await
+        .unwrap()
+        .remove(0);
+    assert_eq!(cancelled.unwrap(), DeleteOutcome::Firing);
+}
+
+#[tokio::test]
+async fn what_waits_for_a_place_past_its_lease_is_left_to_whoever_has_it() {
+    let world = World::with(WorkerSettings {
+        publishes_in_flight: 1,
+        ..rare_polls()
+    })
+    .await;
+    slow(&world, Duration::from_mins(2));
+    world.faults.decide(|call| {
+        (call.operation == "renew").then_some(Fault::FailBefore(PortErrorKind::Unavailable))
+    });
+    world.schedule(&key("first"), secs(1)).await;
+    world.schedule(&key("second"), secs(1)).await;
+    world.advance(secs(2)).await;
+    let begun = world.ledger.seen()[0].event.key();
+    world.advance(secs(60)).await;
+    let stolen = world
+        .store
+        .claim_due(world.now(), 10, Duration::from_hours(9))
+        .await
+        .unwrap();
+    assert_eq!(stolen.claims.len(), 2, "both leases have ended");
+    world.advance(Duration::from_mins(10)).await;
+    let seen = world.ledger.seen();
+    assert_eq!(seen.len(), 1, "the one that waited is another's now");
+    assert_eq!(seen[0].event.key(), begun);
+}
+
+#[tokio::test]
+async fn leases_that_ended_while_the_process_stood_still_hold_nothing_up() {
+    let world = World::with(WorkerSettings {
+        publishes_in_flight: 1,
+        lease: Duration::from_hours(24),
+        ..WorkerSettings::default()
+    })
+    .await;
+    slow(&world, secs(10));
+    for n in 0..5 {
+        world.schedule(&key(&n.to_string()), secs(1)).await;
+    }
+    world.advance(secs(2)).await;
+    assert_eq!(world.ledger.seen().len(), 1);
+    world.clock.set_wall(world.in_(Duration::from_hours(25)));
+    world.advance(Duration::from_mins(5)).await;
+    assert_eq!(world.ledger.firings().len(), 5);
+}
+
+#[tokio::test]
+async fn a_store_slower_than_the_lease_still_fires() {
+    let world = World::with(WorkerSettings {
+        lease: secs(1),
+        ..WorkerSettings::default()
+    })
+    .await;
+    world
+        .faults
+        .decide(|call| (call.operation == "claim_due").then_some(Fault::DelayAfter(secs(2))));
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(Duration::from_mins(1)).await;
+    assert!(world.ledger.count(&key("a")) >= 1);
     assert!(world.is_reached(&key("a")).await);
 }

@@ -133,3 +133,46 @@ async fn a_clock_set_back_between_claim_and_event_holds_the_event_until_it_is_du
     assert_eq!((seen[0].at, seen[0].event.reached_at), (due_at, due_at));
     assert!(world.is_reached(&key("a")).await);
 }
+
+#[tokio::test]
+async fn a_timer_claimed_during_a_glitch_of_the_clock_waits_for_its_time() {
+    let world = World::with(WorkerSettings {
+        publishes_in_flight: 1,
+        ..WorkerSettings::default()
+    })
+    .await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |_, _| {
+        let clock = clock.clone();
+        Box::pin(async move {
+            punctual_ports::ClockPort::sleep_for(&clock, secs(8)).await;
+            punctual_ports::Answer::Done
+        })
+    });
+    world.schedule(&key("a"), secs(1)).await;
+    world.schedule(&key("b"), Duration::from_mins(30)).await;
+    world.advance(secs(2)).await;
+    world.clock.set_wall(world.in_(Duration::from_hours(1)));
+    world.advance(secs(2)).await;
+    world
+        .clock
+        .set_wall(world.now().saturating_sub(Duration::from_hours(1)));
+    world.advance(Duration::from_mins(40)).await;
+    let seen = world.ledger.seen();
+    assert_eq!(seen.len(), 2);
+    assert!(seen.iter().all(|seen| seen.at >= seen.event.due_at));
+}
+
+#[tokio::test]
+async fn a_look_that_failed_is_repeated_long_before_the_next_poll() {
+    let world = World::with(rare_polls()).await;
+    world.advance(secs(1)).await;
+    world.faults.at_call_of(
+        "claim_due",
+        2,
+        punctual_adapters_memory::faults::Fault::FailBefore(punctual_ports::PortErrorKind::Busy),
+    );
+    world.schedule(&key("a"), secs(5)).await;
+    world.advance(secs(6)).await;
+    assert_eq!(world.ledger.count(&key("a")), 1);
+}

@@ -16,6 +16,8 @@ pub(super) struct Chaos {
     pub(super) clock_changes: u64,
     /// Handlers that ask for another try, or refuse for ever.
     pub(super) bad_answers: u64,
+    /// Handlers that take longer than a lease.
+    pub(super) slow_handlers: u64,
 }
 
 impl Chaos {
@@ -25,6 +27,7 @@ impl Chaos {
         crashes: 0,
         clock_changes: 0,
         bad_answers: 0,
+        slow_handlers: 0,
     };
     pub(super) const FAILURES: Self = Self {
         failures: 6,
@@ -33,6 +36,7 @@ impl Chaos {
     };
     pub(super) const DELAYS: Self = Self {
         delays: 8,
+        slow_handlers: 5,
         ..Self::NONE
     };
     pub(super) const CRASHES: Self = Self {
@@ -49,6 +53,7 @@ impl Chaos {
         crashes: 40,
         clock_changes: 15,
         bad_answers: 10,
+        slow_handlers: 10,
     };
 
     /// Whether a duplicate could only be a bug.
@@ -58,6 +63,7 @@ impl Chaos {
             && self.crashes == 0
             && self.clock_changes == 0
             && self.bad_answers == 0
+            && self.slow_handlers == 0
     }
 
     /// Decides what happens to a call.
