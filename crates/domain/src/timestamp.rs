@@ -330,6 +330,27 @@ mod tests {
     }
 
     #[test]
+    fn leap_days_are_where_they_belong() {
+        for day in [
+            "2000-02-29",
+            "2024-02-29",
+            "2400-02-29",
+            "2100-03-01",
+            "9996-02-29",
+        ] {
+            let text = format!("{day}T12:34:56.789Z");
+            assert_eq!(parsed(&text), text);
+        }
+    }
+
+    #[test]
+    fn an_instant_is_the_same_as_a_system_time() {
+        let instant: Timestamp = "2026-12-24T18:00:00.123Z".parse().unwrap();
+        assert_eq!(Timestamp::from(SystemTime::from(instant)), instant);
+        assert_eq!(SystemTime::from(Timestamp::MIN), UNIX_EPOCH);
+    }
+
+    #[test]
     fn system_times_round_up_and_saturate() {
         let at = |nanos| Timestamp::from(UNIX_EPOCH + Duration::from_nanos(nanos)).as_millis();
         assert_eq!((at(0), at(1), at(1_000_000), at(1_000_001)), (0, 1, 1, 2));

@@ -14,6 +14,7 @@ suite! { $ timer_read_suite, timer_read =>
     due_timers_come_by_due_time_and_at_most_so_many,
     a_claimed_timer_is_still_due_for_readers,
     a_request_is_traced_through_all_tenants_by_due_time,
+    a_rescheduled_timer_belongs_to_its_new_request_alone,
     pages_follow_each_other_by_due_time,
     timers_of_one_instant_are_each_seen_once,
     a_page_can_be_of_one_state,
@@ -122,6 +123,20 @@ pub async fn a_request_is_traced_through_all_tenants_by_due_time(fixture: impl T
     store.save_all(batch, 0).await;
     assert_eq!(traced(&store, 10).await, [1_000, 2_000, 3_000]);
     assert_eq!(traced(&store, 2).await, [1_000, 2_000]);
+}
+
+/// The old request's trace ends where the new one's begins.
+pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let of_request = |id| SaveTimer {
+        correlation_id: correlation(id),
+        ..direct(key(1), 1_000)
+    };
+    store.save(of_request(7), 0).await;
+    store.save(of_request(8), 10).await;
+    assert_eq!(traced(&store, 10).await, []);
+    store.save(of_request(7), 20).await;
+    assert_eq!(traced(&store, 10).await, [1_000]);
 }
 
 async fn traced<F: TimerStoreFixture>(store: &Store<F>, limit: usize) -> Vec<i64> {
