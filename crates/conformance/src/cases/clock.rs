@@ -28,6 +28,7 @@ suite! { $ clock_suite, clock =>
     a_wall_clock_set_back_does_not_prolong_a_timed_sleep,
     a_wall_clock_set_forward_does_not_shorten_a_timed_sleep,
     sleeps_end_in_the_order_of_their_instants,
+    sleeps_until_one_instant_all_end,
     a_dropped_sleep_disturbs_no_other,
 }
 
@@ -196,6 +197,22 @@ pub async fn sleeps_end_in_the_order_of_their_instants(fixture: impl ClockFixtur
     near.task.await.expect("no panic");
     assert!(!far.is_awake());
     far.task.abort();
+}
+
+/// However many they are.
+pub async fn sleeps_until_one_instant_all_end(fixture: impl ClockFixture) {
+    let clock = fixture.clock();
+    let begun = clock.monotonic();
+    let until = clock.now().saturating_add(TICK);
+    let mut sleepers = Vec::new();
+    for _ in 0..5 {
+        sleepers.push(Sleeper::start(fixture.clock(), until).await);
+        sleepers.push(Sleeper::start_for(fixture.clock(), TICK).await);
+    }
+    fixture.pass(TICK * 2).await;
+    for sleeper in sleepers {
+        sleeper.wakes(clock.as_ref(), begun).await;
+    }
 }
 
 /// Giving up is nobody else's business.

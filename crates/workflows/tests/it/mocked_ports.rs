@@ -8,16 +8,16 @@ use mockall::mock;
 use mockall::predicate::always;
 use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
 use punctual_domain::{
-    CorrelationId, MessageEnvelope, Registration, ScheduledTimer, TenantId, TimerEntry, TimerKey,
-    Timestamp,
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Registration, ScheduleTimer,
+    ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
-    DeleteOutcome, EventBusPort, FiredTimer, MarkOutcome, PortError, PortErrorKind, PublishOutcome,
-    RetryLater, SaveOutcome, SaveTimer, Subscribe, Subscription, TimerPage, TimerPageQuery,
-    TimerPersistencePort, TimerQueuePort,
+    Answer, BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
+    DeleteOutcome, EventBusPort, FiredTimer, MarkOutcome, MessageHandler, PortError, PortErrorKind,
+    PublishOutcome, RetryLater, SaveOutcome, SaveTimer, Subscribe, Subscription, TimerPage,
+    TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
-use punctual_workflows::{Driven, TimerWorker, WorkerSettings};
+use punctual_workflows::{Driven, ScheduleTimers, TimerWorker, WorkerSettings};
 
 use crate::world::{World, key, secs};
 
@@ -108,6 +108,44 @@ async fn a_mark_without_an_answer_is_told_again() {
     world.schedule(&key("a"), secs(1)).await;
     world.advance(secs(10)).await;
     assert_eq!(world.ledger.count(&key("a")), 1);
+}
+
+#[tokio::test]
+async fn each_command_is_answered_by_what_became_of_itself() {
+    let world = World::new().await;
+    let mut persistence = MockPersistence::new();
+    persistence.expect_save().times(1).returning(|_, _| {
+        let refused = |kind| Err(PortError::new(kind, "save", "no"));
+        Ok(vec![
+            Ok(SaveOutcome::Created),
+            refused(PortErrorKind::Rejected),
+            refused(PortErrorKind::Busy),
+        ])
+    });
+    let mut ports = world.ports.clone();
+    ports.persistence = Arc::new(persistence);
+    let timers = ScheduleTimers::new(&ports);
+    let command = |name: &str| MessageEnvelope {
+        id: EnvelopeId::from_uuid(uuid::Uuid::nil()),
+        timestamp: world.now(),
+        metadata: MessageMetadata::default(),
+        message: ScheduleTimer {
+            tenant_id: key(name).tenant_id,
+            service_call_id: key(name).service_call_id,
+            due_at: world.now(),
+            data: None,
+        }
+        .into(),
+    };
+    let batch = ["a", "b", "c", "d"].map(command).to_vec();
+    let answers = timers.handle(batch).await;
+    assert_eq!(answers[0], Answer::Done);
+    assert!(matches!(answers[1], Answer::Poison { .. }));
+    assert!(matches!(answers[2], Answer::RetryLater { .. }));
+    assert!(
+        matches!(answers[3], Answer::RetryLater { .. }),
+        "no answer is no success"
+    );
 }
 
 #[tokio::test]
