@@ -93,7 +93,9 @@ impl Plan {
             number: self.calls,
             number_of_operation: self.calls_of[place].1,
         };
-        let fault = self.deciders.iter_mut().find_map(|decide| decide(call))?;
+        // Everybody is asked, also those after the first that answers: some only count.
+        let answers = self.deciders.iter_mut().map(|decide| decide(call));
+        let fault = answers.fold(None, Option::or)?;
         self.fired.push((call, fault));
         Some(fault)
     }

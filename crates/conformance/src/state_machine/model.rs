@@ -161,6 +161,12 @@ impl Model {
             .is_some_and(|(token, until)| token == claim.token && until <= now)
     }
 
+    /// Whether a claim has ended that nobody has taken over.
+    pub(super) fn has_ended_leases(&self, now: Timestamp) -> bool {
+        let mut claims = self.rows.values().filter_map(|row| row.claim);
+        claims.any(|(_, until)| until <= now)
+    }
+
     /// What a purge may remove.
     pub(super) fn old(&self, before: Timestamp) -> usize {
         let reached = self.rows.values().filter_map(|row| row.reached_at);

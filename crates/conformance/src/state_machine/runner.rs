@@ -91,6 +91,9 @@ impl<F: TimerStoreFixture> Runner<F> {
                 }
                 Ok(())
             }
+            // Whether a lease that has ended begins again when the clock is set back is left open by
+            // the contract, so the history does not ask.
+            Event::Jump { millis } if millis < 0 && self.model.has_ended_leases(self.now) => Ok(()),
             Event::Pass { millis } | Event::Jump { millis } => {
                 self.now = at(self.in_millis(millis));
                 Ok(())

@@ -101,7 +101,11 @@ pub struct TimerWorker {
     /// Whether claims had to go back because their tenant has too much in hand.
     has_held_back: bool,
     bus_pause: Pause,
+    /// Looks at the store fail.
     store_pause: Pause,
+    /// The store does not take what it is told. Timers go on firing meanwhile, until too much is in
+    /// hand: a full disk stops no event.
+    settle_pause: Pause,
     alarm: SharedAlarm,
 }
 
@@ -141,6 +145,7 @@ impl TimerWorker {
             has_held_back: false,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
+            settle_pause: Pause::new("settle", FIRST_PAUSE, LONGEST_PAUSE),
             alarm: SharedAlarm::default(),
         })
     }

@@ -58,7 +58,7 @@ impl TimerWorker {
         if self.under_way.settlement || self.unsettled.is_empty() {
             return;
         }
-        if let Some(until) = self.store_pause.until(self.ports.clock.monotonic()) {
+        if let Some(until) = self.settle_pause.until(self.ports.clock.monotonic()) {
             alarm.at_monotonic(until);
             return;
         }
@@ -174,6 +174,10 @@ impl TimerWorker {
     fn launch_claim(&mut self, alarm: &mut Alarm) {
         let room = self.settings.max_in_hand.saturating_sub(self.in_hand.len());
         if self.is_draining || self.under_way.claim || room < self.settings.room_for_a_claim() {
+            return;
+        }
+        if self.bus_pause.is_probing() && self.publishes > 0 {
+            // One probe at a time: the next waits for what this one brings.
             return;
         }
         let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());

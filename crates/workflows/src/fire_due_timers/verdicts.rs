@@ -9,6 +9,7 @@ use punctual_ports::{
 
 use super::in_hand::{Lease, Stage, Taken};
 use super::operations::Event;
+use super::pause::Pause;
 use super::publishing::{Firing, Verdict, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
@@ -208,10 +209,11 @@ impl TimerWorker {
             self.ports.wake.due_at(self.ports.clock.now());
         }
         self.unsettled.put_back(settled.failed);
+        let monotonic = self.ports.clock.monotonic();
         if let Some(error) = settled.error {
-            return self.store_failed(error);
+            return failed(&mut self.settle_pause, error, monotonic);
         }
-        self.store_pause.succeeded();
+        self.settle_pause.succeeded();
         Ok(())
     }
 
@@ -241,15 +243,19 @@ impl TimerWorker {
         Ok(())
     }
 
-    /// A broken store ends the worker; one that fails for now is left alone for a while.
     fn store_failed(&mut self, error: PortError) -> Result<(), WorkerStopped> {
-        if error.kind().is_critical() {
-            tracing::error!(%error, "the timer worker stops");
-            return Err(WorkerStopped { cause: error });
-        }
-        if self.store_pause.failed(self.ports.clock.monotonic()) {
-            tracing::warn!(%error, "the timer store fails for now");
-        }
-        Ok(())
+        failed(&mut self.store_pause, error, self.ports.clock.monotonic())
     }
+}
+
+/// A broken store ends the worker; one that fails for now is left alone for a while.
+fn failed(pause: &mut Pause, error: PortError, monotonic: Duration) -> Result<(), WorkerStopped> {
+    if error.kind().is_critical() {
+        tracing::error!(%error, "the timer worker stops");
+        return Err(WorkerStopped { cause: error });
+    }
+    if pause.failed(monotonic) {
+        tracing::warn!(%error, "the timer store fails for now");
+    }
+    Ok(())
 }

@@ -26,6 +26,8 @@ type Script = Box<dyn Fn(&DueTimeReached, usize) -> Reply + Send + Sync>;
 pub(crate) struct Ledger {
     clock: FakeClock,
     seen: Mutex<Vec<Seen>>,
+    /// How often each firing was seen, so that a long ledger is as quick as a short one.
+    times: Mutex<BTreeMap<FiringId, usize>>,
     script: Mutex<Arc<Script>>,
 }
 
@@ -50,6 +52,7 @@ impl Ledger {
         Arc::new(Self {
             clock: clock.clone(),
             seen: Mutex::default(),
+            times: Mutex::default(),
             script: Mutex::new(Arc::new(Box::new(|_, _| reply(Answer::Done)))),
         })
     }
@@ -67,11 +70,7 @@ impl Ledger {
     }
 
     pub(crate) fn firings(&self) -> BTreeMap<FiringId, usize> {
-        let mut firings = BTreeMap::new();
-        for seen in self.seen.lock().unwrap().iter() {
-            *firings.entry(seen.event.firing_id.clone()).or_default() += 1;
-        }
-        firings
+        self.times.lock().unwrap().clone()
     }
 
     pub(crate) fn count(&self, key: &TimerKey) -> usize {
@@ -80,8 +79,7 @@ impl Ledger {
     }
 
     pub(crate) fn has(&self, firing_id: &FiringId) -> bool {
-        let seen = self.seen.lock().unwrap();
-        seen.iter().any(|seen| seen.event.firing_id == *firing_id)
+        self.times.lock().unwrap().contains_key(firing_id)
     }
 }
 
@@ -95,8 +93,10 @@ impl MessageHandler for Ledger {
             };
             let (earlier, script) = {
                 let mut seen = self.seen.lock().unwrap();
-                let same = |other: &&Seen| other.event.firing_id == event.firing_id;
-                let earlier = seen.iter().filter(same).count();
+                let mut times = self.times.lock().unwrap();
+                let times = times.entry(event.firing_id.clone()).or_default();
+                let earlier = *times;
+                *times += 1;
                 seen.push(Seen {
                     event: event.clone(),
                     envelope,

@@ -150,7 +150,7 @@ async fn a_mark_that_fails_is_repeated_and_the_event_is_not() {
     assert!(world.is_reached(&key("a")).await);
     assert_eq!(world.ledger.count(&key("a")), 1);
     assert!(
-        marks.load(Ordering::SeqCst) < 300,
+        (100..300).contains(&marks.load(Ordering::SeqCst)),
         "no busy loop: {marks:?}"
     );
 }

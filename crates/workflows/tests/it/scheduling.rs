@@ -2,7 +2,8 @@
 
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::{
-    EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TimerKey, Timestamp, Topic,
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TimerData,
+    TimerKey, Timestamp, Topic,
 };
 use punctual_ports::{
     Answer, ConsumerName, EventBusPort, MessageHandler, PortErrorKind, SaveOutcome, Subscribe,
@@ -18,12 +19,15 @@ fn command(key: &TimerKey, sent_at: Timestamp, due_at: Timestamp) -> MessageEnve
     MessageEnvelope {
         id: EnvelopeId::from_uuid(Uuid::from_u128(1)),
         timestamp: sent_at,
-        metadata: MessageMetadata::default(),
+        metadata: MessageMetadata {
+            correlation_id: Some(CorrelationId::from_uuid(Uuid::from_u128(7))),
+            causation_id: None,
+        },
         message: ScheduleTimer {
             tenant_id: key.tenant_id.clone(),
             service_call_id: key.service_call_id,
             due_at,
-            data: None,
+            data: Some(TimerData::from_json("{\"order\":1}").unwrap()),
         }
         .into(),
     }
@@ -47,6 +51,15 @@ async fn a_command_from_the_bus_becomes_a_timer_that_fires() {
     let seen = world.ledger.seen();
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].at, due_at);
+    assert_eq!(
+        seen[0].event.data.as_ref().unwrap().as_json(),
+        "{\"order\":1}"
+    );
+    let correlation_id = CorrelationId::from_uuid(Uuid::from_u128(7));
+    assert_eq!(
+        seen[0].envelope.metadata.correlation_id,
+        Some(correlation_id)
+    );
 }
 
 #[tokio::test]

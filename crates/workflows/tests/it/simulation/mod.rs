@@ -15,7 +15,7 @@ use faults::Chaos;
 use scenario::Scenario;
 
 /// How many scenarios each test runs unless it is told otherwise.
-const USUAL: u64 = 800;
+const USUAL: u64 = 400;
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
