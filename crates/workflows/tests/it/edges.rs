@@ -1,21 +1,12 @@
 //! The edges of the worker's promises, one broken line of code away from being lost.
 
-use std::time::Duration;
-
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::TimerEntry;
 use punctual_ports::{Answer, ClockPort, PortErrorKind, TimerPersistencePort, TimerQueuePort};
 use punctual_workflows::{TimerRequest, WorkerSettings};
 
 use crate::ledger::{poison, reply, retry};
-use crate::world::{World, key, key_of, ms, secs};
-
-fn rare_polls() -> WorkerSettings {
-    WorkerSettings {
-        polling_interval: Duration::from_hours(1),
-        ..WorkerSettings::default()
-    }
-}
+use crate::world::{World, key, key_of, ms, rare_polls, secs};
 
 #[tokio::test]
 async fn a_save_wakes_the_worker_after_it_was_stored_and_not_before() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_adapters_memory::faults::Fault;
-use punctual_ports::{Answer, ClockPort, PortErrorKind, TimerQueuePort};
+use punctual_ports::{PortErrorKind, TimerQueuePort};
 use punctual_workflows::{Drained, TimerRequest, TimerWorker, WorkerSettings};
 use tokio::sync::oneshot;
 
@@ -24,22 +24,10 @@ fn run(
     (stop, task)
 }
 
-/// A handler that takes this long.
-fn slow(world: &World, by: Duration) {
-    let clock = world.clock.clone();
-    world.ledger.answers(move |_, _| {
-        let clock = clock.clone();
-        Box::pin(async move {
-            clock.sleep_for(by).await;
-            Answer::Done
-        })
-    });
-}
-
 #[tokio::test]
 async fn a_shutdown_finishes_what_is_in_flight_and_gives_back_the_rest() {
     let mut world = World::new().await;
-    slow(&world, secs(10));
+    world.answers_after(secs(10));
     let settings = WorkerSettings {
         publishes_in_flight: 4,
         ..WorkerSettings::default()
@@ -70,7 +58,7 @@ async fn a_shutdown_finishes_what_is_in_flight_and_gives_back_the_rest() {
 #[tokio::test]
 async fn nothing_fires_twice_over_an_orderly_restart() {
     let mut world = World::new().await;
-    slow(&world, ms(300));
+    world.answers_after(ms(300));
     let due_at = world.in_(secs(1));
     let batch = (0..500).map(|n| TimerRequest::at(key(&n.to_string()), due_at));
     world.timers.schedule(batch.collect()).await.unwrap();
@@ -89,7 +77,7 @@ async fn nothing_fires_twice_over_an_orderly_restart() {
 #[tokio::test]
 async fn a_shutdown_does_not_wait_for_ever() {
     let mut world = World::new().await;
-    slow(&world, Duration::from_hours(1));
+    world.answers_after(Duration::from_hours(1));
     let (stop, task) = run(&mut world, WorkerSettings::default());
     world.schedule(&key("a"), secs(1)).await;
     world.advance(secs(2)).await;

@@ -6,32 +6,13 @@ use punctual_adapters_memory::faults::Fault;
 use punctual_ports::{Answer, ClockPort, DeleteOutcome, PortErrorKind, TimerQueuePort};
 use punctual_workflows::WorkerSettings;
 
-use crate::ledger::Reply;
-use crate::world::{World, key, secs};
-
-fn slow(world: &World, by: Duration) {
-    let clock = world.clock.clone();
-    world.ledger.answers(move |_, _| -> Reply {
-        let clock = clock.clone();
-        Box::pin(async move {
-            clock.sleep_for(by).await;
-            Answer::Done
-        })
-    });
-}
-
-fn rare_polls() -> WorkerSettings {
-    WorkerSettings {
-        polling_interval: Duration::from_hours(6),
-        ..WorkerSettings::default()
-    }
-}
+use crate::world::{World, key, rare_polls, secs};
 
 #[tokio::test]
 async fn the_lease_of_a_slow_handler_is_renewed_and_nobody_else_gets_its_timer() {
     // No polls: the worker's own look would claim anew what it failed to renew.
     let world = World::with(rare_polls()).await;
-    slow(&world, Duration::from_mins(10));
+    world.answers_after(Duration::from_mins(10));
     world.schedule(&key("a"), secs(1)).await;
     for _ in 0..12 {
         world.advance(Duration::from_secs(45)).await;
@@ -81,7 +62,7 @@ async fn other_timers_fire_on_time_beside_a_slow_handler() {
 #[tokio::test]
 async fn a_timer_whose_lease_ended_under_us_is_not_published_a_second_time() {
     let world = World::new().await;
-    slow(&world, Duration::from_mins(3));
+    world.answers_after(Duration::from_mins(3));
     world.faults.decide(|call| {
         (call.operation == "renew").then_some(Fault::FailBefore(PortErrorKind::Unavailable))
     });
@@ -94,7 +75,7 @@ async fn a_timer_whose_lease_ended_under_us_is_not_published_a_second_time() {
 #[tokio::test]
 async fn a_clock_set_forward_past_all_leases_repeats_nothing_that_is_under_way() {
     let world = World::new().await;
-    slow(&world, Duration::from_mins(3));
+    world.answers_after(Duration::from_mins(3));
     world.schedule(&key("a"), secs(1)).await;
     world.advance(secs(2)).await;
     world.clock.set_wall(world.in_(Duration::from_hours(5)));
@@ -111,7 +92,7 @@ async fn renewals_go_on_after_the_clock_was_set_back() {
     world
         .clock
         .set_wall(world.now().saturating_sub(Duration::from_hours(1)));
-    slow(&world, Duration::from_mins(10));
+    world.answers_after(Duration::from_mins(10));
     world.schedule(&key("slow"), secs(1)).await;
     world.advance(Duration::from_mins(5)).await;
     let cancelled = world
@@ -130,7 +111,7 @@ async fn what_waits_for_a_place_past_its_lease_is_left_to_whoever_has_it() {
         ..rare_polls()
     })
     .await;
-    slow(&world, Duration::from_mins(2));
+    world.answers_after(Duration::from_mins(2));
     world.faults.decide(|call| {
         (call.operation == "renew").then_some(Fault::FailBefore(PortErrorKind::Unavailable))
     });
@@ -159,7 +140,7 @@ async fn leases_that_ended_while_the_process_stood_still_hold_nothing_up() {
         ..WorkerSettings::default()
     })
     .await;
-    slow(&world, secs(10));
+    world.answers_after(secs(10));
     for n in 0..5 {
         world.schedule(&key(&n.to_string()), secs(1)).await;
     }

@@ -9,14 +9,7 @@ use punctual_ports::{SaveTimer, TimerPersistencePort};
 use punctual_workflows::WorkerSettings;
 use uuid::Uuid;
 
-use crate::world::{World, key, ms, secs};
-
-fn rare_polls() -> WorkerSettings {
-    WorkerSettings {
-        polling_interval: Duration::from_hours(1),
-        ..WorkerSettings::default()
-    }
-}
+use crate::world::{World, key, ms, rare_polls, secs};
 
 #[tokio::test]
 async fn an_earlier_save_wakes_the_worker() {

@@ -8,7 +8,7 @@ use punctual_adapters_memory::{Driving, FakeClock, MemoryTimerStore, SequentialI
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_domain::{TenantId, TimerEntry, TimerKey, Timestamp, Topic};
 use punctual_ports::{
-    ClockPort, ConsumerName, EventBusPort, SaveOutcome, Subscribe, Subscription,
+    Answer, ClockPort, ConsumerName, EventBusPort, SaveOutcome, Subscribe, Subscription,
     TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{
@@ -33,6 +33,14 @@ pub(crate) fn key_of(tenant: &str, name: &str) -> TimerKey {
 
 pub(crate) fn key(name: &str) -> TimerKey {
     key_of("tenant-a", name)
+}
+
+/// For tests in which a poll would hide what they look for.
+pub(crate) fn rare_polls() -> WorkerSettings {
+    WorkerSettings {
+        polling_interval: Duration::from_hours(6),
+        ..WorkerSettings::default()
+    }
 }
 
 pub(crate) struct World {
@@ -93,6 +101,18 @@ impl World {
         };
         world.subscribe().await;
         world
+    }
+
+    /// From now on the receiver takes this long, by the clock, for each event.
+    pub(crate) fn answers_after(&self, by: Duration) {
+        let clock = self.clock.clone();
+        self.ledger.answers(move |_, _| {
+            let clock = clock.clone();
+            Box::pin(async move {
+                clock.sleep_for(by).await;
+                Answer::Done
+            })
+        });
     }
 
     pub(crate) async fn subscribe(&mut self) {
