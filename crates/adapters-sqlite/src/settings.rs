@@ -1,0 +1,57 @@
+//! How a database file is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use punctual_migrations::SchemaSet;
+
+/// What an acknowledged write survives (docs/decisions/0014).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// A power failure too: every commit reaches the disk before it is acknowledged.
+    #[default]
+    Full,
+    /// Any crash of the process; a power failure may take the last commits.
+    Normal,
+}
+
+/// What a program does with the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It fires the timers: only one may at a time, and a second is refused.
+    Timer,
+    /// It schedules and reads beside the one that fires.
+    Client,
+}
+
+/// How a database file is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteSettings {
+    /// The file; it and its folder are created if they are missing.
+    pub path: PathBuf,
+    /// Which tables it has.
+    pub set: SchemaSet,
+    /// What it is opened for.
+    pub role: Role,
+    /// What an acknowledged write survives.
+    pub synchronous: Synchronous,
+    /// How long a write waits for another program's lock before it answers `Busy`.
+    pub busy_timeout: Duration,
+    /// When the log beside the file is longer than this many bytes, because some reader keeps it
+    /// from being folded in, new timers are refused until it is shorter.
+    pub max_log_bytes: u64,
+}
+
+impl SqliteSettings {
+    /// Timers on a file of their own, fired by this process, safe through power failures.
+    pub fn timers(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            set: SchemaSet::TimersOnly,
+            role: Role::Timer,
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+            max_log_bytes: 1 << 30,
+        }
+    }
+}
