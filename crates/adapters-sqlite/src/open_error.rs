@@ -1,11 +1,12 @@
 //! Why a database file could not be opened: one sentence each, for the person who started us.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use punctual_migrations::SchemaSet;
+use punctual_migrations::{Drift, SchemaSet};
+use rusqlite::ErrorCode;
 use thiserror::Error;
 
-/// Why a database file could not be opened. Nothing was written to it.
+/// Why a database file could not be opened. None of its tables and rows was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -39,6 +40,17 @@ pub enum OpenError {
     ReadOnly {
         /// The file.
         path: PathBuf,
+    },
+    /// There is a file or folder there that cannot be opened as a database.
+    #[error(
+        "the database {} cannot be opened ({detail}): name a file that this user may read, in a folder that they may write to",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        detail: String,
     },
     /// The file is no database, or a damaged one.
     #[error(
@@ -77,23 +89,41 @@ pub enum OpenError {
         found: String,
     },
     /// The history of the file is not the one that this program would have written.
-    #[error("the history of the database {} is not ours: {detail}", path.display())]
+    #[error(
+        "the history of the database {} is not one that this program can continue ({detail}): use the program that wrote it, or restore a backup",
+        path.display()
+    )]
     Drift {
         /// The file.
         path: PathBuf,
         /// What differs.
         detail: String,
     },
-    /// The file has tables of that name which no migration of ours made.
+    /// Something in the file, which no migration of ours made, has a name that we need.
     #[error(
-        "the database {} has a table {table} that is not ours: name another file",
+        "the database {} has a {object} that is not ours: rename it, or name another file",
         path.display()
     )]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// The table that is in the way.
+        /// What is in the way, for example `table timer_schedules`.
+        object: String,
+    },
+    /// Rows refer to rows that do not exist, so no migration can keep the references whole.
+    #[error(
+        "the database {} has {rows} rows in {table} that refer to missing rows in {parent}: remove them, then start again",
+        path.display()
+    )]
+    DanglingRows {
+        /// The file.
+        path: PathBuf,
+        /// The table with the rows.
         table: String,
+        /// The table that they refer to.
+        parent: String,
+        /// How many there are.
+        rows: i64,
     },
     /// Another process has the role.
     #[error(
@@ -128,4 +158,43 @@ pub enum OpenError {
         /// What.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// What an error of SQLite's means for somebody who wanted to open the file.
+pub(crate) fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => OpenError::Corrupt {
+            path,
+            detail: error.to_string(),
+        },
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => OpenError::ReadOnly { path },
+        Some(ErrorCode::CannotOpen) => OpenError::Unreadable {
+            path,
+            detail: error.to_string(),
+        },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Busy { path },
+        Some(ErrorCode::DiskFull) => OpenError::Full { path },
+        _ => OpenError::Other {
+            path,
+            source: error.into(),
+        },
+    }
+}
+
+/// What a history that cannot be continued means for somebody who wanted to open the file.
+pub(crate) fn drift_error(path: &Path, wanted: SchemaSet, drift: Drift) -> OpenError {
+    let path = path.to_owned();
+    match drift {
+        Drift::OtherSet { found } => OpenError::WrongSet {
+            path,
+            found,
+            wanted,
+        },
+        Drift::Newer { name } => OpenError::Newer { path, found: name },
+        other => OpenError::Drift {
+            path,
+            detail: other.to_string(),
+        },
+    }
 }

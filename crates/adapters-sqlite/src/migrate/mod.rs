@@ -1,0 +1,117 @@
+//! Brings a file's tables to what this program needs (docs/decisions/0015).
+//!
+//! The whole run is one transaction under the write lock: a crash at any statement leaves the file
+//! as it was, and of several programs that start at once one migrates while the others wait and
+//! then find nothing left to do. A file that is damaged, of the other set, newer than this program
+//! or somebody else's is refused before anything is written to it.
+
+mod apply;
+mod history;
+mod log_mode;
+mod refusals;
+mod report;
+
+use std::path::Path;
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_migrations::{Migration, SchemaSet, plan};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::OpenError;
+use crate::open_error::{drift_error, open_error};
+use history::History;
+pub use report::{MigrationState, Report, Status};
+
+/// How long [`migrate`] waits for another program that is migrating the same file. An upgrade that
+/// copies a large table takes seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Creates the file and its folder if they are missing, and applies what is pending.
+pub fn migrate(path: &Path, set: SchemaSet, now: Timestamp) -> Result<Report, OpenError> {
+    create_folder(path)?;
+    let mut connection = open(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
+    )?;
+    migrate_connection(&mut connection, path, set, now)
+}
+
+/// Which migrations the file has been through and which are pending. Changes nothing.
+pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError> {
+    if path.try_exists().is_ok_and(|exists| !exists) {
+        return Err(OpenError::Missing {
+            path: path.to_owned(),
+        });
+    }
+    let mut connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let (history, _) = look(&mut connection, path, set)?;
+    Ok(Status {
+        migrations: history.states(set),
+    })
+}
+
+/// Applies what is pending over a connection that can write, and leaves it with foreign keys on if
+/// there was anything. It waits for other programs as long as the connection's busy timeout says.
+pub(crate) fn migrate_connection(
+    connection: &mut Connection,
+    path: &Path,
+    set: SchemaSet,
+    now: Timestamp,
+) -> Result<Report, OpenError> {
+    let (history, pending) = look(connection, path, set)?;
+    // Even the switch to the write-ahead log writes to the file, so it comes after the refusals.
+    log_mode::use_write_ahead_log(connection, path)?;
+    if pending.is_empty() {
+        return Ok(Report {
+            migrations: history.states(set),
+            applied_now: 0,
+        });
+    }
+    apply::apply_pending(connection, path, set, now)
+}
+
+/// Creates the folder of a database file, with those above it.
+pub(crate) fn create_folder(path: &Path) -> Result<(), OpenError> {
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    std::fs::create_dir_all(folder).map_err(|source| OpenError::Folder {
+        path: folder.to_owned(),
+        source,
+    })
+}
+
+fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    // Without the URI flag a path is a path, whatever it begins with.
+    Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+        .and_then(|connection| {
+            connection.busy_timeout(PATIENCE)?;
+            Ok(connection)
+        })
+        .map_err(|error| open_error(path, error))
+}
+
+/// The history and what is pending, seen at one instant and without the write lock.
+fn look(
+    connection: &mut Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<(History, Vec<&'static Migration>), OpenError> {
+    let snapshot = connection
+        .transaction()
+        .map_err(|error| open_error(path, error))?;
+    judge(&snapshot, path, set)
+}
+
+/// Reads the history and refuses a file that is not ours to migrate.
+fn judge(
+    connection: &Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<(History, Vec<&'static Migration>), OpenError> {
+    let history = History::read(connection, path)?;
+    let pending = plan(&history.applied(), set).map_err(|drift| drift_error(path, set, drift))?;
+    refusals::refuse_taken_names(connection, path, &history, &pending)?;
+    Ok((history, pending))
+}

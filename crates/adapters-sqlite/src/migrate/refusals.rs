@@ -1,0 +1,141 @@
+//! Reasons not to migrate a file that only a look at its tables reveals.
+//!
+//! An embedder's own tables live beside ours. They are none of our business: not their contents,
+//! not their references to each other.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use punctual_migrations::{Migration, SchemaSet};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::history::{self, History};
+use crate::OpenError;
+use crate::open_error::open_error;
+
+/// Refuses a file in which somebody else has taken a name that a pending migration needs.
+pub(super) fn refuse_taken_names(
+    connection: &Connection,
+    path: &Path,
+    history: &History,
+    pending: &[&'static Migration],
+) -> Result<(), OpenError> {
+    let own = (!history.exists()).then_some(history::TABLE);
+    for name in own
+        .into_iter()
+        .chain(pending.iter().flat_map(|migration| migration.creates()))
+    {
+        let taken = object_named(connection, name).map_err(|error| open_error(path, error))?;
+        if let Some(object) = taken {
+            return Err(OpenError::Foreign {
+                path: path.to_owned(),
+                object,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn object_named(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    connection
+        .prepare_cached(
+            "SELECT type || ' ' || name FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE",
+        )?
+        .query_row([name], |row| row.get(0))
+        .optional()
+}
+
+/// Refuses a file in which one of our tables is damaged: a migration would spread the damage.
+pub(super) fn refuse_damaged_tables(
+    connection: &Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<(), OpenError> {
+    let wrap = |error| open_error(path, error);
+    for name in our_names(set) {
+        if object_named(connection, name).map_err(wrap)? != Some(format!("table {name}")) {
+            continue;
+        }
+        let mut found = Vec::new();
+        connection
+            .pragma(None, "quick_check", name, |row| {
+                found.push(row.get::<_, String>(0)?);
+                Ok(())
+            })
+            .map_err(wrap)?;
+        if found != ["ok"] {
+            return Err(OpenError::Corrupt {
+                path: path.to_owned(),
+                detail: found.join("; "),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to go on when rows of ours, or rows that refer to ours, refer to nothing.
+pub(super) fn refuse_dangling_rows(
+    connection: &Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<(), OpenError> {
+    let found = dangling_rows(connection, set).map_err(|error| open_error(path, error))?;
+    match found {
+        None => Ok(()),
+        Some((table, parent, rows)) => Err(OpenError::DanglingRows {
+            path: path.to_owned(),
+            table,
+            parent,
+            rows,
+        }),
+    }
+}
+
+fn dangling_rows(
+    connection: &Connection,
+    set: SchemaSet,
+) -> rusqlite::Result<Option<(String, String, i64)>> {
+    let ours = our_names(set);
+    let concerns_us = |table: &str, parent: &str| {
+        let is_ours = |name: &str| ours.iter().any(|it| it.eq_ignore_ascii_case(name));
+        is_ours(table) || is_ours(parent)
+    };
+    let mut children = BTreeSet::new();
+    for reference in references(connection)? {
+        let (table, parent) = reference;
+        if concerns_us(&table, &parent) {
+            children.insert(table);
+        }
+    }
+    let mut check = connection
+        .prepare("SELECT parent, count(*) FROM pragma_foreign_key_check(?1) GROUP BY parent")?;
+    for table in children {
+        let mut rows = check.query([&table])?;
+        while let Some(row) = rows.next()? {
+            let parent: String = row.get(0)?;
+            if concerns_us(&table, &parent) {
+                return Ok(Some((table, parent, row.get(1)?)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Every table that refers to another, with the one it refers to.
+fn references(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    connection
+        .prepare(
+            "SELECT DISTINCT child.name, reference.\"table\"
+             FROM sqlite_schema AS child, pragma_foreign_key_list(child.name) AS reference
+             WHERE child.type = 'table'",
+        )?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+fn our_names(set: SchemaSet) -> BTreeSet<&'static str> {
+    set.migrations()
+        .iter()
+        .flat_map(Migration::creates)
+        .collect()
+}

@@ -1,0 +1,3 @@
+//! The SQLite adapter, on real files.
+
+mod migrations;
