@@ -1,10 +1,27 @@
-//! Timers on one SQLite file.
+//! Timers on one SQLite file: group commit, a read-only pool, role locks, migrations.
+//!
+//! - [`SqliteTimerStore`] implements the ports of a timer store;
+//! - [`schedule_in`] stores a timer within a transaction of the caller's own;
+//! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
 
+mod backup;
+mod claims;
+mod connection;
+mod dead_letters;
 mod migrate;
 mod open_error;
+mod port_errors;
+mod role_lock;
+mod schedule_in;
 mod settings;
+#[doc(hidden)]
+pub mod sql;
+mod timer_store;
+mod writer;
 
 pub use migrate::{MigrationState, Report, Status, migrate, migration_status};
 pub use open_error::OpenError;
 pub use punctual_migrations::SchemaSet;
+pub use schedule_in::schedule_in;
 pub use settings::{Role, SqliteSettings, Synchronous};
+pub use timer_store::SqliteTimerStore;

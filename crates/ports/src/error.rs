@@ -82,6 +82,15 @@ impl PortError {
         self
     }
 
+    /// The same failure as seen by another operation that it made fail too.
+    #[must_use]
+    pub fn during(&self, operation: &'static str) -> Self {
+        Self {
+            operation,
+            ..self.clone()
+        }
+    }
+
     /// What kind of failure it was.
     pub const fn kind(&self) -> PortErrorKind {
         self.kind

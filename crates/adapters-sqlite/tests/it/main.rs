@@ -1,3 +1,5 @@
-//! The SQLite adapter, on real files.
+//! Everything that the SQLite adapter promises, on real files.
+#![expect(clippy::unwrap_used, reason = "tests: to panic is how they fail")]
 
-mod migrations;
+mod store;
+mod timer_store;

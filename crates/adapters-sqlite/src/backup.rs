@@ -1,0 +1,76 @@
+//! A copy of the file while it is in use.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use punctual_ports::{PortError, PortErrorKind};
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::SqliteTimerStore;
+
+const OPERATION: &str = "back the database up";
+
+impl SqliteTimerStore {
+    /// Copies the file as it is at this moment, while timers go on being scheduled and fired. The
+    /// copy is complete and on the disk when this returns, and appears under its name only then.
+    ///
+    /// # Errors
+    /// If the file exists already, or cannot be written.
+    pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), PortError> {
+        let path = path.into();
+        if path.exists() {
+            return Err(PortError::new(
+                PortErrorKind::Rejected,
+                OPERATION,
+                format!("{} exists already: name a new file", path.display()),
+            ));
+        }
+        let copied = self
+            .read(OPERATION, move |connection| Ok(copy(connection, &path)))
+            .await?;
+        copied.map_err(|error| {
+            PortError::new(PortErrorKind::Unavailable, OPERATION, error.to_string())
+                .with_source(error)
+        })
+    }
+}
+
+fn copy(source: &Connection, path: &Path) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    // Left behind by one that was interrupted.
+    remove_if_there(&partial)?;
+    let copied = copy_pages(source, &partial)
+        .map_err(io::Error::other)
+        .and_then(|()| File::open(&partial)?.sync_all())
+        // Fails if somebody has made a file of that name meanwhile, where a rename would replace it.
+        .and_then(|()| fs::hard_link(&partial, path));
+    remove_if_there(&partial)?;
+    copied
+}
+
+/// All pages in one step: one snapshot, which later commits neither change nor restart.
+fn copy_pages(source: &Connection, target: &Path) -> rusqlite::Result<()> {
+    let mut target = Connection::open(target)?;
+    let backup = Backup::new(source, &mut target)?;
+    match backup.step(-1)? {
+        rusqlite::backup::StepResult::Done => Ok(()),
+        _ => Err(rusqlite::Error::SqliteFailure(
+            rusqlite::ffi::Error {
+                code: ErrorCode::DatabaseBusy,
+                extended_code: rusqlite::ffi::SQLITE_BUSY,
+            },
+            None,
+        )),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

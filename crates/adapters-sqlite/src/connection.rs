@@ -1,0 +1,152 @@
+//! How connections are opened: the one that writes, and those that only read.
+
+use std::path::Path;
+
+use r2d2::{CustomizeConnection, Pool};
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::{Connection, OpenFlags};
+use std::time::Duration;
+
+use crate::open_error::open_error;
+use crate::{OpenError, SqliteSettings, Synchronous};
+
+/// Before this one, a writer that raced with a checkpoint could lose what was committed.
+const FIRST_SAFE_VERSION: i32 = 3_051_003;
+/// So many statements are kept prepared on each connection; we have about thirty.
+const STATEMENTS: usize = 64;
+/// Readers besides the one that claims. Reads are short; a service asks for few at a time.
+const READERS: u32 = 3;
+const WAIT_FOR_A_READER: Duration = Duration::from_secs(5);
+
+pub(crate) type Readers = Pool<SqliteConnectionManager>;
+
+/// Refuses to run on an SQLite that can lose committed writes.
+pub(crate) fn check_version(version: i32) -> Result<(), OpenError> {
+    if version >= FIRST_SAFE_VERSION {
+        return Ok(());
+    }
+    let (major, minor, patch) = (
+        version / 1_000_000,
+        version / 1_000 % 1_000,
+        version % 1_000,
+    );
+    Err(OpenError::OldSqlite {
+        version: format!("{major}.{minor}.{patch}"),
+    })
+}
+
+/// Opens a file for writing, and creates it if it is missing.
+pub(crate) fn open_writable(path: &Path, busy_timeout: Duration) -> Result<Connection, OpenError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(path, flags).map_err(|error| open_error(path, error))?;
+    let prepare = || {
+        connection.busy_timeout(busy_timeout)?;
+        connection.is_readonly("main")
+    };
+    match prepare() {
+        Ok(false) => Ok(connection),
+        // SQLite opens a file that it may not write all the same, for reading.
+        Ok(true) => Err(OpenError::ReadOnly {
+            path: path.to_path_buf(),
+        }),
+        Err(error) => Err(open_error(path, error)),
+    }
+}
+
+/// Sets what the writer needs, once the tables are there.
+pub(crate) fn prepare_writer(
+    connection: &Connection,
+    settings: &SqliteSettings,
+) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let synchronous = match settings.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    // Negative: in KiB. More costs memory and gains little (docs/performance.md).
+    connection.pragma_update(None, "cache_size", -16_384)?;
+    // Folding the log in less often rewrites fewer pages twice.
+    connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
+    // A log that had to grow once does not stay long for ever.
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)
+}
+
+/// Opens a file for reading alone.
+pub(crate) fn open_reader(settings: &SqliteSettings) -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_with_flags(&settings.path, reading())?;
+    prepare_reader(&mut connection, settings.busy_timeout)?;
+    // It walks the index of what is ready again and again.
+    connection.pragma_update(None, "cache_size", -8_192)?;
+    Ok(connection)
+}
+
+fn reading() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+fn prepare_reader(connection: &mut Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.busy_timeout(busy_timeout)?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -2_048)
+}
+
+#[derive(Debug)]
+struct AsReader {
+    busy_timeout: Duration,
+}
+
+impl CustomizeConnection<Connection, rusqlite::Error> for AsReader {
+    fn on_acquire(&self, connection: &mut Connection) -> rusqlite::Result<()> {
+        prepare_reader(connection, self.busy_timeout)
+    }
+}
+
+/// A pool of connections that only read. They are kept: a new one would prepare everything anew.
+pub(crate) fn open_readers(settings: &SqliteSettings) -> Result<Readers, OpenError> {
+    let manager = SqliteConnectionManager::file(&settings.path).with_flags(reading());
+    Pool::builder()
+        .max_size(READERS)
+        .min_idle(Some(0))
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .test_on_check_out(false)
+        .connection_timeout(WAIT_FOR_A_READER)
+        .connection_customizer(Box::new(AsReader {
+            busy_timeout: settings.busy_timeout,
+        }))
+        .build(manager)
+        .map_err(|error| OpenError::Other {
+            path: settings.path.clone(),
+            source: Box::new(error),
+        })
+}
+
+/// So many reads may wait for a connection or use one at a time.
+pub(crate) const fn reads_at_once() -> usize {
+    READERS as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sqlite_that_can_lose_writes_is_refused() {
+        let sentence = check_version(3_051_002).unwrap_err().to_string();
+        assert!(sentence.contains("3.51.2"), "{sentence}");
+        check_version(FIRST_SAFE_VERSION).unwrap();
+    }
+
+    #[test]
+    fn the_bundled_sqlite_is_safe() {
+        check_version(rusqlite::version_number()).unwrap();
+    }
+}

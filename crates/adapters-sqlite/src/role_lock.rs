@@ -1,0 +1,121 @@
+//! Who may fire the timers of a file: a lock on a role, not on the file.
+//!
+//! The lock is the operating system's, on `<file>.<role>.lock`, and ends with the process however
+//! that ends. The file stays behind; only the lock on it means anything.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use crate::OpenError;
+
+/// The role of firing timers.
+pub(crate) const TIMER: &str = "timer";
+
+/// A role that is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RoleLock {
+    _file: File,
+}
+
+impl RoleLock {
+    /// Takes a role for this process alone.
+    pub(crate) fn take(database: &Path, role: &'static str) -> Result<Self, OpenError> {
+        let mut file = lock_file(database, role).map_err(|source| cannot_lock(database, source))?;
+        match file.try_lock() {
+            Ok(()) => {
+                // For people only: a lock whose holder could not be written is still a lock.
+                let _ = sign(&mut file);
+                Ok(Self { _file: file })
+            }
+            Err(TryLockError::WouldBlock) => Err(OpenError::RoleTaken {
+                path: database.to_path_buf(),
+                role,
+                holder: holder(&mut file),
+            }),
+            Err(TryLockError::Error(source)) => Err(cannot_lock(database, source)),
+        }
+    }
+
+    /// Keeps everybody from taking a role for a moment; `None` if somebody has it.
+    pub(crate) fn keep_free(database: &Path, role: &'static str) -> io::Result<Option<Self>> {
+        let file = lock_file(database, role)?;
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+fn lock_file(database: &Path, role: &str) -> io::Result<File> {
+    let mut name = database.as_os_str().to_owned();
+    name.push(format!(".{role}.lock"));
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(PathBuf::from(name))
+}
+
+fn sign(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    write!(file, "process {}", std::process::id())
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.take(64).read_to_string(&mut text) {
+        Ok(_) if text.starts_with("process ") => text,
+        _ => "another process".to_owned(),
+    }
+}
+
+fn cannot_lock(database: &Path, source: io::Error) -> OpenError {
+    let path = database.to_path_buf();
+    match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            OpenError::ReadOnly { path }
+        }
+        io::ErrorKind::StorageFull => OpenError::Full { path },
+        _ => OpenError::Other {
+            path,
+            source: Box::new(source),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_taken_once_and_can_be_taken_again_when_it_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("timer.db");
+        let first = RoleLock::take(&database, TIMER).unwrap();
+        let sentence = RoleLock::take(&database, TIMER).unwrap_err().to_string();
+        assert!(sentence.contains("timer role"), "{sentence}");
+        assert!(
+            sentence.contains(&format!("process {}", std::process::id())),
+            "{sentence}"
+        );
+        assert!(RoleLock::keep_free(&database, TIMER).unwrap().is_none());
+        drop(first);
+        let free = RoleLock::keep_free(&database, TIMER).unwrap();
+        assert!(free.is_some());
+        assert!(RoleLock::take(&database, TIMER).is_err());
+        drop(free);
+        RoleLock::take(&database, TIMER).unwrap();
+    }
+
+    #[test]
+    fn another_role_is_another_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("timer.db");
+        let _timer = RoleLock::take(&database, TIMER).unwrap();
+        RoleLock::take(&database, "orchestration").unwrap();
+    }
+}

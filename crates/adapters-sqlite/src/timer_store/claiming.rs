@@ -1,0 +1,268 @@
+//! Which due timers a claim gets: all of them, or a fair share if there are too many.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_ports::{Claim, ClaimBatch};
+use rusqlite::{Connection, OptionalExtension, Rows, Statement, params};
+
+use super::rows::{TimerRow, parsed};
+use crate::claims::{RowId, SharedClaims};
+use crate::sql;
+
+/// So many tenants are visited at least when a claim is shared; the next claim goes on there.
+const TENANTS_VISITED: usize = 256;
+/// So many rows of a tenant are looked at for one that is ready and free.
+const ROWS_OF_TENANT: usize = 64;
+
+/// When a row is ready, and where it is: the order in which timers are claimed.
+type Ready = (Timestamp, RowId);
+
+/// The connection that claims, and whose turn it is.
+pub(crate) struct Claimer {
+    connection: Connection,
+    /// The tenant that was served last when a claim had to be shared.
+    last_served: String,
+}
+
+impl Claimer {
+    pub(crate) const fn new(connection: Connection) -> Self {
+        Self {
+            connection,
+            last_served: String::new(),
+        }
+    }
+
+    /// Looks at one snapshot of the file and claims what is due in it.
+    pub(crate) fn claim_due(
+        &mut self,
+        claims: &SharedClaims,
+        now: Timestamp,
+        limit: usize,
+        lease: Duration,
+    ) -> rusqlite::Result<ClaimBatch> {
+        // Before the snapshot: what changes from here on is known to be out of date in it.
+        let in_hand = claims.lock().begin_look(now);
+        let look = self.look(&in_hand, now, limit);
+        let mut claims = claims.lock();
+        let Seen {
+            rows,
+            mut more_due,
+            next_due_at,
+        } = match look {
+            Ok(seen) => seen,
+            Err(error) => {
+                claims.abandon_look();
+                return Err(error);
+            }
+        };
+        let until = now.saturating_add(lease);
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in rows {
+            if claims.is_out_of_date(row.place) {
+                more_due = true;
+                continue;
+            }
+            let token = claims.claim(row.place, row.timer.firing_id(), row.ready_at, until);
+            claimed.push(Claim {
+                timer: row.timer,
+                attempts: row.attempts,
+                token,
+                lease_until: until,
+            });
+        }
+        claims.abandon_look();
+        Ok(ClaimBatch {
+            claims: claimed,
+            more_due,
+            next_due_at,
+        })
+    }
+
+    fn look(
+        &mut self,
+        in_hand: &HashMap<RowId, Timestamp>,
+        now: Timestamp,
+        limit: usize,
+    ) -> rusqlite::Result<Seen> {
+        let look = Look {
+            // One snapshot for all that follows; nothing is written, so it just ends.
+            snapshot: self.connection.unchecked_transaction()?,
+            in_hand,
+            now,
+            until: now.to_string(),
+        };
+        let mut chosen = look.first(sql::READY, limit.saturating_add(1))?;
+        let more_due = chosen.len() > limit;
+        if more_due {
+            chosen = look.share(chosen, limit, &mut self.last_served)?;
+        }
+        Ok(Seen {
+            rows: look.rows(&chosen)?,
+            more_due,
+            next_due_at: look.next_due_at()?,
+        })
+    }
+}
+
+/// What a look has found.
+struct Seen {
+    rows: Vec<TimerRow>,
+    more_due: bool,
+    next_due_at: Option<Timestamp>,
+}
+
+struct Look<'a> {
+    snapshot: rusqlite::Transaction<'a>,
+    in_hand: &'a HashMap<RowId, Timestamp>,
+    now: Timestamp,
+    until: String,
+}
+
+impl Look<'_> {
+    /// Whether somebody has a row in hand, as it is now: one that was moved since is in no hand.
+    fn is_in_hand(&self, (ready_at, row): Ready) -> bool {
+        self.in_hand.get(&row) == Some(&ready_at)
+    }
+
+    /// The first few free rows of a list.
+    fn first(&self, list: &str, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+        let mut found = BTreeMap::new();
+        let mut statement = self.snapshot.prepare_cached(list)?;
+        let mut rows = statement.query(params![self.until])?;
+        while found.len() < limit {
+            let Some(ready) = next(&mut rows)? else { break };
+            if !self.is_in_hand(ready) {
+                found.insert(ready.1, ready.0);
+            }
+        }
+        Ok(found)
+    }
+
+    /// A quarter for the newest, so that fresh timers do not wait for a backlog; a quarter for the
+    /// tenants in turn, so that none waits for another's; the rest for the oldest.
+    fn share(
+        &self,
+        oldest: BTreeMap<RowId, Timestamp>,
+        limit: usize,
+        last_served: &mut String,
+    ) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+        let quarter = limit / 4;
+        let mut chosen = self.first(sql::NEWEST_READY, quarter)?;
+        self.serve_tenants_in_turn(quarter.max(1).min(limit), last_served, &mut chosen)?;
+        let mut oldest: Vec<Ready> = oldest.into_iter().map(|(row, at)| (at, row)).collect();
+        oldest.sort_unstable();
+        for (ready_at, row) in oldest {
+            if chosen.len() >= limit {
+                break;
+            }
+            chosen.insert(row, ready_at);
+        }
+        Ok(chosen)
+    }
+
+    /// Gives each tenant after the one that was served last its oldest free timer.
+    fn serve_tenants_in_turn(
+        &self,
+        places: usize,
+        last_served: &mut String,
+        chosen: &mut BTreeMap<RowId, Timestamp>,
+    ) -> rusqlite::Result<()> {
+        let mut next_tenant = self.snapshot.prepare_cached(sql::NEXT_TENANT)?;
+        let mut of_tenant = self.snapshot.prepare_cached(sql::READY_OF_TENANT)?;
+        let begin = last_served.clone();
+        let (mut served, mut wrapped) = (0, false);
+        for _ in 0..TENANTS_VISITED.max(places * 2) {
+            if served >= places {
+                break;
+            }
+            let after = next_tenant
+                .query_row(params![last_served.as_str()], |row| row.get::<_, String>(0))
+                .optional()?;
+            let Some(tenant) = after else {
+                if wrapped {
+                    break;
+                }
+                wrapped = true;
+                last_served.clear();
+                continue;
+            };
+            if wrapped && tenant > begin {
+                break;
+            }
+            if let Some((ready_at, row)) = self.oldest_of(&mut of_tenant, &tenant, chosen)? {
+                chosen.insert(row, ready_at);
+                served += 1;
+            }
+            *last_served = tenant;
+        }
+        Ok(())
+    }
+
+    fn oldest_of(
+        &self,
+        statement: &mut Statement<'_>,
+        tenant: &str,
+        chosen: &BTreeMap<RowId, Timestamp>,
+    ) -> rusqlite::Result<Option<Ready>> {
+        let mut rows = statement.query(params![tenant, self.until])?;
+        let mut looked_at = 0;
+        while looked_at < ROWS_OF_TENANT {
+            let Some(ready) = next(&mut rows)? else { break };
+            if self.is_in_hand(ready) || chosen.contains_key(&ready.1) {
+                continue;
+            }
+            if ready.0 <= self.now {
+                return Ok(Some(ready));
+            }
+            looked_at += 1;
+        }
+        Ok(None)
+    }
+
+    /// The chosen rows whole, in the order in which they became ready.
+    fn rows(&self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
+        let mut statement = self.snapshot.prepare_cached(sql::FIND_ROW)?;
+        let mut rows = Vec::with_capacity(chosen.len());
+        // In the order of the table, which touches each page once.
+        for place in chosen.keys() {
+            match statement.query_row(params![place], TimerRow::read) {
+                Ok(row) => rows.push(row),
+                Err(error) if error.sqlite_error_code().is_none() => {
+                    // Written by some other program. It must not hold up everybody else.
+                    tracing::error!(%error, place, "a timer cannot be read and does not fire");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        rows.sort_by_key(|row| (row.ready_at, row.place));
+        Ok(rows)
+    }
+
+    fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
+        let mut statement = self.snapshot.prepare_cached(sql::NEXT_READY)?;
+        let mut rows = statement.query(params![self.until])?;
+        while let Some(ready) = next(&mut rows)? {
+            if !self.is_in_hand(ready) {
+                return Ok(Some(ready.0));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The next row of a list that can be read.
+fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
+    while let Some(row) = rows.next()? {
+        let place: RowId = row.get(0)?;
+        match parsed(row, 1) {
+            Ok(ready_at) => return Ok(Some((ready_at, place))),
+            Err(error) if error.sqlite_error_code().is_none() => {
+                tracing::error!(%error, place, "a timer cannot be read and does not fire");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,276 @@
+//! A timer store on one SQLite file.
+
+mod claiming;
+mod opening;
+mod reading;
+pub(crate) mod rows;
+mod saving;
+mod settling;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
+use punctual_ports::{
+    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
+    DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind, RecordOutcome, RemoveOutcome,
+    RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery,
+    TimerPersistencePort, TimerQueuePort,
+};
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use crate::claims::SharedClaims;
+use crate::connection::Readers;
+use crate::port_errors::{port_error, stopped};
+use crate::role_lock::{self, RoleLock};
+use crate::writer::{Batch, Transaction, Writer};
+use crate::{Role, dead_letters};
+use claiming::Claimer;
+use settling::OthersMayFire;
+
+pub(crate) use saving::save_on;
+
+/// Timers and dead letters on one SQLite file. Clones share it.
+///
+/// One thread writes, and whatever waits for it shares one commit. Reads go beside it. An answer
+/// means that the commit has returned; what it survives, [`Synchronous`](crate::Synchronous) says.
+///
+/// Needs a tokio runtime to be called in.
+#[derive(Clone)]
+pub struct SqliteTimerStore {
+    writer: Writer,
+    readers: Readers,
+    reads: Arc<Semaphore>,
+    claimer: Arc<Mutex<Claimer>>,
+    claims: SharedClaims,
+    role: Role,
+    path: PathBuf,
+    /// How long another process may go on firing what it had in hand when we looked.
+    others_hold: Duration,
+}
+
+impl SqliteTimerStore {
+    /// Writes a batch, each item by itself.
+    async fn each<I, O>(
+        &self,
+        operation: &'static str,
+        items: Vec<I>,
+        needs_room: bool,
+        apply: impl FnMut(&mut Transaction<'_>, &I) -> rusqlite::Result<O> + Send + 'static,
+    ) -> BatchResult<O>
+    where
+        I: Send + 'static,
+        O: Send + 'static,
+    {
+        let batch = Batch { apply, needs_room };
+        self.writer.write(operation, items, batch).await
+    }
+
+    /// Reads on a connection of the pool, beside the writer.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, PortError> {
+        // Without it, many readers would fill the runtime's blocking threads just to wait.
+        let permit = Arc::clone(&self.reads).acquire_owned().await;
+        let permit = permit.map_err(|_| stopped(operation))?;
+        let readers = self.readers.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let connection = readers.get().map_err(|error| {
+                PortError::new(PortErrorKind::Unavailable, operation, error.to_string())
+            })?;
+            read(&connection).map_err(|error| port_error(operation, error))
+        });
+        reading.await.map_err(|_| stopped(operation))?
+    }
+
+    /// Whether what is to be deleted may be in the hands of a process whose claims we do not know.
+    /// The lock, if there is one, keeps such a process from starting meanwhile.
+    fn others_may_fire(&self) -> (OthersMayFire, Option<RoleLock>) {
+        if self.role == Role::Timer {
+            return (OthersMayFire::No, None);
+        }
+        match RoleLock::keep_free(&self.path, role_lock::TIMER) {
+            Ok(Some(free)) => (OthersMayFire::No, Some(free)),
+            _ => (OthersMayFire::Within(self.others_hold), None),
+        }
+    }
+}
+
+#[async_trait]
+impl TimerPersistencePort for SqliteTimerStore {
+    async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome> {
+        self.each("save timers", batch, true, move |transaction, timer| {
+            saving::save(transaction, timer, now)
+        })
+        .await
+    }
+
+    async fn find(&self, key: TimerKey) -> Result<Option<TimerEntry>, PortError> {
+        self.read("find a timer", move |connection| {
+            reading::find(connection, &key)
+        })
+        .await
+    }
+
+    async fn find_due(
+        &self,
+        tenant_id: TenantId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ScheduledTimer>, PortError> {
+        self.read("find due timers", move |connection| {
+            reading::find_due(connection, &tenant_id, now, limit)
+        })
+        .await
+    }
+
+    async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome> {
+        let operation = "mark timers as reached";
+        let marked = self
+            .each(operation, batch, false, |transaction, fired| {
+                Ok(match settling::check_mark(fired) {
+                    Ok(()) => Ok(settling::mark(transaction, fired)?),
+                    Err(early) => Err(early),
+                })
+            })
+            .await?;
+        Ok(marked.into_iter().map(Result::flatten).collect())
+    }
+
+    async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome> {
+        let (others, free) = self.others_may_fire();
+        self.each("delete timers", batch, false, move |transaction, key| {
+            // Held until the commit: the closure lives as long as the command.
+            let _free = &free;
+            settling::delete(transaction, key, now, others)
+        })
+        .await
+    }
+
+    async fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Result<Vec<TimerEntry>, PortError> {
+        self.read("trace timers", move |connection| {
+            reading::find_by_correlation(connection, correlation_id, limit)
+        })
+        .await
+    }
+
+    async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError> {
+        let after = query.after.as_ref().map(reading::read_cursor).transpose()?;
+        self.read("list timers", move |connection| {
+            reading::page(connection, &query, after)
+        })
+        .await
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        let operation = "remove old timers";
+        let purged = self
+            .each(operation, vec![()], false, move |transaction, ()| {
+                settling::purge(transaction, before, limit)
+            })
+            .await?;
+        purged.into_iter().next().unwrap_or(Ok(0))
+    }
+}
+
+#[async_trait]
+impl TimerQueuePort for SqliteTimerStore {
+    async fn claim_due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        lease: Duration,
+    ) -> Result<ClaimBatch, PortError> {
+        let operation = "claim due timers";
+        if self.role != Role::Timer {
+            return Err(PortError::new(
+                PortErrorKind::Rejected,
+                operation,
+                "the database was opened beside the process that fires timers: open it for the \
+                 timer role",
+            ));
+        }
+        let (claimer, claims) = (Arc::clone(&self.claimer), self.claims.clone());
+        let look = tokio::task::spawn_blocking(move || {
+            // A panic in an earlier look has left nothing behind: its snapshot is gone.
+            let mut claimer = claimer.lock().unwrap_or_else(PoisonError::into_inner);
+            claimer.claim_due(&claims, now, limit, lease)
+        });
+        let batch = look.await.map_err(|_| stopped(operation))?;
+        batch.map_err(|error| port_error(operation, error))
+    }
+
+    async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {
+        self.each("retry timers later", batch, false, settling::retry_later)
+            .await
+    }
+
+    async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome> {
+        let mut claims = self.claims.lock();
+        let release = |claim: ClaimRef| Ok(outcome(claims.release(&claim)));
+        Ok(batch.into_iter().map(release).collect())
+    }
+
+    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome> {
+        self.each("bury timers", batch, false, settling::bury).await
+    }
+
+    async fn renew(
+        &self,
+        batch: Vec<ClaimRef>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> BatchResult<ClaimOutcome> {
+        let until = now.saturating_add(lease);
+        let mut claims = self.claims.lock();
+        let renew = |claim: ClaimRef| Ok(outcome(claims.renew(&claim, until)));
+        Ok(batch.into_iter().map(renew).collect())
+    }
+}
+
+const fn outcome(applied: bool) -> ClaimOutcome {
+    if applied {
+        ClaimOutcome::Applied
+    } else {
+        ClaimOutcome::Lost
+    }
+}
+
+#[async_trait]
+impl DeadLetterPort for SqliteTimerStore {
+    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
+        self.each("record dead letters", batch, true, |transaction, letter| {
+            dead_letters::record(transaction.connection, letter)
+        })
+        .await
+    }
+
+    async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, PortError> {
+        self.read("list dead letters", move |connection| {
+            dead_letters::list(connection, after, limit)
+        })
+        .await
+    }
+
+    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
+        let operation = "remove dead letters";
+        self.each(operation, sequences, false, |transaction, sequence| {
+            dead_letters::remove(transaction.connection, *sequence)
+        })
+        .await
+    }
+}

@@ -1,0 +1,125 @@
+//! Opening and closing a file, and what goes on around its tables.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::SqliteTimerStore;
+use super::claiming::Claimer;
+use crate::claims::SharedClaims;
+use crate::connection::{
+    check_version, open_reader, open_readers, open_writable, prepare_writer, reads_at_once,
+};
+use crate::migrate::{create_folder, migrate_connection};
+use crate::open_error::open_error;
+use crate::role_lock::{self, RoleLock};
+use crate::writer::{Desk, Writer};
+use crate::{OpenError, Role, SqliteSettings};
+
+/// How often somebody looks whether another program has written.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between another process's look at what is due and its event, a moment passes; this is more.
+const MOMENT: Duration = Duration::from_secs(5);
+
+impl SqliteTimerStore {
+    /// Opens a file, creates it if it is missing, and brings its tables up to date. `now` is
+    /// recorded with what was done.
+    ///
+    /// It blocks for as long as that takes: milliseconds, but for a file whose process was killed
+    /// with much in its log, or that another program is writing to.
+    ///
+    /// # Errors
+    /// If the file cannot be used. Nothing was written to it then.
+    pub fn open(settings: &SqliteSettings, now: Timestamp) -> Result<Self, OpenError> {
+        check_version(rusqlite::version_number())?;
+        let mut settings = settings.clone();
+        settings.path = absolute(&settings.path)?;
+        create_folder(&settings.path)?;
+        let role = match settings.role {
+            Role::Timer => Some(RoleLock::take(&settings.path, role_lock::TIMER)?),
+            Role::Client => None,
+        };
+        let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
+        migrate_connection(&mut connection, &settings.path, settings.set, now)?;
+        Self::start(&settings, connection, role)
+    }
+
+    fn start(
+        settings: &SqliteSettings,
+        connection: Connection,
+        role: Option<RoleLock>,
+    ) -> Result<Self, OpenError> {
+        let failed = |error| open_error(&settings.path, error);
+        prepare_writer(&connection, settings).map_err(failed)?;
+        let claims = SharedClaims::default();
+        let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
+        let readers = open_readers(settings)?;
+        let writer = Writer::start(Desk {
+            connection,
+            claims: claims.clone(),
+            role,
+            path: settings.path.clone(),
+            max_log_bytes: settings.max_log_bytes,
+        })?;
+        Ok(Self {
+            writer,
+            readers,
+            reads: Arc::new(Semaphore::new(reads_at_once())),
+            claimer: Arc::new(Mutex::new(claimer)),
+            claims,
+            role: settings.role,
+            path: settings.path.clone(),
+            // A deletion may wait so long for the write lock after it looked at the clock.
+            others_hold: settings.busy_timeout.saturating_add(MOMENT),
+        })
+    }
+
+    /// Finishes what was asked before, folds the log into the file and gives the role back. All
+    /// clones then answer `Stopped` to whoever wants to write.
+    ///
+    /// Dropping the last clone does the same, but nobody waits for it.
+    pub async fn close(&self) {
+        self.writer.close().await;
+    }
+
+    /// Calls `on_commit` at first, and then whenever another program has written to the file,
+    /// within a second. Ends when the store is closed.
+    pub async fn watch_foreign_commits(
+        &self,
+        clock: Arc<dyn ClockPort>,
+        on_commit: impl Fn() + Send,
+    ) {
+        let mut last = None;
+        loop {
+            let version = |connection: &Connection| {
+                connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))
+            };
+            // The value belongs to the writing connection, whose own commits do not change it.
+            match self
+                .writer
+                .errand("look for foreign commits", version)
+                .await
+            {
+                Ok(version) if last.replace(version) == Some(version) => {}
+                Ok(_) => on_commit(),
+                Err(error) if error.is_retryable() => {
+                    tracing::warn!(%error, "it is not known whether another program has written");
+                }
+                Err(_) => return,
+            }
+            clock.sleep_for(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// The path from the root, so that a name such as `:memory:` is a file like any other.
+fn absolute(path: &std::path::Path) -> Result<std::path::PathBuf, OpenError> {
+    std::path::absolute(path).map_err(|source| OpenError::Other {
+        path: path.to_path_buf(),
+        source: Box::new(source),
+    })
+}

@@ -1,0 +1,147 @@
+//! Finding timers and paging through them.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use punctual_domain::{
+    CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, TimerState, Timestamp,
+};
+use punctual_ports::{PageCursor, PortError, PortErrorKind, TimerPage, TimerPageQuery};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{TimerRow, sql_limit};
+use crate::claims::RowId;
+use crate::sql;
+
+pub(super) fn find(
+    connection: &Connection,
+    key: &TimerKey,
+) -> rusqlite::Result<Option<TimerEntry>> {
+    let call = key.service_call_id.to_string();
+    let row = connection
+        .prepare_cached(sql::FIND)?
+        .query_row(params![key.tenant_id.as_str(), call], TimerRow::read)
+        .optional()?;
+    Ok(row.map(TimerRow::entry))
+}
+
+pub(super) fn find_due(
+    connection: &Connection,
+    tenant_id: &TenantId,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<ScheduledTimer>> {
+    let mut statement = connection.prepare_cached(sql::FIND_DUE)?;
+    let rows = statement.query_map(
+        params![tenant_id.as_str(), now.to_string(), sql_limit(limit)],
+        TimerRow::read,
+    )?;
+    rows.map(|row| row.map(|row| row.timer)).collect()
+}
+
+/// A row in the order of due times, for keeping the earliest few of many.
+struct ByDue(TimerRow);
+
+impl ByDue {
+    const fn place(&self) -> (Timestamp, RowId) {
+        (self.0.timer.registration.due_at, self.0.place)
+    }
+}
+
+impl Ord for ByDue {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+impl PartialOrd for ByDue {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for ByDue {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+impl Eq for ByDue {}
+
+/// The index gives a request's timers in no order. However many there are, only `limit` are kept.
+pub(super) fn find_by_correlation(
+    connection: &Connection,
+    correlation_id: CorrelationId,
+    limit: usize,
+) -> rusqlite::Result<Vec<TimerEntry>> {
+    let mut statement = connection.prepare_cached(sql::FIND_BY_CORRELATION)?;
+    let rows = statement.query_map(params![correlation_id.to_string()], TimerRow::read)?;
+    let mut earliest = BinaryHeap::new();
+    for row in rows {
+        earliest.push(ByDue(row?));
+        if earliest.len() > limit {
+            earliest.pop();
+        }
+    }
+    let sorted = earliest.into_sorted_vec().into_iter();
+    Ok(sorted.map(|ByDue(row)| row.entry()).collect())
+}
+
+/// Where a page ended: the due time and place of its last row.
+pub(super) type Place = (Timestamp, RowId);
+
+pub(super) fn page(
+    connection: &Connection,
+    query: &TimerPageQuery,
+    after: Option<Place>,
+) -> rusqlite::Result<TimerPage> {
+    let wanted = query.limit.saturating_add(1);
+    let mut rows = Vec::new();
+    // One state after the other is in the order of an index; both together are in none.
+    for (state, statement) in [
+        (TimerState::Scheduled, sql::PAGE_SCHEDULED),
+        (TimerState::Reached, sql::PAGE_REACHED),
+    ] {
+        if query.state.is_none_or(|asked| asked == state) {
+            let (due_at, place) = after.unwrap_or((Timestamp::MIN, RowId::MIN));
+            let mut statement = connection.prepare_cached(statement)?;
+            let found = statement.query_map(
+                params![
+                    query.tenant_id.as_str(),
+                    due_at.to_string(),
+                    place,
+                    sql_limit(wanted)
+                ],
+                |row| TimerRow::read(row).map(ByDue),
+            )?;
+            for row in found {
+                rows.push(row?);
+            }
+        }
+    }
+    rows.sort_unstable();
+    let more = rows.len() > query.limit;
+    rows.truncate(query.limit);
+    let next = rows
+        .last()
+        .filter(|_| more)
+        .map(|row| write_cursor(row.place()));
+    let timers = rows.into_iter().map(|ByDue(row)| row.entry()).collect();
+    Ok(TimerPage { timers, next })
+}
+
+fn write_cursor((due_at, row): Place) -> PageCursor {
+    PageCursor(format!("{}.{row}", due_at.as_millis()))
+}
+
+pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
+    let parse = || {
+        let (due_at, row) = cursor.0.split_once('.')?;
+        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
+        Some((due_at, row.parse().ok()?))
+    };
+    parse().ok_or_else(|| {
+        PortError::new(
+            PortErrorKind::Rejected,
+            "list timers",
+            "the cursor is none that an earlier page gave",
+        )
+    })
+}

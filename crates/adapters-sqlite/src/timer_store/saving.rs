@@ -1,0 +1,172 @@
+//! Scheduling: inserts first, since most timers are new, and asks what is there only if it must.
+
+use punctual_domain::{Existing, Registration, ScheduleDecision, TimerData, TimerKey, Timestamp};
+use punctual_ports::{SaveOutcome, SaveTimer};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{parsed, parsed_or_null};
+use crate::claims::RowId;
+use crate::port_errors::is_missing_parent;
+use crate::sql;
+use crate::writer::Transaction;
+
+/// Stores one schedule within the writer's transaction.
+pub(super) fn save(
+    transaction: &mut Transaction<'_>,
+    timer: &SaveTimer,
+    now: Timestamp,
+) -> rusqlite::Result<SaveOutcome> {
+    let may_be_deleted = transaction.has_tombstones()?;
+    let saved = save_on(transaction.connection, timer, now, may_be_deleted)?;
+    if let Some(row) = saved.changed {
+        transaction.changes(row);
+    }
+    Ok(saved.outcome)
+}
+
+/// What became of a schedule, and the row it has changed if that was there before.
+pub(crate) struct Saved {
+    pub(crate) outcome: SaveOutcome,
+    pub(crate) changed: Option<RowId>,
+}
+
+impl From<SaveOutcome> for Saved {
+    fn from(outcome: SaveOutcome) -> Self {
+        let changed = None;
+        Self { outcome, changed }
+    }
+}
+
+/// Stores one schedule on a connection that has the write lock.
+pub(crate) fn save_on(
+    connection: &Connection,
+    timer: &SaveTimer,
+    now: Timestamp,
+    may_be_deleted: bool,
+) -> rusqlite::Result<Saved> {
+    let tombstone = if may_be_deleted {
+        tombstone(connection, &timer.key)?
+    } else {
+        None
+    };
+    let absent = match tombstone {
+        None => Existing::Nothing,
+        Some(deleted_at) => Existing::Deleted { deleted_at },
+    };
+    // If the key is not there, this is what happens; if it is, the insert does nothing.
+    if let ScheduleDecision::Create { registered_at } =
+        timer.origin.decide(absent, timer.due_at, now)
+    {
+        match insert(connection, timer, registered_at) {
+            Ok(true) => {
+                if tombstone.is_some() {
+                    remove_tombstone(connection, &timer.key)?;
+                }
+                return Ok(SaveOutcome::Created.into());
+            }
+            Ok(false) => {}
+            Err(error) if is_missing_parent(&error) => return Ok(SaveOutcome::NoParent.into()),
+            Err(error) => return Err(error),
+        }
+    }
+    match existing(connection, &timer.key)? {
+        Some(found) => change(connection, timer, &found, now),
+        None => Ok(SaveOutcome::Stale.into()),
+    }
+}
+
+fn insert(
+    connection: &Connection,
+    timer: &SaveTimer,
+    registered_at: Timestamp,
+) -> rusqlite::Result<bool> {
+    let inserted = connection.prepare_cached(sql::INSERT)?.execute(params![
+        timer.key.tenant_id.as_str(),
+        timer.key.service_call_id.to_string(),
+        timer.correlation_id.to_string(),
+        timer.due_at.to_string(),
+        registered_at.to_string(),
+        timer.data.as_ref().map(TimerData::as_json),
+    ])?;
+    Ok(inserted == 1)
+}
+
+/// Gives a row that is there its new schedule, if the rules say so.
+fn change(
+    connection: &Connection,
+    timer: &SaveTimer,
+    found: &Found,
+    now: Timestamp,
+) -> rusqlite::Result<Saved> {
+    let registered_at = match timer.origin.decide(found.existing(), timer.due_at, now) {
+        ScheduleDecision::Reschedule { registered_at }
+        | ScheduleDecision::Create { registered_at } => registered_at,
+        ScheduleDecision::Unchanged => return Ok(SaveOutcome::Unchanged.into()),
+        ScheduleDecision::Stale => return Ok(SaveOutcome::Stale.into()),
+        ScheduleDecision::AlreadyReached => return Ok(SaveOutcome::AlreadyReached.into()),
+    };
+    connection
+        .prepare_cached(sql::RESCHEDULE)?
+        .execute(params![
+            found.place,
+            timer.correlation_id.to_string(),
+            timer.due_at.to_string(),
+            registered_at.to_string(),
+            timer.data.as_ref().map(TimerData::as_json),
+        ])?;
+    Ok(Saved {
+        outcome: SaveOutcome::Rescheduled,
+        changed: Some(found.place),
+    })
+}
+
+/// What is stored for a key.
+pub(super) struct Found {
+    pub(super) place: RowId,
+    pub(super) registration: Registration,
+    pub(super) reached_at: Option<Timestamp>,
+    pub(super) ready_at: Timestamp,
+}
+
+impl Found {
+    const fn existing(&self) -> Existing {
+        match self.reached_at {
+            None => Existing::Scheduled(self.registration),
+            Some(_) => Existing::Reached(self.registration),
+        }
+    }
+}
+
+pub(super) fn existing(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Found>> {
+    let call = key.service_call_id.to_string();
+    connection
+        .prepare_cached(sql::EXISTING)?
+        .query_row(params![key.tenant_id.as_str(), call], |row| {
+            Ok(Found {
+                place: row.get(0)?,
+                registration: Registration {
+                    registered_at: parsed(row, 1)?,
+                    due_at: parsed(row, 2)?,
+                },
+                reached_at: parsed_or_null(row, 3)?,
+                ready_at: parsed(row, 4)?,
+            })
+        })
+        .optional()
+}
+
+fn tombstone(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Timestamp>> {
+    let call = key.service_call_id.to_string();
+    connection
+        .prepare_cached(sql::TOMBSTONE)?
+        .query_row(params![key.tenant_id.as_str(), call], |row| parsed(row, 0))
+        .optional()
+}
+
+fn remove_tombstone(connection: &Connection, key: &TimerKey) -> rusqlite::Result<()> {
+    let call = key.service_call_id.to_string();
+    connection
+        .prepare_cached(sql::REMOVE_TOMBSTONE)?
+        .execute(params![key.tenant_id.as_str(), call])
+        .map(drop)
+}

@@ -1,0 +1,205 @@
+//! What follows a firing: marks, retries, burials. Also deleting and purging.
+
+use std::time::Duration;
+
+use punctual_domain::schedule_order::deletion_time;
+use punctual_domain::{FiringId, TimerKey, Timestamp};
+use punctual_ports::{
+    Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind,
+    RetryLater,
+};
+use rusqlite::params;
+
+use super::rows::sql_limit;
+use super::saving::existing;
+use crate::claims::RowId;
+use crate::dead_letters;
+use crate::sql;
+use crate::writer::Transaction;
+
+/// Refuses a mark that would make a timer reached before its due time.
+pub(super) fn check_mark(fired: &FiredTimer) -> Result<(), PortError> {
+    let due_at = fired.firing_id.registration.due_at;
+    if fired.reached_at >= due_at {
+        return Ok(());
+    }
+    Err(PortError::new(
+        PortErrorKind::Rejected,
+        "mark a timer as reached",
+        format!("{} is before its due time {due_at}", fired.reached_at),
+    ))
+}
+
+/// Marks one firing. Its row is known if it is in hand; if not, it is looked up by its key.
+pub(super) fn mark(
+    transaction: &mut Transaction<'_>,
+    fired: &FiredTimer,
+) -> rusqlite::Result<MarkOutcome> {
+    let firing = &fired.firing_id;
+    let in_hand = transaction.claims().row_of(firing);
+    if let Some((row, _)) = in_hand
+        && write_row(transaction, sql::MARK_ROW, row, fired.reached_at, firing)?
+    {
+        return Ok(MarkOutcome::Marked);
+    }
+    let Some(found) = existing(transaction.connection, &firing.key)? else {
+        end_claim(transaction, in_hand.map(|(row, _)| row));
+        return Ok(MarkOutcome::NotFound);
+    };
+    if found.registration != firing.registration {
+        end_claim(transaction, in_hand.map(|(row, _)| row));
+        return Ok(MarkOutcome::Moved);
+    }
+    if found.reached_at.is_some() {
+        return Ok(MarkOutcome::AlreadyReached);
+    }
+    write_row(
+        transaction,
+        sql::MARK_ROW,
+        found.place,
+        fired.reached_at,
+        firing,
+    )?;
+    Ok(MarkOutcome::Marked)
+}
+
+/// The row that was claimed is gone or moved, by somebody whose writes do not pass through here.
+fn end_claim(transaction: &mut Transaction<'_>, row: Option<RowId>) {
+    if let Some(row) = row {
+        transaction.changes(row);
+    }
+}
+
+/// Changes the row of a firing, if it still is that firing's.
+fn write_row(
+    transaction: &mut Transaction<'_>,
+    statement: &str,
+    row: RowId,
+    at: Timestamp,
+    firing: &FiringId,
+) -> rusqlite::Result<bool> {
+    let changed = transaction
+        .connection
+        .prepare_cached(statement)?
+        .execute(params![
+            row,
+            at.to_string(),
+            firing.registration.due_at.to_string(),
+            firing.registration.registered_at.to_string(),
+            firing.key.tenant_id.as_str(),
+            firing.key.service_call_id.to_string(),
+        ])?;
+    if changed == 1 {
+        transaction.changes(row);
+    }
+    Ok(changed == 1)
+}
+
+/// Makes a claimed timer due again later.
+pub(super) fn retry_later(
+    transaction: &mut Transaction<'_>,
+    retry: &RetryLater,
+) -> rusqlite::Result<ClaimOutcome> {
+    let Some(row) = transaction.claims().held_by(&retry.claim) else {
+        return Ok(ClaimOutcome::Lost);
+    };
+    let firing = &retry.claim.firing_id;
+    let applied = write_row(transaction, sql::RETRY_ROW, row, retry.retry_at, firing)?;
+    Ok(outcome(transaction, applied, row))
+}
+
+/// Makes a claimed timer reached, with its dead letter. The transaction is what makes it both or
+/// neither.
+pub(super) fn bury(
+    transaction: &mut Transaction<'_>,
+    burial: &Burial,
+) -> rusqlite::Result<ClaimOutcome> {
+    let Some(row) = transaction.claims().held_by(&burial.claim) else {
+        return Ok(ClaimOutcome::Lost);
+    };
+    let firing = &burial.claim.firing_id;
+    let applied = write_row(transaction, sql::MARK_ROW, row, burial.reached_at, firing)?;
+    if applied {
+        dead_letters::record(transaction.connection, &burial.letter)?;
+    }
+    Ok(outcome(transaction, applied, row))
+}
+
+fn outcome(transaction: &mut Transaction<'_>, applied: bool, row: RowId) -> ClaimOutcome {
+    if applied {
+        return ClaimOutcome::Applied;
+    }
+    end_claim(transaction, Some(row));
+    ClaimOutcome::Lost
+}
+
+/// Who else may be firing what is to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum OthersMayFire {
+    /// Nobody: all claims are known here.
+    No,
+    /// Another process, whose claims are not known here: it may have in hand whatever is ready
+    /// within this time.
+    Within(Duration),
+}
+
+/// Deletes one timer that nobody is firing.
+pub(super) fn delete(
+    transaction: &mut Transaction<'_>,
+    key: &TimerKey,
+    now: Timestamp,
+    others: OthersMayFire,
+) -> rusqlite::Result<DeleteOutcome> {
+    let Some(found) = existing(transaction.connection, key)? else {
+        return Ok(DeleteOutcome::NotFound);
+    };
+    if found.reached_at.is_some() {
+        return Ok(DeleteOutcome::AlreadyReached);
+    }
+    if let OthersMayFire::Within(time) = others
+        && found.ready_at <= now.saturating_add(time)
+    {
+        return Ok(DeleteOutcome::Firing);
+    }
+    {
+        // Checked and noted in one step, so that no look can claim the row in between.
+        let mut claims = transaction.claims();
+        if claims.is_live(found.place, now) {
+            return Ok(DeleteOutcome::Firing);
+        }
+        claims.is_changing(found.place);
+    }
+    transaction.changes(found.place);
+    let connection = transaction.connection;
+    connection
+        .prepare_cached(sql::DELETE_ROW)?
+        .execute(params![found.place])?;
+    let deleted_at = deletion_time(found.registration, now);
+    connection
+        .prepare_cached(sql::ADD_TOMBSTONE)?
+        .execute(params![
+            key.tenant_id.as_str(),
+            key.service_call_id.to_string(),
+            deleted_at.to_string()
+        ])?;
+    transaction.tombstone_added();
+    Ok(DeleteOutcome::Deleted)
+}
+
+/// Removes what is older than an instant, at most so many rows.
+pub(super) fn purge(
+    transaction: &Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
+    let connection = transaction.connection;
+    let before = before.to_string();
+    let reached = connection
+        .prepare_cached(sql::PURGE_REACHED)?
+        .execute(params![before, sql_limit(limit)])?;
+    let left = limit.saturating_sub(reached);
+    let forgotten = connection
+        .prepare_cached(sql::PURGE_TOMBSTONES)?
+        .execute(params![before, sql_limit(left)])?;
+    Ok(reached + forgotten)
+}

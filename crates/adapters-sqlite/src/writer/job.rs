@@ -1,0 +1,154 @@
+//! A command of the writer: a batch of items, each applied by itself, answered together.
+
+use std::mem;
+
+use punctual_ports::{BatchResult, ClaimToken, PortError};
+use rusqlite::{Connection, OptionalExtension};
+use tokio::sync::oneshot;
+
+use crate::claims::{Claims, RowId, SharedClaims};
+use crate::port_errors::{concerns_the_item, port_error};
+
+/// The transaction that a group shares.
+pub(crate) struct Transaction<'a> {
+    pub(crate) connection: &'a Connection,
+    claims: &'a SharedClaims,
+    ended: Vec<(RowId, ClaimToken)>,
+    has_tombstones: Option<bool>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(connection: &'a Connection, claims: &'a SharedClaims) -> Self {
+        Self {
+            connection,
+            claims,
+            ended: Vec::new(),
+            has_tombstones: None,
+        }
+    }
+
+    /// What is in hand.
+    pub(crate) fn claims(&self) -> std::sync::MutexGuard<'a, Claims> {
+        self.claims.lock()
+    }
+
+    /// A row changes: no look may claim what it was, and whoever had it in hand has it no more.
+    pub(crate) fn changes(&mut self, row: RowId) {
+        let mut claims = self.claims.lock();
+        claims.is_changing(row);
+        if let Some(held) = claims.on(row) {
+            self.ended.push((row, held.token));
+        }
+    }
+
+    /// Whether any deletion is remembered: mostly none is, and then no key needs to be looked up.
+    /// Asked once a transaction, inside which nobody else can add one.
+    pub(crate) fn has_tombstones(&mut self) -> rusqlite::Result<bool> {
+        if let Some(known) = self.has_tombstones {
+            return Ok(known);
+        }
+        let found = self
+            .connection
+            .prepare_cached("SELECT 1 FROM tombstones LIMIT 1")?
+            .query_row([], |_| Ok(()))
+            .optional()?;
+        self.has_tombstones = Some(found.is_some());
+        Ok(found.is_some())
+    }
+
+    /// A deletion was remembered in this transaction.
+    pub(crate) fn tombstone_added(&mut self) {
+        self.has_tombstones = Some(true);
+    }
+
+    pub(super) fn into_ended_claims(self) -> Vec<(RowId, ClaimToken)> {
+        self.ended
+    }
+}
+
+/// Something that the writer does within a transaction. It may be applied again after a rollback.
+pub(crate) trait Job: Send {
+    /// About how many rows it writes.
+    fn rows(&self) -> usize;
+    /// Whether it makes the database grow.
+    fn needs_room(&self) -> bool;
+    /// Applies it. An error fails the whole group.
+    fn apply(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()>;
+    /// Answers whoever asked: with what was applied, or with why the group failed.
+    fn answer(self: Box<Self>, failed: Option<&PortError>);
+}
+
+/// How a batch is written.
+pub(crate) struct Batch<F> {
+    /// Applies one item.
+    pub(crate) apply: F,
+    /// Whether it makes the database grow.
+    pub(crate) needs_room: bool,
+}
+
+pub(super) struct BatchJob<I, O, F> {
+    operation: &'static str,
+    items: Vec<I>,
+    batch: Batch<F>,
+    outcomes: Vec<Result<O, PortError>>,
+    reply: oneshot::Sender<BatchResult<O>>,
+}
+
+impl<I, O, F> BatchJob<I, O, F> {
+    pub(super) const fn new(
+        operation: &'static str,
+        items: Vec<I>,
+        batch: Batch<F>,
+        reply: oneshot::Sender<BatchResult<O>>,
+    ) -> Self {
+        Self {
+            operation,
+            items,
+            batch,
+            outcomes: Vec::new(),
+            reply,
+        }
+    }
+}
+
+impl<I, O, F> Job for BatchJob<I, O, F>
+where
+    I: Send,
+    O: Send,
+    F: FnMut(&mut Transaction<'_>, &I) -> rusqlite::Result<O> + Send,
+{
+    fn rows(&self) -> usize {
+        self.items.len()
+    }
+
+    fn needs_room(&self) -> bool {
+        self.batch.needs_room
+    }
+
+    fn apply(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()> {
+        self.outcomes = Vec::with_capacity(self.items.len());
+        for item in &self.items {
+            let outcome = match (self.batch.apply)(transaction, item) {
+                Ok(outcome) => Ok(outcome),
+                // SQLite has undone this statement and nothing else, unless it says otherwise.
+                Err(error)
+                    if concerns_the_item(&error) && !transaction.connection.is_autocommit() =>
+                {
+                    Err(port_error(self.operation, error))
+                }
+                Err(error) => return Err(error),
+            };
+            self.outcomes.push(outcome);
+        }
+        Ok(())
+    }
+
+    fn answer(mut self: Box<Self>, failed: Option<&PortError>) {
+        let answer = match failed {
+            None => Ok(mem::take(&mut self.outcomes)),
+            Some(error) => Err(error.during(self.operation)),
+        };
+        // Whoever asked may be gone by now.
+        let _ = self.reply.send(answer);
+    }
+}

@@ -1,0 +1,303 @@
+//! The one thread that writes, and the group commit.
+//!
+//! Whatever waits when the thread looks is put into one transaction, so that many callers share the
+//! price of one commit. Nobody is answered before the COMMIT has returned without an error. A
+//! command that fails by its own fault is undone by itself; anything else fails the whole group,
+//! and everybody in it is told so.
+
+mod job;
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use punctual_ports::{BatchResult, PortError, PortErrorKind};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::OpenError;
+use crate::claims::SharedClaims;
+use crate::port_errors::{is_full, port_error, stopped};
+use crate::role_lock::RoleLock;
+
+pub(crate) use job::{Batch, Job, Transaction};
+
+/// So many commands wait at most; more senders wait for a place.
+const QUEUE: usize = 4_096;
+/// A group is closed when it has so many rows: what joins later is in the next.
+const GROUP: usize = 1_024;
+
+type Errand = Box<dyn FnOnce(&Connection) + Send>;
+
+enum Command {
+    /// Something to write.
+    Write(Box<dyn Job>),
+    /// Something to do outside a transaction.
+    Errand(Errand),
+    /// The end; answered when the file is closed.
+    Close(oneshot::Sender<()>),
+}
+
+/// The way to the thread that writes. Clones lead to the same.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    commands: mpsc::Sender<Command>,
+}
+
+/// What the thread owns.
+pub(crate) struct Desk {
+    pub(crate) connection: Connection,
+    pub(crate) claims: SharedClaims,
+    /// Held until the last write is done.
+    pub(crate) role: Option<RoleLock>,
+    pub(crate) path: PathBuf,
+    pub(crate) max_log_bytes: u64,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(crate) fn start(desk: Desk) -> Result<Self, OpenError> {
+        let (commands, received) = mpsc::channel(QUEUE);
+        let path = desk.path.clone();
+        let log = log_path(&path);
+        thread::Builder::new()
+            .name("punctual-writer".to_owned())
+            .spawn(move || {
+                Thread {
+                    desk,
+                    log,
+                    broken: None,
+                }
+                .run(received);
+            })
+            .map_err(|source| OpenError::Other {
+                path,
+                source: Box::new(source),
+            })?;
+        Ok(Self { commands })
+    }
+
+    /// Writes a batch and waits for its commit.
+    pub(crate) async fn write<I, O, F>(
+        &self,
+        operation: &'static str,
+        items: Vec<I>,
+        batch: Batch<F>,
+    ) -> BatchResult<O>
+    where
+        I: Send + 'static,
+        O: Send + 'static,
+        F: FnMut(&mut Transaction<'_>, &I) -> rusqlite::Result<O> + Send + 'static,
+    {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (reply, answer) = oneshot::channel();
+        let job = job::BatchJob::new(operation, items, batch, reply);
+        let sent = self.commands.send(Command::Write(Box::new(job))).await;
+        sent.map_err(|_| stopped(operation))?;
+        answer.await.map_err(|_| stopped(operation))?
+    }
+
+    /// Does something on the writing connection, between two transactions.
+    pub(crate) async fn errand<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        errand: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let (reply, answer) = oneshot::channel();
+        let errand = move |connection: &Connection| {
+            // Whoever asked may be gone by now.
+            let _ = reply.send(errand(connection));
+        };
+        let sent = self.commands.send(Command::Errand(Box::new(errand))).await;
+        sent.map_err(|_| stopped(operation))?;
+        let done = answer.await.map_err(|_| stopped(operation))?;
+        done.map_err(|error| port_error(operation, error))
+    }
+
+    /// Finishes what was asked before, and closes the file.
+    pub(crate) async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.commands.send(Command::Close(reply)).await.is_ok() {
+            // An error means that the thread has ended, and so has closed the file.
+            let _ = closed.await;
+        }
+    }
+}
+
+fn log_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
+}
+
+struct Thread {
+    desk: Desk,
+    log: PathBuf,
+    /// Why nothing can be written any more.
+    broken: Option<PortError>,
+}
+
+impl Thread {
+    fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut next = None;
+        while let Some(command) = next.take().or_else(|| commands.blocking_recv()) {
+            match command {
+                Command::Write(first) => {
+                    let (group, left_over) = gather(first, &mut commands);
+                    self.write(group);
+                    next = left_over;
+                }
+                Command::Errand(errand) => errand(&self.desk.connection),
+                Command::Close(closed) => {
+                    commands.close();
+                    self.finish(&mut commands);
+                    let _ = closed.send(());
+                    return;
+                }
+            }
+        }
+        self.finish(&mut commands);
+    }
+
+    /// Does what was asked before the end, folds the log into the file and closes it.
+    fn finish(mut self, commands: &mut mpsc::Receiver<Command>) {
+        while let Ok(command) = commands.try_recv() {
+            if let Command::Write(job) = command {
+                self.write(vec![job]);
+            }
+        }
+        if self.broken.is_none() {
+            let folded =
+                self.desk
+                    .connection
+                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            if let Err(error) = folded {
+                tracing::debug!(%error, "the log was left to be folded in at the next start");
+            }
+        }
+        let Desk {
+            connection, role, ..
+        } = self.desk;
+        // Whoever takes the role next finds the file closed.
+        drop(connection);
+        drop(role);
+    }
+
+    fn write(&mut self, mut group: Vec<Box<dyn Job>>) {
+        if let Some(broken) = &self.broken {
+            answer_all(group, broken);
+            return;
+        }
+        if self.log_is_too_long() {
+            let (growing, rest) = group.into_iter().partition(|job| job.needs_room());
+            answer_all(growing, &log_too_long());
+            group = rest;
+        }
+        if group.is_empty() {
+            return;
+        }
+        match self.transact(&mut group) {
+            Ok(()) => group.into_iter().for_each(|job| job.answer(None)),
+            // Perhaps some of them need no room, such as marks: each gets a chance of its own.
+            Err(error) if is_full(&error) && group.len() > 1 => {
+                for job in group {
+                    let mut alone = vec![job];
+                    let done = self.transact(&mut alone);
+                    self.answer(alone, done);
+                }
+            }
+            Err(error) => self.answer(group, Err(error)),
+        }
+    }
+
+    fn answer(&mut self, group: Vec<Box<dyn Job>>, done: rusqlite::Result<()>) {
+        match done.map_err(|error| port_error("write to the database", error)) {
+            Ok(()) => group.into_iter().for_each(|job| job.answer(None)),
+            Err(error) => {
+                if error.kind().is_critical() {
+                    tracing::error!(%error, "the database cannot be relied on any more");
+                    self.broken = Some(error.clone());
+                }
+                answer_all(group, &error);
+            }
+        }
+    }
+
+    /// Applies a group in one transaction: all of it, or nothing.
+    fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+        let connection = &self.desk.connection;
+        execute(connection, "BEGIN IMMEDIATE")?;
+        let mut transaction = Transaction::new(connection, &self.desk.claims);
+        let applied = group
+            .iter_mut()
+            .try_for_each(|job| job.apply(&mut transaction))
+            .and_then(|()| execute(connection, "COMMIT"));
+        let ended = transaction.into_ended_claims();
+        if applied.is_ok() {
+            self.desk.claims.lock().committed(ended);
+            return Ok(());
+        }
+        self.desk.claims.lock().rolled_back();
+        // On some errors SQLite has rolled everything back by itself.
+        if !connection.is_autocommit() {
+            execute(connection, "ROLLBACK")?;
+        }
+        applied
+    }
+
+    /// Whether the log has outgrown its limit, and cannot be folded in because a reader, most likely
+    /// of another program, still needs it as it was.
+    fn log_is_too_long(&self) -> bool {
+        let length = std::fs::metadata(&self.log).map_or(0, |log| log.len());
+        if length <= self.desk.max_log_bytes {
+            return false;
+        }
+        let folded = self
+            .desk
+            .connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+            });
+        !folded.unwrap_or(false)
+    }
+}
+
+fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(statement)?.execute([]).map(drop)
+}
+
+/// Takes what waits, up to the size of a group or to something that is no write.
+fn gather(
+    first: Box<dyn Job>,
+    commands: &mut mpsc::Receiver<Command>,
+) -> (Vec<Box<dyn Job>>, Option<Command>) {
+    let mut rows = first.rows();
+    let mut group = vec![first];
+    while rows < GROUP {
+        match commands.try_recv() {
+            Ok(Command::Write(job)) => {
+                rows += job.rows();
+                group.push(job);
+            }
+            Ok(other) => return (group, Some(other)),
+            Err(_) => break,
+        }
+    }
+    (group, None)
+}
+
+fn answer_all(group: Vec<Box<dyn Job>>, error: &PortError) {
+    for job in group {
+        job.answer(Some(error));
+    }
+}
+
+fn log_too_long() -> PortError {
+    PortError::new(
+        PortErrorKind::StorageFull,
+        "write to the database",
+        "its log has grown to its limit because some program keeps a read transaction open: end \
+         that transaction",
+    )
+}

@@ -1,0 +1,80 @@
+//! A store on a file of its own, and what a crash leaves of it.
+
+use std::path::{Path, PathBuf};
+
+use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous};
+use punctual_domain::Timestamp;
+use tempfile::TempDir;
+
+/// A folder in memory where there is one: what the tests ask of a file, it does too.
+pub(crate) fn folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
+}
+
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis).unwrap()
+}
+
+/// An open store. Dropping it removes its files.
+pub(crate) struct OnFile {
+    folder: TempDir,
+    pub(crate) settings: SqliteSettings,
+    pub(crate) store: SqliteTimerStore,
+}
+
+impl OnFile {
+    pub(crate) fn new(set: SchemaSet) -> Self {
+        let folder = folder();
+        let mut settings = SqliteSettings::timers(folder.path().join("timer.db"));
+        settings.set = set;
+        settings.synchronous = Synchronous::Normal;
+        Self::open(folder, settings)
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut SqliteSettings)) -> Self {
+        let folder = folder();
+        let mut settings = SqliteSettings::timers(folder.path().join("timer.db"));
+        change(&mut settings);
+        Self::open(folder, settings)
+    }
+
+    fn open(folder: TempDir, settings: SqliteSettings) -> Self {
+        let store = SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap();
+        Self {
+            folder,
+            settings,
+            store,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.settings.path
+    }
+
+    /// A connection of some other program's.
+    pub(crate) fn outsider(&self) -> rusqlite::Connection {
+        rusqlite::Connection::open(self.path()).unwrap()
+    }
+
+    /// What a crash leaves at this instant: the file and its log as they are, and no process.
+    pub(crate) fn crash_and_reopen(&mut self) {
+        let next = folder();
+        for end in ["", "-wal"] {
+            let from = with_end(self.path(), end);
+            if from.exists() {
+                std::fs::copy(from, with_end(&next.path().join("timer.db"), end)).unwrap();
+            }
+        }
+        self.settings.path = next.path().join("timer.db");
+        self.store = SqliteTimerStore::open(&self.settings, Timestamp::MIN).unwrap();
+        self.folder = next;
+    }
+}
+
+pub(crate) fn with_end(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}

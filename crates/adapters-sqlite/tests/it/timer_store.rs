@@ -1,0 +1,60 @@
+//! The store keeps the contract of a store, with either set of tables.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use punctual_adapters_sqlite::SchemaSet;
+use punctual_conformance::TimerStoreFixture;
+use punctual_domain::TimerKey;
+use punctual_ports::{DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+
+use crate::store::OnFile;
+
+struct Fixture(OnFile);
+
+#[async_trait]
+impl TimerStoreFixture for Fixture {
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
+        Arc::new(self.0.store.clone())
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        Arc::new(self.0.store.clone())
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.0.store.clone())
+    }
+
+    async fn prepare(&self, key: &TimerKey) {
+        if self.0.settings.set == SchemaSet::Shared {
+            let call = key.service_call_id.to_string();
+            self.0
+                .outsider()
+                .execute(
+                    "INSERT INTO service_calls (tenant_id, service_call_id) VALUES (?1, ?2) \
+                     ON CONFLICT DO NOTHING",
+                    (key.tenant_id.as_str(), call),
+                )
+                .unwrap();
+        }
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.0.crash_and_reopen();
+    }
+
+    fn claims_survive_a_crash(&self) -> bool {
+        false
+    }
+}
+
+mod timers_only {
+    use super::{Fixture, OnFile, SchemaSet};
+    punctual_conformance::timer_store_suites!(Fixture(OnFile::new(SchemaSet::TimersOnly)));
+}
+
+mod shared {
+    use super::{Fixture, OnFile, SchemaSet};
+    punctual_conformance::timer_store_suites!(Fixture(OnFile::new(SchemaSet::Shared)));
+}
