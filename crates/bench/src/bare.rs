@@ -1,0 +1,205 @@
+//! The bare loop: plain rusqlite on one thread, which is what this hardware can do.
+//!
+//! It uses the same schema and pragmas as the store, prepared statements, and nothing else: no
+//! channel, no runtime, no outcome for each row. Whatever the store is slower than this is the
+//! price of what it does besides.
+
+use std::path::Path;
+
+use punctual_adapters_sqlite::Synchronous;
+use punctual_adapters_system::UuidIds;
+use punctual_domain::Timestamp;
+use punctual_ports::IdPort;
+use punctual_workflows::TimerRequest;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
+
+use crate::Outcome;
+
+const UPSERT: &str = "
+    INSERT INTO timer_schedules
+        (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data)
+    VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', NULL)
+    ON CONFLICT (tenant_id, service_call_id) DO UPDATE SET
+        due_at = excluded.due_at,
+        correlation_id = excluded.correlation_id,
+        registered_at = excluded.registered_at,
+        data = excluded.data,
+        state = 'Scheduled',
+        reached_at = NULL,
+        attempts = 0,
+        retry_at = NULL";
+
+const SELECT_DUE: &str = "
+    SELECT rowid, tenant_id, service_call_id, correlation_id, due_at, registered_at, data, attempts
+    FROM timer_schedules
+    WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1
+    ORDER BY coalesce(retry_at, due_at)
+    LIMIT ?2";
+
+const MARK: &str = "
+    UPDATE timer_schedules SET state = 'Reached', reached_at = ?1
+    WHERE rowid = ?2 AND state = 'Scheduled'";
+
+const POLL: &str = "
+    SELECT coalesce(retry_at, due_at) FROM timer_schedules
+    WHERE state = 'Scheduled'
+    ORDER BY coalesce(retry_at, due_at)
+    LIMIT 1";
+
+/// One connection.
+pub(crate) struct Bare {
+    connection: Connection,
+}
+
+/// A due timer, as a loop would hand it to its handler.
+struct Due {
+    rowid: i64,
+    _tenant_id: String,
+    _service_call_id: String,
+    _correlation_id: String,
+    _due_at: String,
+    _registered_at: String,
+    _data: Option<String>,
+    _attempts: u32,
+}
+
+impl Bare {
+    /// Opens a file with the store's pragmas.
+    pub(crate) fn open(path: &Path, synchronous: Synchronous) -> Outcome<Self> {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        let synchronous = match synchronous {
+            Synchronous::Full => "FULL",
+            Synchronous::Normal => "NORMAL",
+        };
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        connection.pragma_update(None, "foreign_keys", "ON")?;
+        connection.pragma_update(None, "busy_timeout", 5_000)?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        connection.pragma_update(None, "cache_size", -16 * 1024)?;
+        connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
+        Ok(Self { connection })
+    }
+
+    /// Opens a file to fill it as fast as possible: durability is not asked for while building.
+    pub(crate) fn open_to_build(path: &Path) -> Outcome<Self> {
+        let bare = Self::open(path, Synchronous::Normal)?;
+        bare.connection.pragma_update(None, "synchronous", "OFF")?;
+        bare.connection
+            .pragma_update(None, "cache_size", -512 * 1024)?;
+        Ok(bare)
+    }
+
+    /// Stores timers, so many in each transaction.
+    pub(crate) fn upsert(
+        &mut self,
+        timers: &[TimerRequest],
+        per_transaction: usize,
+        now: Timestamp,
+    ) -> Outcome<()> {
+        let registered_at = now.to_string();
+        for chunk in timers.chunks(per_transaction) {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut upsert = transaction.prepare_cached(UPSERT)?;
+            for timer in chunk {
+                let (mut id, mut correlation) = (text_buffer(), text_buffer());
+                let id = as_text(timer.key.service_call_id.as_uuid(), &mut id);
+                let correlation = as_text(UuidIds.next_id(), &mut correlation);
+                let due_at = timer.due_at.to_string();
+                let tenant = timer.key.tenant_id.as_str();
+                upsert.execute(params![tenant, id, correlation, due_at, registered_at])?;
+            }
+            drop(upsert);
+            transaction.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Selects due timers, gives each to the handler and marks them, so many in each transaction,
+    /// until nothing is due; answers how many there were.
+    pub(crate) fn drain(
+        &mut self,
+        batch: usize,
+        now: Timestamp,
+        mut handler: impl FnMut(),
+    ) -> Outcome<usize> {
+        let (now, limit) = (now.to_string(), i64::try_from(batch)?);
+        let mut drained = 0;
+        loop {
+            let transaction = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut select = transaction.prepare_cached(SELECT_DUE)?;
+            let due = select.query_map(params![now, limit], due_timer)?;
+            let mut due = due.collect::<Result<Vec<Due>, _>>()?;
+            drop(select);
+            if due.is_empty() {
+                return Ok(drained);
+            }
+            due.iter().for_each(|_| handler());
+            // In the order of the file, which is faster than in that of the due times.
+            due.sort_unstable_by_key(|timer| timer.rowid);
+            let mut mark = transaction.prepare_cached(MARK)?;
+            for timer in &due {
+                drained += mark.execute(params![now, timer.rowid])?;
+            }
+            drop(mark);
+            transaction.commit()?;
+        }
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn poll(&self) -> Outcome<Option<String>> {
+        let mut poll = self.connection.prepare_cached(POLL)?;
+        Ok(poll.query_row([], |row| row.get(0)).optional()?)
+    }
+
+    /// How many timers are in a state.
+    pub(crate) fn count(&self, state: &str) -> Outcome<usize> {
+        let sql = "SELECT count(*) FROM timer_schedules WHERE state = ?1";
+        let count: i64 = self.connection.query_row(sql, [state], |row| row.get(0))?;
+        Ok(usize::try_from(count)?)
+    }
+
+    /// Folds the log into the file, and leaves none behind.
+    pub(crate) fn checkpoint(&self) -> Outcome<()> {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let busy: i64 = self.connection.query_row(sql, [], |row| row.get(0))?;
+        if busy == 0 {
+            return Ok(());
+        }
+        Err("failed to fold the log into the file: somebody else has it open".into())
+    }
+
+    /// Lets the log grow.
+    pub(crate) fn never_checkpoint(&self) -> Outcome<()> {
+        Ok(self
+            .connection
+            .pragma_update(None, "wal_autocheckpoint", 0)?)
+    }
+}
+
+fn due_timer(row: &rusqlite::Row<'_>) -> rusqlite::Result<Due> {
+    Ok(Due {
+        rowid: row.get(0)?,
+        _tenant_id: row.get(1)?,
+        _service_call_id: row.get(2)?,
+        _correlation_id: row.get(3)?,
+        _due_at: row.get(4)?,
+        _registered_at: row.get(5)?,
+        _data: row.get(6)?,
+        _attempts: row.get(7)?,
+    })
+}
+
+const fn text_buffer() -> [u8; Hyphenated::LENGTH] {
+    [0; Hyphenated::LENGTH]
+}
+
+fn as_text(id: Uuid, buffer: &mut [u8; Hyphenated::LENGTH]) -> &str {
+    id.hyphenated().encode_lower(buffer)
+}

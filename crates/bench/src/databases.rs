@@ -1,0 +1,160 @@
+//! The files that are measured on: each is built once in a run, and every round gets a copy.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use punctual_adapters_system::SystemClock;
+use punctual_ports::ClockPort;
+
+use crate::bare::Bare;
+use crate::rows::{Rows, tenants};
+use crate::{Outcome, grouped, schema};
+
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Recipe {
+    pub(crate) rows: usize,
+    pub(crate) tenants: usize,
+    /// How many of the rows are due already, evenly spread among the others.
+    pub(crate) due: usize,
+}
+
+impl Recipe {
+    pub(crate) const fn pending(rows: usize, tenants: usize) -> Self {
+        Self {
+            rows,
+            tenants,
+            due: 0,
+        }
+    }
+}
+
+/// Builds files and copies them.
+pub(crate) struct Databases {
+    folder: PathBuf,
+    built: HashMap<Recipe, PathBuf>,
+    copies: usize,
+}
+
+/// How many rows one transaction of the building takes.
+const CHUNK: usize = 10_000;
+
+impl Databases {
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            built: HashMap::new(),
+            copies: 0,
+        }
+    }
+
+    /// The file of a recipe. It is not to be written to.
+    pub(crate) fn original(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<PathBuf> {
+        if let Some(path) = self.built.get(&recipe) {
+            return Ok(path.clone());
+        }
+        let begun = Instant::now();
+        let name = format!("{}-{}-{}.db", recipe.rows, recipe.tenants, recipe.due);
+        let path = self.folder.join(name);
+        fill(&path, recipe, clock)?;
+        let bytes = fs::metadata(&path)?.len();
+        eprintln!(
+            "  built {} timers of {} tenants: {} MB in {:.1} s",
+            grouped(recipe.rows),
+            grouped(recipe.tenants),
+            bytes / 1_000_000,
+            begun.elapsed().as_secs_f64()
+        );
+        self.built.insert(recipe, path.clone());
+        Ok(path)
+    }
+
+    /// A copy of a recipe's file, to be changed and thrown away.
+    pub(crate) fn copy(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<Copy> {
+        let original = self.original(recipe, clock)?;
+        self.copy_of(&original)
+    }
+
+    /// A copy of any file, with the log beside it if it has one.
+    pub(crate) fn copy_of(&mut self, original: &Path) -> Outcome<Copy> {
+        self.copies += 1;
+        let folder = self.folder.join(format!("copy-{}", self.copies));
+        fs::create_dir(&folder)?;
+        let copy = Copy { folder };
+        copy_durably(original, &copy.path())?;
+        let log = log_of(original);
+        if log.exists() {
+            copy_durably(&log, &log_of(&copy.path()))?;
+        }
+        Ok(copy)
+    }
+}
+
+/// A copy that is deleted with all that was written beside it.
+pub(crate) struct Copy {
+    folder: PathBuf,
+}
+
+impl Copy {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join("timers.db")
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // What stays behind goes with the whole folder at the end of the run.
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// The log beside a database file.
+pub(crate) fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
+}
+
+/// Copies, and waits until the disk has it: or the first commit that is measured would have to wait
+/// for the copy as well.
+fn copy_durably(from: &Path, to: &Path) -> Outcome<()> {
+    fs::copy(from, to)?;
+    File::open(to)?.sync_all()?;
+    Ok(())
+}
+
+/// Fills a new file row by row, in random order of keys and due times, so that its pages are as
+/// full as after months of use, and not as full as a bulk load would leave them.
+fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
+    let now = clock.now();
+    schema::create(path, now)?;
+    let mut rows = Rows::new(tenants(recipe.tenants)?, 7, now);
+    let mut bare = Bare::open_to_build(path)?;
+    let numbers: Vec<usize> = (0..recipe.rows).collect();
+    for chunk in numbers.chunks(CHUNK) {
+        let timers: Vec<_> = chunk
+            .iter()
+            .map(|number| {
+                if is_due(*number, recipe) {
+                    rows.overdue()
+                } else {
+                    rows.pending()
+                }
+            })
+            .collect();
+        bare.upsert(&timers, CHUNK, now)?;
+    }
+    bare.checkpoint()?;
+    drop(bare);
+    File::open(path)?.sync_all()?;
+    Ok(())
+}
+
+/// Spreads the due rows evenly, and makes exactly as many as there are to be.
+const fn is_due(number: usize, recipe: Recipe) -> bool {
+    let before = number * recipe.due / recipe.rows;
+    let after = (number + 1) * recipe.due / recipe.rows;
+    before != after
+}

@@ -1,0 +1,149 @@
+//! S13: from opening the file to the first firing, after an orderly stop and after a SIGKILL.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use punctual_adapters_sqlite::Synchronous;
+use punctual_adapters_system::SystemClock;
+use punctual_ports::ClockPort;
+use punctual_workflows::WorkerSettings;
+
+use super::{Line, TENANTS, s3};
+use crate::bare::Bare;
+use crate::databases::{Copy, log_of};
+use crate::ours::Ours;
+use crate::report::{Measure, Target, Unit};
+use crate::rows::{Rows, tenants};
+use crate::stats::Rounds;
+use crate::turns::Bench;
+use crate::{Outcome, grouped};
+
+pub(crate) const LINE: Line = Line {
+    name: "S13",
+    what: "from opening the file to the first firing",
+    run,
+};
+
+const MIB: u64 = 1 << 20;
+const FILLED: &str = "filled";
+
+fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let recipe = s3::backlog(bench);
+    let rounds = bench.size(7, 3);
+    let clean = bench.databases.original(recipe, &bench.clock)?;
+    let log_bytes = bench.size(200, 50) as u64 * MIB;
+    let killed = bench.databases.copy_of(&clean)?;
+    leave_a_log(&killed, log_bytes)?;
+    let killed_path = killed.path();
+
+    let [ours, bare, ours_killed, bare_killed] = bench.take_turns(
+        rounds,
+        [
+            &|bench| first_firing(bench, &clean),
+            &|bench| open_only(bench, &clean),
+            &|bench| first_firing(bench, &killed_path),
+            &|bench| open_only(bench, &killed_path),
+        ],
+    )?;
+    let on = format!(
+        "{} rows, {} of them overdue, {TENANTS} tenants",
+        grouped(recipe.rows),
+        grouped(recipe.due)
+    );
+    Ok(vec![
+        Measure {
+            line: LINE.name,
+            what: "first firing, over opening the file and reading a row".to_owned(),
+            unit: Unit::Milliseconds,
+            figure: over(&ours, &bare)?,
+            ours,
+            bare: Some(bare),
+            figure_unit: Unit::Milliseconds,
+            target: Target::AtMost(20.0),
+            on: on.clone(),
+        },
+        Measure {
+            line: LINE.name,
+            what: format!(
+                "first firing after SIGKILL with a log of {} MiB",
+                log_bytes / MIB
+            ),
+            unit: Unit::Milliseconds,
+            figure: ours_killed.clone(),
+            ours: ours_killed,
+            bare: Some(bare_killed),
+            figure_unit: Unit::Milliseconds,
+            target: Target::AtMost(200.0),
+            on: format!("{on}; bare opens and reads a row, which reads the whole log"),
+        },
+    ])
+}
+
+fn over(ours: &Rounds, bare: &Rounds) -> Outcome<Rounds> {
+    let over = ours.against(bare, |ours, bare| ours - bare);
+    over.ok_or_else(|| "rounds are missing".into())
+}
+
+/// Everything that a process does between its start and its first event, but for loading itself.
+fn first_firing(bench: &mut Bench, original: &Path) -> Outcome<f64> {
+    let copy = bench.databases.copy_of(original)?;
+    bench.runtime.block_on(async {
+        let begun = Instant::now();
+        let clock = SystemClock::start()?;
+        let ours = Ours::open(&copy.path(), &clock)?;
+        let firing = ours.fire(1, WorkerSettings::default()).await?;
+        ours.close().await?;
+        Ok(firing.first.duration_since(begun).as_secs_f64() * 1e3)
+    })
+}
+
+fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
+    let copy = bench.databases.copy_of(original)?;
+    let begun = Instant::now();
+    let bare = Bare::open(&copy.path(), Synchronous::Full)?;
+    bare.poll()?.ok_or("the file is empty")?;
+    Ok(begun.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Lets another process write a log of this size beside the file, and kills it.
+fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("--fill-log")
+        .arg(copy.path())
+        .arg(bytes.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut said)?;
+    }
+    // On Unix this is SIGKILL: the process has no chance to fold its log in.
+    child.kill()?;
+    child.wait()?;
+    if said.trim_end() != FILLED {
+        return Err("the process that was to fill a log ended before it had".into());
+    }
+    let length = std::fs::metadata(log_of(&copy.path()))?.len();
+    if length < bytes {
+        return Err(format!("the log was to have {bytes} bytes, but has {length}").into());
+    }
+    Ok(())
+}
+
+/// The other process: writes until the log is long enough, says so, and waits to be killed.
+pub(crate) fn fill_log(path: &Path, bytes: u64) -> Outcome<()> {
+    let clock = SystemClock::start()?;
+    let mut bare = Bare::open(path, Synchronous::Normal)?;
+    bare.never_checkpoint()?;
+    let mut rows = Rows::new(tenants(TENANTS)?, 99, clock.now());
+    while std::fs::metadata(log_of(path)).map_or(0, |it| it.len()) < bytes {
+        bare.upsert(&rows.many_pending(1_000), 1_000, clock.now())?;
+    }
+    println!("{FILLED}");
+    // Whoever started us holds the other end; if that is gone, so is the reason to stay.
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}

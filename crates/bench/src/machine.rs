@@ -1,0 +1,82 @@
+//! On what it ran: a figure without its machine says nothing.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// The facts of a machine that decide about the figures.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) processor: String,
+    pub(crate) memory: String,
+    pub(crate) kernel: String,
+    pub(crate) filesystem: String,
+    pub(crate) sqlite: &'static str,
+}
+
+impl Machine {
+    /// Looks around; what cannot be found out is `unknown`.
+    pub(crate) fn look(folder: &Path) -> Self {
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            processor: field("/proc/cpuinfo", "model name"),
+            memory: field("/proc/meminfo", "MemTotal"),
+            kernel: one_line("/proc/sys/kernel/osrelease"),
+            filesystem: filesystem(folder),
+            sqlite: rusqlite::version(),
+        }
+    }
+
+    /// Whether what is written here is not on a disk at all.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.filesystem.starts_with("tmpfs") || self.filesystem.starts_with("ramfs")
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "cores": self.cores,
+            "processor": self.processor,
+            "memory": self.memory,
+            "kernel": self.kernel,
+            "filesystem": self.filesystem,
+            "sqlite": self.sqlite,
+        })
+    }
+}
+
+/// How much else goes on: the load average of the last minute.
+pub(crate) fn load() -> String {
+    let line = one_line("/proc/loadavg");
+    line.split(' ').next().unwrap_or("unknown").to_owned()
+}
+
+fn one_line(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_else(|_| "unknown".to_owned());
+    text.trim().to_owned()
+}
+
+fn field(path: &str, name: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.split_once(':'));
+    value.map_or_else(
+        || "unknown".to_owned(),
+        |(_, value)| value.trim().to_owned(),
+    )
+}
+
+/// The type and device of the mount with the longest path above the folder.
+fn filesystem(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let above = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (device, place, kind) = (words.next()?, words.next()?, words.next()?);
+        let is_above = folder.starts_with(place);
+        is_above.then(|| (place.len(), format!("{kind} on {device}")))
+    });
+    let nearest = above.max_by_key(|(length, _)| *length);
+    nearest.map_or_else(|| "unknown".to_owned(), |(_, name)| name)
+}

@@ -1,0 +1,169 @@
+//! How fast Punctual is: every line next to a bare loop that does the same work on the same
+//! machine, in the same run.
+//!
+//! Times on a shared machine mean little by themselves, so what counts is a ratio: ours and bare
+//! take turns within each round, and the median of the rounds is compared with the line's target.
+//! A missed target is a finding and no failure: the exit code is 1 only if something broke.
+//!
+//! To add a line, write a file in `lines/` and name it in `lines::ALL`.
+
+mod args;
+mod bare;
+mod databases;
+mod lines;
+mod machine;
+mod ours;
+mod report;
+mod rows;
+mod schema;
+mod stats;
+mod turns;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use args::{Command, Options};
+use machine::Machine;
+use punctual_adapters_system::SystemClock;
+use punctual_ports::ClockPort;
+use report::Measure;
+use serde_json::json;
+use turns::Bench;
+
+/// What can go wrong here is only ever shown to a person.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let command = match args::parse(std::env::args().skip(1)) {
+        Ok(command) => command,
+        Err(sentence) => {
+            eprintln!("{sentence}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = match &command {
+        Command::Help => {
+            print!("{}", args::HELP);
+            Ok(())
+        }
+        Command::FillLog { path, bytes } => lines::fill_log(path, *bytes),
+        Command::Measure(_) if cfg!(debug_assertions) => {
+            Err("this is a debug build, whose figures mean nothing: build with --release".into())
+        }
+        Command::Measure(options) => measure(options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(options: &Options) -> Outcome<()> {
+    let chosen = lines::choose(&options.lines)?;
+    let begun = Instant::now();
+    let folder = work_folder(options.dir.as_deref())?;
+    let machine = Machine::look(folder.path());
+    let load_before = machine::load();
+    let say = |text: &str| match options.json.as_deref() {
+        Some("-") => eprintln!("{text}"),
+        _ => println!("{text}"),
+    };
+    say(&heading(&machine, options.quick));
+    let mut bench = Bench::new(folder.path(), options.quick)?;
+    let mut measures: Vec<Measure> = Vec::new();
+    for line in chosen {
+        eprintln!("{}: {}", line.name, line.what);
+        let found = (line.run)(&mut bench)
+            .map_err(|error| format!("{} could not be measured: {error}", line.name))?;
+        for measure in &found {
+            say(&measure.text());
+        }
+        measures.extend(found);
+    }
+    let missed = measures.iter().filter(|measure| !measure.holds()).count();
+    let targets = measures.iter().filter(|measure| measure.has_target());
+    say(&format!(
+        "{} of {} targets hold; {:.0} s; load average {load_before} before, {} after",
+        targets.clone().count() - missed,
+        targets.count(),
+        begun.elapsed().as_secs_f64(),
+        machine::load(),
+    ));
+    let Some(file) = &options.json else {
+        return Ok(());
+    };
+    let json = json!({
+        "at": SystemClock::start()?.now().to_string(),
+        "quick": options.quick,
+        "seconds": begun.elapsed().as_secs_f64(),
+        "machine": machine.json(),
+        "loadBefore": load_before,
+        "loadAfter": machine::load(),
+        "measures": measures.iter().map(Measure::json).collect::<Vec<_>>(),
+    });
+    let json = format!("{json:#}\n");
+    if file == "-" {
+        print!("{json}");
+        return Ok(());
+    }
+    fs::write(file, json).map_err(|error| format!("failed to write {file}: {error}").into())
+}
+
+/// A folder on a disk that is gone when the run is over.
+fn work_folder(given: Option<&Path>) -> Outcome<tempfile::TempDir> {
+    let parent = match given {
+        Some(folder) => folder.to_owned(),
+        None => target_folder()?,
+    };
+    tempfile::Builder::new()
+        .prefix("bench-")
+        .tempdir_in(&parent)
+        .map_err(|error| format!("failed to make a folder in {}: {error}", parent.display()).into())
+}
+
+/// The folder in which this program was built, `target/release`, lies in it.
+fn target_folder() -> Outcome<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.parent().and_then(Path::parent);
+    Ok(target.ok_or("this program lies in no folder")?.to_owned())
+}
+
+fn heading(machine: &Machine, quick: bool) -> String {
+    let mut text = format!(
+        "{} cores ({}), {}, Linux {}, {}, SQLite {}\n",
+        machine.cores,
+        machine.processor,
+        machine.memory,
+        machine.kernel,
+        machine.filesystem,
+        machine.sqlite
+    );
+    if machine.is_in_memory() {
+        text.push_str(
+            "CAUTION: this folder is in memory, where a commit costs nothing: use --dir\n",
+        );
+    }
+    if quick {
+        text.push_str("QUICK run on smaller sizes: a hint, not a result\n");
+    }
+    text
+}
+
+/// A number with its thousands apart.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}

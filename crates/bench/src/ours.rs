@@ -1,0 +1,163 @@
+//! Our side: the real store, the real use cases and the real worker, as a process would run them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use punctual_adapters_memory::MemoryTimerStore as Store;
+use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
+use punctual_domain::Topic;
+use punctual_ports::{Answer, BatchResult, ConsumerName, EventBusPort, SaveOutcome, Subscribe};
+use punctual_workflows::{
+    ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, each_message,
+};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::Outcome;
+
+/// An open database and what works on it. Made inside a runtime.
+pub(crate) struct Ours {
+    pub(crate) store: Store,
+    ports: TimerPorts,
+    bus: InProcessBus,
+}
+
+impl Ours {
+    pub(crate) fn open(_path: &Path, clock: &SystemClock) -> Outcome<Self> {
+        let store = Store::new();
+        let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
+        let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
+        Ok(Self { store, ports, bus })
+    }
+
+    pub(crate) async fn close(self) -> Outcome<()> {
+        Ok(())
+    }
+
+    /// So many tasks, each scheduling one timer after the other; answers how long all took.
+    pub(crate) async fn schedule_one_by_one(
+        &self,
+        timers: Vec<TimerRequest>,
+        tasks: usize,
+    ) -> Outcome<Duration> {
+        let scheduling = ScheduleTimers::new(&self.ports);
+        let shares = shares(timers, tasks);
+        let begun = Instant::now();
+        let mut running = JoinSet::new();
+        for share in shares {
+            let scheduling = scheduling.clone();
+            running.spawn(async move {
+                for timer in share {
+                    all_created(scheduling.schedule(vec![timer]).await)?;
+                }
+                Outcome::Ok(())
+            });
+        }
+        join(running).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// So many callers, each scheduling one batch after the other; answers how long all took.
+    pub(crate) async fn schedule_batches(
+        &self,
+        timers: Vec<TimerRequest>,
+        batch: usize,
+        callers: usize,
+    ) -> Outcome<Duration> {
+        let scheduling = ScheduleTimers::new(&self.ports);
+        let batches: Vec<_> = timers.chunks(batch).map(<[_]>::to_vec).collect();
+        let shares = shares(batches, callers);
+        let begun = Instant::now();
+        let mut running = JoinSet::new();
+        for share in shares {
+            let scheduling = scheduling.clone();
+            running.spawn(async move {
+                for batch in share {
+                    all_created(scheduling.schedule(batch).await)?;
+                }
+                Outcome::Ok(())
+            });
+        }
+        join(running).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// Runs the worker until so many firings were handled, and then until all are settled.
+    pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
+        let handled = Arc::new(AtomicUsize::new(0));
+        let first = Arc::new(std::sync::OnceLock::new());
+        let enough = Arc::new(Notify::new());
+        let (counter, opening, bell) = (
+            Arc::clone(&handled),
+            Arc::clone(&first),
+            Arc::clone(&enough),
+        );
+        let handler = each_message(move |_| {
+            opening.get_or_init(Instant::now);
+            if counter.fetch_add(1, Ordering::Relaxed) + 1 >= count {
+                bell.notify_one();
+            }
+            async { Answer::Done }
+        });
+        let wish = Subscribe {
+            topic: Topic::TimerEvents,
+            consumer: ConsumerName::new("bench"),
+            max_batch: 1,
+            handler,
+        };
+        let subscription = self.bus.subscribe(wish).await?;
+        let worker = TimerWorker::new(&self.ports, settings)?;
+        let shutdown = async move { enough.notified().await };
+        let begun = Instant::now();
+        let drained = tokio::spawn(worker.run(shutdown)).await??;
+        let took = begun.elapsed();
+        subscription.stop().await;
+        if drained.unfinished > 0 {
+            return Err(format!("{} firings were not settled", drained.unfinished).into());
+        }
+        let first = first.get().copied().ok_or("nothing was fired")?;
+        Ok(Firing {
+            first,
+            took,
+            handled: handled.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// What a worker did.
+pub(crate) struct Firing {
+    /// When the first event was handled.
+    pub(crate) first: Instant,
+    /// From the start of the worker until the last mark.
+    pub(crate) took: Duration,
+    pub(crate) handled: usize,
+}
+
+/// Splits work into shares that differ by one at most.
+fn shares<T>(work: Vec<T>, count: usize) -> Vec<Vec<T>> {
+    let mut shares: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
+    for (place, item) in work.into_iter().enumerate() {
+        shares[place % count].push(item);
+    }
+    shares
+}
+
+async fn join(mut running: JoinSet<Outcome<()>>) -> Outcome<()> {
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Every timer of this benchmark is new; any other answer would measure something else.
+fn all_created(answered: BatchResult<SaveOutcome>) -> Outcome<()> {
+    for outcome in answered? {
+        match outcome? {
+            SaveOutcome::Created => {}
+            other => return Err(format!("a new timer was answered with {other:?}").into()),
+        }
+    }
+    Ok(())
+}
