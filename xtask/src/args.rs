@@ -1,4 +1,4 @@
-//! The command line, parsed by hand: four commands do not earn a dependency that every build of
+//! The command line, parsed by hand: a few commands do not earn a dependency that every build of
 //! this tool would wait for.
 
 pub(crate) const HELP: &str = "\
@@ -15,6 +15,12 @@ commands:
   tidy               the house rules that no compiler checks
   mutants [NAME...]  apply each patch of xtask/mutants to a copy of the tree and see that the
                      tests it names fail. NAMEs are file names without `.patch`.
+  bench [--quick] [--json FILE|-] [--dir FOLDER] [LINE...]
+                     build the benchmark for release and run it: each LINE (default: all) against
+                     a bare loop in the same run, as docs/performance.md says
+      --quick        smaller sizes: a hint within two minutes
+      --json FILE    also write everything as JSON; `-` is stdout
+      --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
@@ -27,7 +33,14 @@ pub(crate) enum Command {
     Test(TestOptions),
     Ci,
     Tidy,
-    Mutants { names: Vec<String> },
+    Mutants {
+        names: Vec<String>,
+    },
+    /// The benchmark understands its arguments itself; here they are only looked through, so that
+    /// a mistake is known before a release build.
+    Bench {
+        arguments: Vec<String>,
+    },
 }
 
 /// How to run the tests.
@@ -59,6 +72,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             Some(flag) => Err(unknown_flag(&name, flag)),
             None => Ok(Command::Mutants { names: rest }),
         },
+        "bench" => bench_arguments(&rest).map(|()| Command::Bench { arguments: rest }),
         unknown => Err(refusal(&format!("there is no command `{unknown}`"))),
     }
 }
@@ -75,6 +89,22 @@ fn test_options(args: Vec<String>) -> Result<TestOptions, String> {
         }
     }
     Ok(options)
+}
+
+fn bench_arguments(args: &[String]) -> Result<(), String> {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--quick" => {}
+            "--json" | "--dir" => {
+                let missing = || refusal(&format!("`{arg}` needs a value"));
+                args.next().ok_or_else(missing)?;
+            }
+            flag if flag.starts_with('-') => return Err(unknown_flag("bench", flag)),
+            _line => {}
+        }
+    }
+    Ok(())
 }
 
 fn nothing_more(command: &str, rest: &[String]) -> Result<(), String> {
@@ -135,6 +165,17 @@ mod tests {
     }
 
     #[test]
+    fn bench_hands_its_arguments_on() {
+        let line = "--quick --json - --dir /mnt/disk S1 S15";
+        let arguments = line.split(' ').map(String::from).collect();
+        assert_eq!(
+            parsed(&format!("bench {line}")),
+            Ok(Command::Bench { arguments })
+        );
+        assert_eq!(parsed("bench"), Ok(Command::Bench { arguments: vec![] }));
+    }
+
+    #[test]
     fn help_is_given_wherever_it_is_asked_for() {
         for line in ["help", "--help", "-h", "test --help", "tidy -h"] {
             assert_eq!(parsed(line), Ok(Command::Help), "{line}");
@@ -150,6 +191,8 @@ mod tests {
             ("ci now", "`now`"),
             ("tidy -v", "`-v`"),
             ("mutants --all", "`--all`"),
+            ("bench --fast", "`--fast`"),
+            ("bench S1 --json", "`--json`"),
         ] {
             let sentence = parsed(line).unwrap_err();
             assert!(sentence.contains(named), "{line}: {sentence}");
@@ -159,7 +202,15 @@ mod tests {
 
     #[test]
     fn the_help_names_every_command() {
-        for command in ["test", "ci", "tidy", "mutants", "--no-servers"] {
+        for command in [
+            "test",
+            "ci",
+            "tidy",
+            "mutants",
+            "bench",
+            "--no-servers",
+            "--json",
+        ] {
             assert!(HELP.contains(command), "{command}");
         }
     }

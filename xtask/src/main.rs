@@ -3,6 +3,7 @@
 //! It depends on no product crate: the tool that judges the tree must build when the tree does not.
 
 mod args;
+mod bench;
 mod ci;
 mod mutants;
 mod process;
@@ -46,5 +47,6 @@ fn carry_out(command: &Command) -> anyhow::Result<bool> {
         Command::Ci => ci::run(&root),
         Command::Tidy => tidy::run(&root),
         Command::Mutants { names } => mutants::run(&root, names),
+        Command::Bench { arguments } => bench::run(&root, arguments),
     }
 }

@@ -140,7 +140,9 @@ impl Bare {
             if due.is_empty() {
                 return Ok(drained);
             }
-            due.iter().for_each(|_| handler());
+            for _ in &due {
+                handler();
+            }
             // In the order of the file, which is faster than in that of the due times.
             due.sort_unstable_by_key(|timer| timer.rowid);
             let mut mark = transaction.prepare_cached(MARK)?;

@@ -1,8 +1,8 @@
 //! Our side: the real store, the real use cases and the real worker, as a process would run them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use punctual_adapters_memory::MemoryTimerStore as Store;
@@ -86,17 +86,12 @@ impl Ours {
 
     /// Runs the worker until so many firings were handled, and then until all are settled.
     pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
-        let handled = Arc::new(AtomicUsize::new(0));
-        let first = Arc::new(std::sync::OnceLock::new());
+        let seen = Arc::new(Seen::default());
         let enough = Arc::new(Notify::new());
-        let (counter, opening, bell) = (
-            Arc::clone(&handled),
-            Arc::clone(&first),
-            Arc::clone(&enough),
-        );
+        let (noting, bell) = (Arc::clone(&seen), Arc::clone(&enough));
         let handler = each_message(move |_| {
-            opening.get_or_init(Instant::now);
-            if counter.fetch_add(1, Ordering::Relaxed) + 1 >= count {
+            noting.first.get_or_init(Instant::now);
+            if noting.count.fetch_add(1, Ordering::Relaxed) + 1 >= count {
                 bell.notify_one();
             }
             async { Answer::Done }
@@ -117,13 +112,19 @@ impl Ours {
         if drained.unfinished > 0 {
             return Err(format!("{} firings were not settled", drained.unfinished).into());
         }
-        let first = first.get().copied().ok_or("nothing was fired")?;
         Ok(Firing {
-            first,
+            first: seen.first.get().copied().ok_or("nothing was fired")?,
             took,
-            handled: handled.load(Ordering::Relaxed),
+            handled: seen.count.load(Ordering::Relaxed),
         })
     }
+}
+
+/// What the handler has seen.
+#[derive(Default)]
+struct Seen {
+    first: OnceLock<Instant>,
+    count: AtomicUsize,
 }
 
 /// What a worker did.

@@ -21,7 +21,7 @@ pub(crate) const LINE: Line = Line {
 };
 
 fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
-    let base = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
+    let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let few = bench.size(20_000, 6_400);
     let many = bench.size(50_000, 20_000);
     let single = bench.size(2_000, 500);
@@ -30,16 +30,16 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let [ours_64, bare_64, bare_1, ours_1024, bare_1000] = bench.take_turns(
         rounds,
         [
-            &|bench| ours(bench, base, few, 64),
-            &|bench| bare(bench, base, few, 64),
-            &|bench| bare(bench, base, single, 1),
-            &|bench| ours(bench, base, many, 1_024),
-            &|bench| bare(bench, base, many, 1_000),
+            &|bench| ours(bench, start, few, 64),
+            &|bench| bare(bench, start, few, 64),
+            &|bench| bare(bench, start, single, 1),
+            &|bench| ours(bench, start, many, 1_024),
+            &|bench| bare(bench, start, many, 1_000),
         ],
     )?;
     let onto = format!(
         "onto {} rows, {TENANTS} tenants, synchronous FULL",
-        grouped(base.rows)
+        grouped(start.rows)
     );
     let measure = |what: &str, ours: &Rounds, bare: &Rounds, target, calls: usize| {
         Outcome::Ok(Measure {
@@ -79,9 +79,9 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     ])
 }
 
-fn ours(bench: &mut Bench, base: Recipe, calls: usize, tasks: usize) -> Outcome<f64> {
-    let copy = bench.copy(base)?;
-    let timers = bench.rows(base.tenants)?.many_pending(calls);
+fn ours(bench: &mut Bench, start: Recipe, calls: usize, tasks: usize) -> Outcome<f64> {
+    let copy = bench.copy(start)?;
+    let timers = bench.rows(start.tenants)?.many_pending(calls);
     let took = bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
         let took = ours.schedule_one_by_one(timers, tasks).await?;
@@ -94,12 +94,12 @@ fn ours(bench: &mut Bench, base: Recipe, calls: usize, tasks: usize) -> Outcome<
 /// The plain loop, so many rows in a transaction.
 pub(super) fn bare(
     bench: &mut Bench,
-    base: Recipe,
+    start: Recipe,
     rows: usize,
     per_transaction: usize,
 ) -> Outcome<f64> {
-    let copy = bench.copy(base)?;
-    let timers = bench.rows(base.tenants)?.many_pending(rows);
+    let copy = bench.copy(start)?;
+    let timers = bench.rows(start.tenants)?.many_pending(rows);
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
     let begun = std::time::Instant::now();
     bare.upsert(&timers, per_transaction, bench.now())?;

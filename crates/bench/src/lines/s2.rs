@@ -17,15 +17,15 @@ pub(crate) const LINE: Line = Line {
 const BATCH: usize = 1_000;
 
 fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
-    let base = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
+    let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let rows = bench.size(60_000, 20_000);
     let rounds = bench.size(5, 3);
     let [one, four, bare] = bench.take_turns(
         rounds,
         [
-            &|bench| ours(bench, base, rows, 1),
-            &|bench| ours(bench, base, rows, 4),
-            &|bench| s1::bare(bench, base, rows, BATCH),
+            &|bench| ours(bench, start, rows, 1),
+            &|bench| ours(bench, start, rows, 4),
+            &|bench| s1::bare(bench, start, rows, BATCH),
         ],
     )?;
     let measure = |what: &str, ours: &Rounds, target| {
@@ -41,7 +41,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             on: format!(
                 "{} timers onto {} rows, {TENANTS} tenants, synchronous FULL",
                 grouped(rows),
-                grouped(base.rows)
+                grouped(start.rows)
             ),
         })
     };
@@ -51,9 +51,9 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     ])
 }
 
-fn ours(bench: &mut Bench, base: Recipe, rows: usize, callers: usize) -> Outcome<f64> {
-    let copy = bench.copy(base)?;
-    let timers = bench.rows(base.tenants)?.many_pending(rows);
+fn ours(bench: &mut Bench, start: Recipe, rows: usize, callers: usize) -> Outcome<f64> {
+    let copy = bench.copy(start)?;
+    let timers = bench.rows(start.tenants)?.many_pending(rows);
     let took = bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
         let took = ours.schedule_batches(timers, BATCH, callers).await?;

@@ -1,0 +1,54 @@
+//! Builds the benchmark for release and runs it.
+//!
+//! Building and running are two steps, so that the compiler is done when the first figure is taken.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process;
+
+const PACKAGE: &str = "punctual-bench";
+
+/// Answers whether it could measure; whether a target holds is for people to read.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
+    Ok(process::succeeds(&mut build(root))? && process::succeeds(&mut measure(root, arguments)?)?)
+}
+
+fn build(root: &Path) -> Command {
+    let mut command = process::cargo(root);
+    command.args(["build", "--release", "--locked", "--package", PACKAGE]);
+    command
+}
+
+/// The program itself rather than `cargo run`, from the caller's folder: a file that is named
+/// belongs there.
+fn measure(root: &Path, arguments: &[String]) -> Result<Command> {
+    let target = crate::workspace::load(root)?.target_dir;
+    let mut command = Command::new(target.join("release").join(PACKAGE));
+    command.args(arguments);
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_benchmark_is_built_for_release_and_nothing_else_is() {
+        let shown = process::shown(&build(Path::new(".")));
+        assert!(
+            shown.ends_with("build --release --locked --package punctual-bench"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn arguments_reach_the_benchmark_as_they_are() {
+        let root = crate::workspace::root().unwrap();
+        let arguments = ["--json".to_owned(), "a b".to_owned(), "S1".to_owned()];
+        let command = measure(&root, &arguments).unwrap();
+        assert!(command.get_args().eq(arguments.iter().map(String::as_str)));
+    }
+}
