@@ -177,6 +177,28 @@ impl Bare {
         Err("failed to fold the log into the file: somebody else has it open".into())
     }
 
+    /// Takes the indexes of the timers away, and answers how to make them again.
+    pub(crate) fn drop_indexes(&self) -> Outcome<Vec<String>> {
+        let sql = "SELECT name, sql FROM sqlite_schema
+                   WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = 'timer_schedules'";
+        let mut select = self.connection.prepare(sql)?;
+        let indexes = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let indexes = indexes.collect::<Result<Vec<(String, String)>, _>>()?;
+        for (name, _) in &indexes {
+            self.connection
+                .execute_batch(&format!("DROP INDEX {name}"))?;
+        }
+        Ok(indexes.into_iter().map(|(_, sql)| sql).collect())
+    }
+
+    /// Makes indexes.
+    pub(crate) fn create_indexes(&self, statements: &[String]) -> Outcome<()> {
+        for statement in statements {
+            self.connection.execute_batch(statement)?;
+        }
+        Ok(())
+    }
+
     /// Lets the log grow.
     pub(crate) fn never_checkpoint(&self) -> Outcome<()> {
         Ok(self

@@ -5,12 +5,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use punctual_adapters_sqlite::{SchemaSet, migrate};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 
 use crate::bare::Bare;
 use crate::rows::{Rows, tenants};
-use crate::{Outcome, grouped, schema};
+use crate::{Outcome, grouped};
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,6 +20,18 @@ pub(crate) struct Recipe {
     pub(crate) tenants: usize,
     /// How many of the rows are due already, evenly spread among the others.
     pub(crate) due: usize,
+    pub(crate) filling: Filling,
+}
+
+/// How a file came to its rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Filling {
+    /// Row by row, in random order of keys and due times, so that its pages are as full as after
+    /// months of use.
+    RowByRow,
+    /// Indexes last. It takes half the time and leaves the pages of indexes fuller than use does:
+    /// for lines that only read.
+    Bulk,
 }
 
 impl Recipe {
@@ -27,6 +40,7 @@ impl Recipe {
             rows,
             tenants,
             due: 0,
+            filling: Filling::RowByRow,
         }
     }
 }
@@ -125,13 +139,16 @@ fn copy_durably(from: &Path, to: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Fills a new file row by row, in random order of keys and due times, so that its pages are as
-/// full as after months of use, and not as full as a bulk load would leave them.
+/// Makes and fills a new file.
 fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
     let now = clock.now();
-    schema::create(path, now)?;
+    migrate(path, SchemaSet::TimersOnly, now)?;
     let mut rows = Rows::new(tenants(recipe.tenants)?, 7, now);
     let mut bare = Bare::open_to_build(path)?;
+    let indexes = match recipe.filling {
+        Filling::RowByRow => Vec::new(),
+        Filling::Bulk => bare.drop_indexes()?,
+    };
     let numbers: Vec<usize> = (0..recipe.rows).collect();
     for chunk in numbers.chunks(CHUNK) {
         let timers: Vec<_> = chunk
@@ -146,6 +163,7 @@ fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
             .collect();
         bare.upsert(&timers, CHUNK, now)?;
     }
+    bare.create_indexes(&indexes)?;
     bare.checkpoint()?;
     drop(bare);
     File::open(path)?.sync_all()?;

@@ -15,7 +15,6 @@ mod machine;
 mod ours;
 mod report;
 mod rows;
-mod schema;
 mod stats;
 mod turns;
 

@@ -17,6 +17,9 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 
+/// A worker that takes longer than this has lost something.
+const LONGEST: Duration = Duration::from_mins(2);
+
 /// An open database and what works on it. Made inside a runtime.
 pub(crate) struct Ours {
     pub(crate) store: Store,
@@ -104,11 +107,19 @@ impl Ours {
         };
         let subscription = self.bus.subscribe(wish).await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
-        let shutdown = async move { enough.notified().await };
+        let shutdown = async move {
+            tokio::select! {
+                () = enough.notified() => {}
+                () = tokio::time::sleep(LONGEST) => {}
+            }
+        };
         let begun = Instant::now();
         let drained = tokio::spawn(worker.run(shutdown)).await??;
         let took = begun.elapsed();
         subscription.stop().await;
+        if took > LONGEST {
+            return Err(format!("less than {count} timers fired within {LONGEST:?}").into());
+        }
         if drained.unfinished > 0 {
             return Err(format!("{} firings were not settled", drained.unfinished).into());
         }

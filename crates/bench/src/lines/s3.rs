@@ -7,7 +7,7 @@ use punctual_workflows::WorkerSettings;
 
 use super::{Line, TENANTS};
 use crate::bare::Bare;
-use crate::databases::Recipe;
+use crate::databases::{Filling, Recipe};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
 use crate::turns::{Bench, rate};
@@ -27,6 +27,7 @@ pub(super) fn backlog(bench: &Bench) -> Recipe {
         rows: bench.size(1_000_000, 200_000),
         tenants: TENANTS,
         due: bench.size(100_000, 20_000),
+        filling: Filling::RowByRow,
     }
 }
 

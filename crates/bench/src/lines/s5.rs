@@ -7,7 +7,7 @@ use punctual_ports::TimerQueuePort;
 
 use super::Line;
 use crate::bare::Bare;
-use crate::databases::{Copy, Recipe};
+use crate::databases::{Copy, Filling, Recipe};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
 use crate::stats::Rounds;
@@ -40,7 +40,11 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let samples = bench.size(31, 15);
     let mut files = Vec::new();
     for (rows, tenants) in recipes {
-        files.push(open(bench, Recipe::pending(rows, tenants))?);
+        let recipe = Recipe {
+            filling: Filling::Bulk,
+            ..Recipe::pending(rows, tenants)
+        };
+        files.push(open(bench, recipe)?);
     }
     let mut ours = vec![Vec::new(); files.len()];
     let mut bare = vec![Vec::new(); files.len()];
