@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use punctual_adapters_memory::MemoryTimerStore as Store;
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::Topic;
-use punctual_ports::{Answer, BatchResult, ConsumerName, EventBusPort, SaveOutcome, Subscribe};
+use punctual_ports::{
+    Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, SaveOutcome, Subscribe,
+};
 use punctual_workflows::{
     ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, each_message,
 };
@@ -22,21 +24,22 @@ const LONGEST: Duration = Duration::from_mins(2);
 
 /// An open database and what works on it. Made inside a runtime.
 pub(crate) struct Ours {
-    pub(crate) store: Store,
+    pub(crate) store: SqliteTimerStore,
     ports: TimerPorts,
     bus: InProcessBus,
 }
 
 impl Ours {
-    pub(crate) fn open(_path: &Path, clock: &SystemClock) -> Outcome<Self> {
-        let store = Store::new();
+    /// Opens a file as the one process that fires its timers.
+    pub(crate) fn open(path: &Path, clock: &SystemClock) -> Outcome<Self> {
+        let store = SqliteTimerStore::open(&SqliteSettings::timers(path), clock.now())?;
         let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
         let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
         Ok(Self { store, ports, bus })
     }
 
-    pub(crate) async fn close(self) -> Outcome<()> {
-        Ok(())
+    pub(crate) async fn close(self) {
+        self.store.close().await;
     }
 
     /// So many tasks, each scheduling one timer after the other; answers how long all took.

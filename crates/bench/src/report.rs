@@ -100,15 +100,20 @@ impl Measure {
         if let Some(bare) = &self.bare {
             let _ = write!(text, "   bare {}", self.unit.shown(bare.median()));
         }
+        let (mut spread, mut rounds) = (String::new(), String::new());
+        if self.figure.len() > 1 {
+            let (min, max) = (figure(self.figure.min()), figure(self.figure.max()));
+            spread = format!(" ({min} – {max})");
+            rounds = format!("; {} rounds", self.figure.len());
+        }
         let _ = write!(
             text,
-            "   figure {} ({} – {})   {}\n     on {}; {} rounds\n",
+            "   figure {}{}   {}\n     on {}{}\n",
             figure(self.figure.median()),
-            figure(self.figure.min()),
-            figure(self.figure.max()),
+            spread,
             self.verdict(),
             self.on,
-            self.figure.len(),
+            rounds,
         );
         text
     }

@@ -62,7 +62,8 @@ fn stored_by_us(bench: &mut Bench, empty: Recipe, rows: usize) -> Outcome<Rounds
     bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
         ours.schedule_batches(timers, 10_000, 1).await?;
-        ours.close().await
+        ours.close().await;
+        Outcome::Ok(())
     })?;
     size(&copy, rows)
 }

@@ -65,7 +65,7 @@ fn ours(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let firing = bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
         let firing = ours.fire(recipe.due, settings).await?;
-        ours.close().await?;
+        ours.close().await;
         Outcome::Ok(firing)
     })?;
     let marked = Bare::open(&copy.path(), Synchronous::Full)?.count("Reached")?;
