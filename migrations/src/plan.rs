@@ -116,11 +116,8 @@ fn check(
     expected: Option<&'static Migration>,
 ) -> Result<(), Drift> {
     let name = || row.name.clone();
-    if !known.iter().any(|it| it.version == row.version) {
-        return Err(Drift::Unknown { name: name() });
-    }
-    // The rows ascend, and each is known: the set has a migration for every one of them.
-    let Some(expected) = expected else {
+    let is_known = known.iter().any(|it| it.version == row.version);
+    let Some(expected) = expected.filter(|_| is_known) else {
         return Err(Drift::Unknown { name: name() });
     };
     if row.version != expected.version {
@@ -141,4 +138,159 @@ fn check(
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KNOWN: [Migration; 3] = [
+        Migration {
+            version: 1,
+            name: "0001_one",
+            sql: "SELECT 1;",
+        },
+        Migration {
+            version: 3,
+            name: "0003_three",
+            sql: "SELECT 3;",
+        },
+        Migration {
+            version: 4,
+            name: "0004_four",
+            sql: "SELECT 4;",
+        },
+    ];
+
+    fn applied(version: u32) -> Applied {
+        let known = KNOWN.iter().find(|it| it.version == version);
+        Applied {
+            version,
+            name: known.map_or_else(|| format!("{version:04}_other"), |it| it.name.to_owned()),
+            checksum: known.map_or_else(String::new, Migration::checksum),
+            set: "ours".to_owned(),
+        }
+    }
+
+    fn plan_of(history: &[Applied]) -> Result<Vec<u32>, Drift> {
+        let plan = plan_with(history, "ours", &KNOWN)?;
+        Ok(plan.iter().map(|migration| migration.version).collect())
+    }
+
+    fn versions(versions: &[u32]) -> Vec<Applied> {
+        versions.iter().copied().map(applied).collect()
+    }
+
+    #[test]
+    fn a_beginning_of_the_history_is_continued_where_it_ends() {
+        assert_eq!(plan_of(&[]), Ok(vec![1, 3, 4]));
+        assert_eq!(plan_of(&versions(&[1])), Ok(vec![3, 4]));
+        assert_eq!(plan_of(&versions(&[1, 3])), Ok(vec![4]));
+        assert_eq!(plan_of(&versions(&[1, 3, 4])), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_migration_beyond_the_newest_known_one_means_a_newer_program() {
+        let newer = |name: &str| Err(Drift::Newer { name: name.into() });
+        assert_eq!(plan_of(&versions(&[1, 3, 4, 5])), newer("0005_other"));
+        // The newest is named, and it goes before what else is wrong: a newer program may well
+        // know better.
+        assert_eq!(plan_of(&versions(&[1, 2, 9, 7])), newer("0009_other"));
+    }
+
+    #[test]
+    fn an_unknown_migration_in_between_is_drift() {
+        let unknown = Err(Drift::Unknown {
+            name: "0002_other".into(),
+        });
+        assert_eq!(plan_of(&versions(&[1, 2])), unknown);
+        assert_eq!(plan_of(&versions(&[1, 2, 3, 4])), unknown);
+    }
+
+    #[test]
+    fn a_gap_is_drift() {
+        let gap = |missing, name: &str| {
+            Err(Drift::Gap {
+                missing,
+                name: name.into(),
+            })
+        };
+        assert_eq!(plan_of(&versions(&[3])), gap("0001_one", "0003_three"));
+        assert_eq!(plan_of(&versions(&[1, 4])), gap("0003_three", "0004_four"));
+    }
+
+    #[test]
+    fn rows_that_do_not_ascend_are_drift() {
+        let reordered = |name: &str| Err(Drift::Reordered { name: name.into() });
+        assert_eq!(plan_of(&versions(&[1, 3, 1])), reordered("0001_one"));
+        assert_eq!(plan_of(&versions(&[1, 1])), reordered("0001_one"));
+    }
+
+    #[test]
+    fn an_edited_migration_is_drift() {
+        let mut history = versions(&[1, 3]);
+        history[0].checksum.replace_range(..1, "x");
+        assert_eq!(plan_of(&history), Err(Drift::Edited { name: "0001_one" }));
+    }
+
+    #[test]
+    fn a_renamed_migration_is_drift() {
+        let mut history = versions(&[1, 3]);
+        history[1].name = "0003_tree".into();
+        let expected = Drift::Renamed {
+            name: "0003_tree".into(),
+            expected: "0003_three",
+        };
+        assert_eq!(plan_of(&history), Err(expected));
+    }
+
+    #[test]
+    fn another_set_is_named_whatever_else_is_wrong() {
+        let mut history = versions(&[1, 9]);
+        history[1].set = "theirs".into();
+        let expected = Drift::OtherSet {
+            found: "theirs".into(),
+        };
+        assert_eq!(plan_of(&history), Err(expected));
+    }
+
+    #[test]
+    fn the_sets_refuse_each_other() {
+        for (set, other) in [
+            (SchemaSet::Shared, SchemaSet::TimersOnly),
+            (SchemaSet::TimersOnly, SchemaSet::Shared),
+        ] {
+            let history: Vec<Applied> = set
+                .migrations()
+                .iter()
+                .map(|migration| Applied {
+                    version: migration.version,
+                    name: migration.name.into(),
+                    checksum: migration.checksum(),
+                    set: set.name().into(),
+                })
+                .collect();
+            assert_eq!(plan(&history, set), Ok(vec![]));
+            let refused = Drift::OtherSet {
+                found: set.name().into(),
+            };
+            assert_eq!(plan(&history, other), Err(refused));
+        }
+    }
+
+    proptest! {
+        /// Only a beginning of the known migrations is ever continued, and then with exactly the
+        /// rest of them.
+        #[test]
+        fn what_is_planned_and_what_was_applied_are_together_what_is_known(
+            history in prop::collection::vec(0_u32..7, 0..6)
+        ) {
+            let known = [1, 3, 4];
+            match plan_of(&versions(&history)) {
+                Ok(rest) => prop_assert_eq!([history, rest].concat(), known),
+                Err(_) => prop_assert!(!known.starts_with(&history)),
+            }
+        }
+    }
 }

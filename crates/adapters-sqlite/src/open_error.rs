@@ -198,3 +198,38 @@ pub(crate) fn drift_error(path: &Path, wanted: SchemaSet, drift: Drift) -> OpenE
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn mapped(code: i32) -> String {
+        let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        let debug = format!("{:?}", open_error(Path::new("a.db"), error));
+        debug.split([' ', '{']).next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn every_error_of_opening_has_its_own_sentence() {
+        for (code, variant) in [
+            (ffi::SQLITE_NOTADB, "Corrupt"),
+            (ffi::SQLITE_CORRUPT, "Corrupt"),
+            (ffi::SQLITE_CORRUPT_INDEX, "Corrupt"),
+            (ffi::SQLITE_READONLY, "ReadOnly"),
+            (ffi::SQLITE_READONLY_DIRECTORY, "ReadOnly"),
+            (ffi::SQLITE_READONLY_CANTINIT, "ReadOnly"),
+            (ffi::SQLITE_PERM, "ReadOnly"),
+            (ffi::SQLITE_CANTOPEN, "Unreadable"),
+            (ffi::SQLITE_CANTOPEN_ISDIR, "Unreadable"),
+            (ffi::SQLITE_BUSY, "Busy"),
+            (ffi::SQLITE_BUSY_RECOVERY, "Busy"),
+            (ffi::SQLITE_LOCKED, "Busy"),
+            (ffi::SQLITE_FULL, "Full"),
+            (ffi::SQLITE_IOERR, "Other"),
+            (ffi::SQLITE_ERROR, "Other"),
+        ] {
+            assert_eq!(mapped(code), variant, "code {code}");
+        }
+    }
+}

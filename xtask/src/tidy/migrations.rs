@@ -8,11 +8,17 @@ use super::tree::Tree;
 
 const DIALECTS: [&str; 2] = ["sqlite", "postgres"];
 
+/// Histories that only one database has, so there is nothing to be in step with.
+const ALONE: [&str; 1] = ["sqlite_timers"];
+
 pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     let histories = DIALECTS.map(|dialect| history(tree, dialect));
     for (dialect, names) in DIALECTS.iter().zip(&histories) {
         problems.extend(malformed(dialect, names));
+    }
+    for folder in ALONE {
+        problems.extend(malformed(folder, &history(tree, folder)));
     }
     // A dialect without a folder is not supported yet, so there is nothing to be in step with.
     if DIALECTS.iter().all(|dialect| folder_exists(tree, dialect)) {
@@ -27,9 +33,9 @@ fn folder_exists(tree: &Tree, dialect: &str) -> bool {
     tree.root.join("migrations").join(dialect).is_dir()
 }
 
-/// The names of the files in one dialect's folder.
-fn history(tree: &Tree, dialect: &str) -> BTreeSet<String> {
-    let folder = format!("migrations/{dialect}/");
+/// The names of the files in one history's folder.
+fn history(tree: &Tree, folder: &str) -> BTreeSet<String> {
+    let folder = format!("migrations/{folder}/");
     tree.files
         .iter()
         .filter_map(|file| file.path.strip_prefix(&folder))
@@ -38,11 +44,11 @@ fn history(tree: &Tree, dialect: &str) -> BTreeSet<String> {
         .collect()
 }
 
-fn malformed(dialect: &str, names: &BTreeSet<String>) -> Vec<Problem> {
+fn malformed(folder: &str, names: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut numbers: BTreeMap<&str, &str> = BTreeMap::new();
     for name in names {
-        let path = format!("migrations/{dialect}/{name}");
+        let path = format!("migrations/{folder}/{name}");
         let Some(number) = number_of(name) else {
             let advice = "name this file `NNNN_name.sql`: four digits, then lowercase words.";
             problems.push(Problem::new(path, 1, advice));
@@ -127,6 +133,20 @@ mod tests {
         ]);
         assert_eq!(check(&in_step), []);
         assert_eq!(check(&fixture(&[])), []);
+    }
+
+    #[test]
+    fn a_history_of_its_own_has_well_formed_names_and_need_not_be_in_step() {
+        let tree = fixture(&[
+            ("migrations/sqlite/0001_timers.sql", ""),
+            ("migrations/postgres/0001_timers.sql", ""),
+            ("migrations/sqlite_timers/0001_schedules.sql", ""),
+            ("migrations/sqlite_timers/2_tags.sql", ""),
+        ]);
+        assert_eq!(
+            places(&check(&tree)),
+            ["migrations/sqlite_timers/2_tags.sql:1"]
+        );
     }
 
     #[test]

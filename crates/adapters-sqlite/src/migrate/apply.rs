@@ -74,7 +74,7 @@ fn run(
     })
 }
 
-fn apply(
+pub(super) fn apply(
     connection: &Connection,
     set: SchemaSet,
     history: &History,

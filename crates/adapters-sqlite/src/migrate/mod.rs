@@ -6,10 +6,16 @@
 //! or somebody else's is refused before anything is written to it.
 
 mod apply;
+#[cfg(test)]
+mod connection_tests;
 mod history;
+#[cfg(test)]
+mod interruption_tests;
 mod log_mode;
 mod refusals;
 mod report;
+#[cfg(test)]
+mod scenarios;
 
 use std::path::Path;
 use std::time::Duration;

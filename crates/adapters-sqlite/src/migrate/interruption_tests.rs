@@ -1,0 +1,148 @@
+//! A run that is cut off anywhere leaves the file as it was, and the next one completes it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use rusqlite::Connection;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
+
+use super::scenarios::{Scenario, contents, folder, now};
+use super::{migrate, migrate_connection};
+
+/// What a file looks like before and after its migration.
+struct Ends {
+    before: Vec<String>,
+    after: Vec<String>,
+}
+
+impl Ends {
+    fn of(scenario: Scenario) -> Self {
+        let folder = folder();
+        let path = folder.path().join("a.db");
+        scenario.begin(&path);
+        let before = contents(&path);
+        migrate(&path, scenario.set(), now()).unwrap();
+        let after = contents(&path);
+        assert_ne!(before, after);
+        Self { before, after }
+    }
+
+    /// Checks a file whose migration was cut off, and says whether it had been committed.
+    fn check(&self, scenario: Scenario, path: &Path) -> bool {
+        let found = contents(path);
+        let committed = found == self.after;
+        assert!(
+            committed || found == self.before,
+            "half a migration: {found:#?}"
+        );
+        migrate(path, scenario.set(), now()).unwrap();
+        assert_eq!(contents(path), self.after);
+        committed
+    }
+}
+
+/// Migrates with an interruption after so many instructions of SQLite's virtual machine, and says
+/// whether the run got through nevertheless.
+fn interrupted_after(instructions: i64, scenario: Scenario, path: &Path) -> bool {
+    let mut connection = Connection::open(path).unwrap();
+    let left = Arc::new(AtomicI64::new(instructions));
+    // Only once, or the rollback would be interrupted as well.
+    let interrupt = move || left.fetch_sub(1, Ordering::Relaxed) == 0;
+    connection.progress_handler(1, Some(interrupt)).unwrap();
+    migrate_connection(&mut connection, path, scenario.set(), now()).is_ok()
+}
+
+#[test]
+fn a_run_interrupted_at_any_instruction_leaves_the_file_as_it_was_or_complete() {
+    for scenario in Scenario::ALL {
+        let ends = Ends::of(scenario);
+        let (mut uncommitted, mut instructions) = (0, 0);
+        loop {
+            let folder = folder();
+            let path = folder.path().join("a.db");
+            scenario.begin(&path);
+            if interrupted_after(instructions, scenario, &path) {
+                break;
+            }
+            if !ends.check(scenario, &path) {
+                uncommitted += 1;
+            }
+            // A prime, so that the interruptions fall on every part of every loop.
+            instructions += 7;
+        }
+        assert!(
+            uncommitted > 100,
+            "{scenario:?}: {uncommitted} interruptions"
+        );
+    }
+}
+
+const STATEMENT: &str = "PUNCTUAL_TEST_DIE_AT_STATEMENT";
+const FILE: &str = "PUNCTUAL_TEST_FILE";
+const SCENARIO: &str = "PUNCTUAL_TEST_SCENARIO";
+
+static STATEMENTS_LEFT: AtomicUsize = AtomicUsize::new(0);
+
+fn die_at_last_statement(_: TraceEvent<'_>) {
+    if STATEMENTS_LEFT.fetch_sub(1, Ordering::Relaxed) == 1 {
+        std::process::abort();
+    }
+}
+
+#[test]
+#[ignore = "the body of a process that another test starts"]
+fn a_process_that_dies_at_a_statement() {
+    let Ok(statement) = std::env::var(STATEMENT) else {
+        return;
+    };
+    let path = PathBuf::from(std::env::var(FILE).unwrap());
+    let scenario = Scenario::ALL[std::env::var(SCENARIO).unwrap().parse::<usize>().unwrap()];
+    let mut connection = Connection::open(&path).unwrap();
+    STATEMENTS_LEFT.store(statement.parse().unwrap(), Ordering::Relaxed);
+    connection.trace_v2(
+        TraceEventCodes::SQLITE_TRACE_STMT,
+        Some(die_at_last_statement),
+    );
+    migrate_connection(&mut connection, &path, scenario.set(), now()).unwrap();
+}
+
+fn dies_at(statement: usize, scenario: usize, path: &Path) -> bool {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact"])
+        .arg("migrate::interruption_tests::a_process_that_dies_at_a_statement")
+        .env(STATEMENT, statement.to_string())
+        .env(SCENARIO, scenario.to_string())
+        .env(FILE, path)
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("running 1 test"), "{told}");
+    // A run that fails in another way than by dying is a failure of this test.
+    assert!(
+        output.status.success() || output.status.code().is_none(),
+        "{told}"
+    );
+    !output.status.success()
+}
+
+#[test]
+fn a_process_killed_at_any_statement_leaves_the_file_as_it_was_or_complete() {
+    for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
+        let ends = Ends::of(scenario);
+        let mut uncommitted = 0;
+        for statement in 1.. {
+            let folder = folder();
+            let path = folder.path().join("a.db");
+            scenario.begin(&path);
+            if !dies_at(statement, number, &path) {
+                break;
+            }
+            if !ends.check(scenario, &path) {
+                uncommitted += 1;
+            }
+        }
+        assert!(uncommitted > 10, "{scenario:?}: {uncommitted} deaths");
+    }
+}
