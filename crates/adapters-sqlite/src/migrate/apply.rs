@@ -55,7 +55,6 @@ fn run(
     // Another program may have been here while we waited for the lock.
     let (history, pending) = judge(&transaction, path, set)?;
     if !pending.is_empty() {
-        refusals::refuse_damaged_tables(&transaction, path, set)?;
         apply(&transaction, set, &history, &pending, now).map_err(wrap)?;
         refusals::refuse_dangling_rows(&transaction, path, set)?;
     }

@@ -98,7 +98,8 @@ fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
         .map_err(|error| open_error(path, error))
 }
 
-/// The history and what is pending, seen at one instant and without the write lock.
+/// The history and what is pending, seen at one instant and without the write lock. It costs time
+/// only if something is pending: then our tables are checked before they are rewritten.
 fn look(
     connection: &mut Connection,
     path: &Path,
@@ -107,7 +108,11 @@ fn look(
     let snapshot = connection
         .transaction()
         .map_err(|error| open_error(path, error))?;
-    judge(&snapshot, path, set)
+    let (history, pending) = judge(&snapshot, path, set)?;
+    if !pending.is_empty() {
+        refusals::refuse_damaged_tables(&snapshot, path, set)?;
+    }
+    Ok((history, pending))
 }
 
 /// Reads the history and refuses a file that is not ours to migrate.

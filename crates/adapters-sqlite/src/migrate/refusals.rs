@@ -52,7 +52,9 @@ pub(super) fn refuse_damaged_tables(
     set: SchemaSet,
 ) -> Result<(), OpenError> {
     let wrap = |error| open_error(path, error);
-    for name in our_names(set) {
+    // SQLite's own counter of AUTOINCREMENT is written to whenever a table is made or dropped.
+    let shared = [history::TABLE, "sqlite_sequence"];
+    for name in our_names(set).into_iter().chain(shared) {
         if object_named(connection, name).map_err(wrap)? != Some(format!("table {name}")) {
             continue;
         }

@@ -1,19 +1,270 @@
-//! Files of every history, brought up to date or refused.
+//! Files of every history are brought up to date: once, whole, and without touching anybody's rows.
 
-use punctual_adapters_sqlite::{SchemaSet, migrate, migration_status};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+
+use punctual_adapters_sqlite::{OpenError, SchemaSet, migrate, migration_status};
+use punctual_domain::Timestamp;
+
+use crate::scratch::{Scratch, now};
+
+const LATER: &str = "2027-01-01T00:00:00Z";
+
+fn later() -> Timestamp {
+    LATER.parse().unwrap()
+}
+
+#[test]
+fn the_file_and_its_folders_are_created() {
+    for set in SchemaSet::ALL {
+        let scratch = Scratch::new();
+        let path = scratch.folder().join("deep").join("deeper").join("a.db");
+        let report = migrate(&path, set, now()).unwrap();
+        assert_eq!(report.applied_now, set.migrations().len());
+        assert!(path.is_file());
+    }
+}
 
 #[test]
 fn a_second_run_changes_nothing() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     for set in SchemaSet::ALL {
-        let path = folder.path().join(set.name()).join("deep").join("a.db");
-        let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        let report = migrate(&path, set, now).unwrap();
-        assert_eq!(report.applied_now, set.migrations().len());
-        let later = "2026-01-02T00:00:00Z".parse().unwrap();
-        let again = migrate(&path, set, later).unwrap();
-        assert_eq!(again.applied_now, 0);
-        assert_eq!(report.migrations, again.migrations);
-        assert_eq!(migration_status(&path, set).unwrap().pending(), 0);
+        let scratch = Scratch::new();
+        let first = migrate(&scratch.path(), set, now()).unwrap();
+        let before = (scratch.contents(), std::fs::read(scratch.path()).unwrap());
+        let second = migrate(&scratch.path(), set, later()).unwrap();
+        assert_eq!(second.applied_now, 0);
+        assert_eq!(second.migrations, first.migrations);
+        let after = (scratch.contents(), std::fs::read(scratch.path()).unwrap());
+        assert!(before == after);
+    }
+}
+
+#[test]
+fn the_history_names_each_migration_its_checksum_its_set_and_its_time() {
+    for set in SchemaSet::ALL {
+        let expected: Vec<String> = set
+            .migrations()
+            .iter()
+            .map(|migration| {
+                format!(
+                    "{}|{}|{}|{}|2026-12-24T18:00:00.000Z|{}",
+                    migration.version,
+                    migration.name,
+                    migration.checksum(),
+                    set.name(),
+                    env!("CARGO_PKG_VERSION"),
+                )
+            })
+            .collect();
+        let scratch = Scratch::migrated(set);
+        assert_eq!(
+            scratch.rows(
+                "SELECT version, name, checksum, set_name, applied_at, app_version
+                 FROM punctual_migrations ORDER BY version"
+            ),
+            expected
+        );
+    }
+}
+
+#[test]
+fn the_status_lists_what_was_applied_and_what_is_pending() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 2);
+    let before = scratch.contents();
+    let status = migration_status(&scratch.path(), SchemaSet::Shared).unwrap();
+    let lines: Vec<(u32, &str, bool)> = status
+        .migrations
+        .iter()
+        .map(|it| (it.version, it.name, it.applied_at.is_some()))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            (1, "0001_bootstrap_schema", true),
+            (3, "0003_timer_schedules_schema", true),
+            (4, "0004_timer_engine", false),
+        ]
+    );
+    assert_eq!(status.pending(), 1);
+    assert_eq!(scratch.contents(), before);
+}
+
+#[test]
+fn the_status_of_a_missing_file_says_so_and_creates_none() {
+    let scratch = Scratch::new();
+    let error = migration_status(&scratch.path(), SchemaSet::Shared).unwrap_err();
+    assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+    assert!(!scratch.path().exists());
+}
+
+#[test]
+fn the_status_of_an_empty_file_is_that_everything_is_pending() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path(), "").unwrap();
+    let status = migration_status(&scratch.path(), SchemaSet::Shared).unwrap();
+    assert_eq!(status.pending(), SchemaSet::Shared.migrations().len());
+    assert_eq!(std::fs::metadata(scratch.path()).unwrap().len(), 0);
+}
+
+/// Three calls, two of them with a timer and two with an execution; and an event.
+const STUB_ROWS: &str = "
+    INSERT INTO service_calls VALUES ('a', '1'), ('a', '2'), ('b', '1');
+    INSERT INTO timer_schedules VALUES ('a', '1'), ('b', '1');
+    INSERT INTO http_execution_log VALUES ('a', '1', 'x'), ('a', '2', 'y');
+    INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at)
+    VALUES ('a', '1', 'ServiceCallSubmitted', '{}', '2026-01-01T00:00:00.000Z');
+";
+
+#[test]
+fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reached() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
+    scratch.execute(STUB_ROWS);
+    let report = migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    assert_eq!(report.applied_now, 2);
+    assert_eq!(
+        scratch.rows(
+            "SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at,
+                    state, data, attempts, retry_at
+             FROM timer_schedules ORDER BY tenant_id"
+        ),
+        ["a", "b"].map(|tenant| format!(
+            "{tenant}|1|00000000-0000-0000-0000-000000000000|2026-12-24T18:00:00.000Z|\
+             2026-12-24T18:00:00.000Z|2026-12-24T18:00:00.000Z|Reached|NULL|0|NULL"
+        ))
+    );
+    for (table, count) in [
+        ("service_calls", 3),
+        ("http_execution_log", 2),
+        ("outbox", 1),
+    ] {
+        let found = scratch.rows(&format!("SELECT count(*) FROM {table}"));
+        assert_eq!(found, [count.to_string()], "{table}");
+    }
+}
+
+#[test]
+fn rows_that_refer_to_a_table_that_is_made_anew_are_not_cascaded_away() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
+    scratch.execute(STUB_ROWS);
+    scratch.execute(
+        "CREATE TABLE theirs (
+             tenant TEXT, call TEXT,
+             FOREIGN KEY (tenant, call)
+                 REFERENCES timer_schedules(tenant_id, service_call_id) ON DELETE CASCADE
+         );
+         INSERT INTO theirs VALUES ('a', '1'), ('b', '1');",
+    );
+    migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    assert_eq!(scratch.rows("SELECT * FROM theirs"), ["a|1", "b|1"]);
+    // The reference still holds, to the new table.
+    let connection = scratch.open();
+    connection
+        .execute("DELETE FROM timer_schedules WHERE tenant_id = 'a'", [])
+        .unwrap();
+    assert_eq!(scratch.rows("SELECT * FROM theirs"), ["b|1"]);
+}
+
+/// What an embedder may well have: rows, a trigger, an index, a broken reference of its own, a view
+/// that is broken and one of our table, and settings of its own.
+const EMBEDDER: &str = "
+    CREATE TABLE orders (id INTEGER PRIMARY KEY, customer INTEGER REFERENCES customers(id));
+    CREATE TABLE customers (id INTEGER PRIMARY KEY, name TEXT);
+    CREATE INDEX orders_by_customer ON orders(customer);
+    CREATE TRIGGER no_orphans AFTER DELETE ON customers BEGIN
+        DELETE FROM orders WHERE customer = old.id;
+    END;
+    CREATE VIEW broken AS SELECT * FROM gone;
+    CREATE VIEW due AS SELECT due_at FROM timer_schedules;
+    INSERT INTO customers VALUES (1, 'one');
+    INSERT INTO orders VALUES (1, 1), (2, 77);
+    PRAGMA user_version = 42;
+    PRAGMA application_id = 4711;
+";
+
+#[test]
+fn an_embedders_own_tables_are_left_alone_whatever_state_they_are_in() {
+    for set in SchemaSet::ALL {
+        let scratch = Scratch::new();
+        scratch.execute(EMBEDDER);
+        let before = scratch.contents();
+        let settings = "SELECT * FROM pragma_user_version, pragma_application_id";
+        assert_eq!(scratch.rows(settings), ["42|4711"]);
+        migrate(&scratch.path(), set, now()).unwrap();
+        let after = scratch.contents();
+        for line in before {
+            assert!(after.contains(&line), "lost: {line}");
+        }
+        assert_eq!(scratch.rows(settings), ["42|4711"]);
+        assert_eq!(scratch.rows("SELECT * FROM orders"), ["1|1", "2|77"]);
+        assert_eq!(scratch.rows("SELECT count(*) FROM due"), ["0"]);
+    }
+}
+
+#[test]
+fn five_threads_at_once_apply_each_migration_once() {
+    for round in 0..30 {
+        let set = SchemaSet::ALL[round % 2];
+        let scratch = Scratch::new();
+        let barrier = Barrier::new(5);
+        let reports: Vec<_> = std::thread::scope(|scope| {
+            let starters: Vec<_> = (0..5)
+                .map(|_| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        migrate(&scratch.path(), set, now()).unwrap()
+                    })
+                })
+                .collect();
+            starters.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        let mut applied: Vec<usize> = reports.iter().map(|it| it.applied_now).collect();
+        applied.sort_unstable();
+        assert_eq!(applied, [0, 0, 0, 0, set.migrations().len()]);
+        assert!(
+            reports
+                .iter()
+                .all(|it| it.migrations == reports[0].migrations)
+        );
+        assert_eq!(scratch.contents(), Scratch::migrated(set).contents());
+    }
+}
+
+const FILE: &str = "PUNCTUAL_TEST_FILE";
+
+#[test]
+#[ignore = "the body of a process that another test starts"]
+fn a_process_that_migrates() {
+    let Ok(path) = std::env::var(FILE) else {
+        return;
+    };
+    migrate(&PathBuf::from(path), SchemaSet::Shared, now()).unwrap();
+}
+
+fn start_migrating(path: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "migrations::a_process_that_migrates",
+        ])
+        .env(FILE, path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn five_processes_at_once_all_succeed() {
+    for _ in 0..5 {
+        let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
+        scratch.execute(STUB_ROWS);
+        let children: Vec<Child> = (0..5).map(|_| start_migrating(&scratch.path())).collect();
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        let status = migration_status(&scratch.path(), SchemaSet::Shared).unwrap();
+        assert_eq!(status.pending(), 0);
+        assert_eq!(scratch.rows("SELECT count(*) FROM timer_schedules"), ["2"]);
     }
 }

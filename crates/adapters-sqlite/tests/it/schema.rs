@@ -1,0 +1,421 @@
+//! The tables are those of the original specification, and what was added to them is listed here.
+//!
+//! The specification's statements are written into a second database, and both are described from
+//! SQLite's own catalogue: column by column, check by check, index by index.
+
+use std::collections::BTreeMap;
+
+use punctual_adapters_sqlite::SchemaSet;
+use punctual_migrations::Migration;
+use rusqlite::Connection;
+
+use crate::scratch::{Scratch, rows};
+
+/// The original specification's statements, word for word where it has them. Of service calls and
+/// the execution log only the stubs exist so far; of the outbox it gives columns and index.
+const SPECIFIED: &str = "
+CREATE TABLE service_calls (
+    tenant_id TEXT NOT NULL,
+    service_call_id TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, service_call_id)
+) STRICT;
+
+CREATE TABLE timer_schedules (
+    tenant_id TEXT NOT NULL,
+    service_call_id TEXT NOT NULL,
+    correlation_id TEXT NOT NULL,
+    due_at TEXT NOT NULL,
+    registered_at TEXT NOT NULL,
+    reached_at TEXT,
+    state TEXT NOT NULL DEFAULT 'Scheduled',
+    PRIMARY KEY (tenant_id, service_call_id),
+    FOREIGN KEY (tenant_id, service_call_id)
+        REFERENCES service_calls(tenant_id, service_call_id)
+        ON DELETE CASCADE,
+    CHECK (state IN ('Scheduled', 'Reached'))
+) STRICT;
+
+CREATE INDEX idx_timer_schedules_due_at
+ON timer_schedules(tenant_id, state, due_at);
+
+CREATE INDEX idx_timer_schedules_correlation_id
+ON timer_schedules(correlation_id);
+
+CREATE TABLE http_execution_log (
+    tenant_id TEXT NOT NULL,
+    service_call_id TEXT NOT NULL,
+    execution_id TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, service_call_id, execution_id),
+    FOREIGN KEY (tenant_id, service_call_id)
+        REFERENCES service_calls(tenant_id, service_call_id)
+        ON DELETE CASCADE
+) STRICT;
+
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant_id TEXT NOT NULL,
+    aggregate_id TEXT NOT NULL,
+    event_type TEXT NOT NULL,
+    event_payload TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    published_at TEXT
+) STRICT;
+
+CREATE INDEX idx_outbox_unpublished
+ON outbox(published_at, created_at)
+WHERE published_at IS NULL;
+";
+
+/// What we add: three columns (docs/decisions/0009), indexes (0005), and two tables of our own.
+const ADDED: &str = "
+ALTER TABLE timer_schedules ADD COLUMN data TEXT;
+ALTER TABLE timer_schedules ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE timer_schedules ADD COLUMN retry_at TEXT;
+
+CREATE INDEX idx_timer_schedules_ready
+ON timer_schedules(coalesce(retry_at, due_at))
+WHERE state = 'Scheduled';
+
+CREATE INDEX idx_timer_schedules_reached_at
+ON timer_schedules(reached_at)
+WHERE state = 'Reached';
+
+CREATE TABLE tombstones (
+    tenant_id TEXT NOT NULL,
+    service_call_id TEXT NOT NULL,
+    deleted_at TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, service_call_id)
+) STRICT;
+
+CREATE INDEX idx_tombstones_deleted_at
+ON tombstones(deleted_at);
+
+CREATE TABLE dead_letters (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    source TEXT NOT NULL,
+    tenant_id TEXT,
+    payload BLOB NOT NULL,
+    reason TEXT NOT NULL,
+    failed_at TEXT NOT NULL
+) STRICT;
+";
+
+/// A table as SQLite's catalogue has it. Maps, so that a difference is shown under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Table {
+    /// Whether it is STRICT and WITHOUT ROWID.
+    kind: Vec<String>,
+    /// In order: name, type, NOT NULL, default, place in the primary key, hidden.
+    columns: Vec<String>,
+    checks: Vec<String>,
+    autoincrement: bool,
+    /// In order of columns: parent, from, to, on update, on delete, match.
+    foreign_keys: Vec<String>,
+    indexes: BTreeMap<String, Index>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Index {
+    /// Unique, origin, partial.
+    kind: Vec<String>,
+    /// In order: column, descending, collation, whether it is part of the key.
+    columns: Vec<String>,
+    /// The indexed expressions and the condition, as they were written.
+    wording: String,
+}
+
+fn describe(connection: &Connection) -> BTreeMap<String, Table> {
+    let names = rows(
+        connection,
+        "SELECT name FROM sqlite_schema
+         WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'punctual_migrations'",
+    );
+    names
+        .into_iter()
+        .map(|name| {
+            let table = table(connection, &name);
+            (name, table)
+        })
+        .collect()
+}
+
+fn table(connection: &Connection, name: &str) -> Table {
+    let wording = wording(connection, name);
+    let indexes = rows(
+        connection,
+        &format!("SELECT name FROM pragma_index_list('{name}')"),
+    );
+    Table {
+        kind: rows(
+            connection,
+            &format!("SELECT strict, wr FROM pragma_table_list('{name}')"),
+        ),
+        columns: rows(
+            connection,
+            &format!(
+                "SELECT name, type, \"notnull\", dflt_value, pk, hidden
+                 FROM pragma_table_xinfo('{name}') ORDER BY cid"
+            ),
+        ),
+        checks: checks(&wording),
+        autoincrement: wording.contains("autoincrement"),
+        foreign_keys: rows(
+            connection,
+            &format!(
+                "SELECT \"table\", \"from\", \"to\", on_update, on_delete, \"match\"
+                 FROM pragma_foreign_key_list('{name}') ORDER BY id, seq"
+            ),
+        ),
+        indexes: indexes
+            .into_iter()
+            .map(|index| (index.clone(), describe_index(connection, name, &index)))
+            .collect(),
+    }
+}
+
+fn describe_index(connection: &Connection, table: &str, name: &str) -> Index {
+    let wording = wording(connection, name);
+    Index {
+        kind: rows(
+            connection,
+            &format!(
+                "SELECT \"unique\", origin, partial
+                 FROM pragma_index_list('{table}') WHERE name = '{name}'"
+            ),
+        ),
+        columns: rows(
+            connection,
+            &format!(
+                "SELECT name, \"desc\", coll, key
+                 FROM pragma_index_xinfo('{name}') ORDER BY seqno"
+            ),
+        ),
+        // What comes after the table's name: `(…) where …`.
+        wording: wording
+            .split_once(" on ")
+            .map_or(String::new(), |(_, rest)| rest.to_owned()),
+    }
+}
+
+/// The statement that made it: without comments, quotes and needless space, in lower case. Empty
+/// for an index that SQLite made by itself.
+fn wording(connection: &Connection, name: &str) -> String {
+    let sql = rows(
+        connection,
+        &format!("SELECT sql FROM sqlite_schema WHERE name = '{name}'"),
+    );
+    let words: Vec<String> = sql[0]
+        .lines()
+        .map(|line| line.split("--").next().unwrap_or_default())
+        .flat_map(str::split_whitespace)
+        .map(|word| word.replace('"', "").to_lowercase())
+        .collect();
+    words.join(" ")
+}
+
+/// Every CHECK of a table's statement, in order.
+fn checks(wording: &str) -> Vec<String> {
+    wording
+        .match_indices("check (")
+        .map(|(start, opening)| {
+            let condition = &wording[start + opening.len()..];
+            let mut depth = 1;
+            let end = condition.find(|c| {
+                depth += match c {
+                    '(' => 1,
+                    ')' => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            condition[..end.unwrap()].to_owned()
+        })
+        .collect()
+}
+
+fn database(statements: &[&str]) -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    for sql in statements {
+        connection.execute_batch(sql).unwrap();
+    }
+    connection
+}
+
+#[test]
+fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
+    let scratch = Scratch::migrated(SchemaSet::Shared);
+    let actual = describe(&scratch.open());
+    assert_eq!(actual, describe(&database(&[SPECIFIED, ADDED])));
+    // The comparison sees what it is meant to see.
+    let timers = &actual["timer_schedules"];
+    assert_eq!(timers.kind, ["1|0"]);
+    assert_eq!(timers.columns.len(), 10);
+    assert_eq!(timers.checks, ["state in ('scheduled', 'reached')"]);
+    assert_eq!(timers.foreign_keys.len(), 2);
+    assert_eq!(timers.indexes.len(), 5);
+    assert!(actual["outbox"].autoincrement);
+    assert_eq!(
+        actual["outbox"].indexes["idx_outbox_unpublished"].wording,
+        "outbox(published_at, created_at) where published_at is null"
+    );
+}
+
+#[test]
+fn nothing_that_was_specified_is_changed_by_the_additions() {
+    let specified = describe(&database(&[SPECIFIED]));
+    let mut actual = describe(&Scratch::migrated(SchemaSet::Shared).open());
+    actual.retain(|name, _| !["tombstones", "dead_letters"].contains(&name.as_str()));
+    let timers = actual.get_mut("timer_schedules").unwrap();
+    let added_columns = timers.columns.split_off(7);
+    assert_eq!(
+        added_columns,
+        [
+            "data|TEXT|0|NULL|0|0",
+            "attempts|INTEGER|1|0|0|0",
+            "retry_at|TEXT|0|NULL|0|0"
+        ]
+    );
+    for added in [
+        "idx_timer_schedules_ready",
+        "idx_timer_schedules_reached_at",
+    ] {
+        assert!(timers.indexes.remove(added).is_some());
+    }
+    assert_eq!(actual, specified);
+}
+
+#[test]
+fn the_timers_only_tables_are_the_shared_ones_without_the_foreign_key() {
+    let mut shared = describe(&Scratch::migrated(SchemaSet::Shared).open());
+    let timers_only = describe(&Scratch::migrated(SchemaSet::TimersOnly).open());
+    shared.retain(|name, _| timers_only.contains_key(name));
+    let foreign_key = &mut shared.get_mut("timer_schedules").unwrap().foreign_keys;
+    assert_eq!(
+        std::mem::take(foreign_key),
+        [
+            "service_calls|tenant_id|tenant_id|NO ACTION|CASCADE|NONE",
+            "service_calls|service_call_id|service_call_id|NO ACTION|CASCADE|NONE"
+        ]
+    );
+    assert_eq!(timers_only, shared);
+    assert_eq!(
+        timers_only.keys().collect::<Vec<_>>(),
+        ["dead_letters", "timer_schedules", "tombstones"]
+    );
+}
+
+#[test]
+fn the_migrations_create_exactly_what_their_texts_say() {
+    for set in SchemaSet::ALL {
+        let mut claimed: Vec<&str> = set
+            .migrations()
+            .iter()
+            .flat_map(Migration::creates)
+            .collect();
+        // It is renamed to the table that it replaces.
+        claimed.retain(|name| *name != "timer_schedules_new");
+        claimed.push("punctual_migrations");
+        claimed.sort_unstable();
+        let found = Scratch::migrated(set)
+            .rows("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name");
+        assert_eq!(found, claimed);
+    }
+}
+
+#[test]
+fn each_index_says_in_the_file_itself_why_it_exists() {
+    for set in SchemaSet::ALL {
+        let unexplained = Scratch::migrated(set).rows(
+            "SELECT name FROM sqlite_schema
+             WHERE type = 'index' AND sql IS NOT NULL AND sql NOT LIKE '%-- %'",
+        );
+        assert_eq!(unexplained, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn each_question_is_answered_through_its_index() {
+    for set in SchemaSet::ALL {
+        let scratch = Scratch::migrated(set);
+        for (question, plan) in [
+            (
+                "SELECT * FROM timer_schedules
+                 WHERE tenant_id = 'x' AND state = 'Scheduled' AND due_at <= 'x'
+                 ORDER BY due_at ASC LIMIT 100",
+                "SEARCH timer_schedules USING INDEX idx_timer_schedules_due_at \
+                 (tenant_id=? AND state=? AND due_at<?)",
+            ),
+            (
+                "SELECT * FROM timer_schedules WHERE correlation_id = 'x'",
+                "SEARCH timer_schedules USING INDEX idx_timer_schedules_correlation_id \
+                 (correlation_id=?)",
+            ),
+            (
+                "SELECT * FROM timer_schedules
+                 WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= 'x'
+                 ORDER BY coalesce(retry_at, due_at) LIMIT 100",
+                "SEARCH timer_schedules USING INDEX idx_timer_schedules_ready (<expr><?)",
+            ),
+            (
+                "SELECT * FROM timer_schedules
+                 WHERE state = 'Reached' AND reached_at < 'x'
+                 ORDER BY reached_at LIMIT 100",
+                "SEARCH timer_schedules USING INDEX idx_timer_schedules_reached_at (reached_at<?)",
+            ),
+            (
+                "SELECT * FROM tombstones WHERE deleted_at < 'x' ORDER BY deleted_at LIMIT 100",
+                "SEARCH tombstones USING INDEX idx_tombstones_deleted_at (deleted_at<?)",
+            ),
+        ] {
+            let found = scratch.rows(&format!("EXPLAIN QUERY PLAN {question}"));
+            let steps: Vec<&str> = found
+                .iter()
+                .map(|step| step.rsplit('|').next().unwrap())
+                .collect();
+            assert_eq!(steps, [plan], "{question}");
+        }
+    }
+}
+
+const TIMER: &str = "INSERT INTO timer_schedules
+    (tenant_id, service_call_id, correlation_id, due_at, registered_at)
+    VALUES ('a', '1', 'c', '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z')";
+
+#[test]
+fn deleting_a_service_call_deletes_its_timer_and_no_other() {
+    let scratch = Scratch::migrated(SchemaSet::Shared);
+    let connection = scratch.open();
+    assert!(connection.execute(TIMER, []).is_err(), "it has no parent");
+    connection
+        .execute_batch(&format!(
+            "INSERT INTO service_calls VALUES ('a', '1'), ('b', '1'); {TIMER};
+             INSERT INTO timer_schedules SELECT 'b', service_call_id, correlation_id, due_at,
+                 registered_at, reached_at, state, data, attempts, retry_at FROM timer_schedules;
+             DELETE FROM service_calls WHERE tenant_id = 'a';"
+        ))
+        .unwrap();
+    let left = rows(&connection, "SELECT tenant_id, state FROM timer_schedules");
+    assert_eq!(left, ["b|Scheduled"]);
+}
+
+#[test]
+fn a_state_or_a_type_that_is_not_allowed_is_refused() {
+    let scratch = Scratch::migrated(SchemaSet::TimersOnly);
+    let connection = scratch.open();
+    connection.execute(TIMER, []).unwrap();
+    for (change, reason) in [
+        ("state = 'Canceled'", "CHECK constraint failed"),
+        ("state = NULL", "NOT NULL constraint failed"),
+        ("due_at = x'00'", "cannot store BLOB value in TEXT column"),
+        (
+            "attempts = 'many'",
+            "cannot store TEXT value in INTEGER column",
+        ),
+    ] {
+        let error = connection
+            .execute(&format!("UPDATE timer_schedules SET {change}"), [])
+            .unwrap_err();
+        assert!(error.to_string().contains(reason), "{change}: {error}");
+    }
+}
