@@ -179,30 +179,21 @@ fn a_truncated_file() {
 }
 
 #[test]
-fn a_file_with_a_damaged_page_in_a_table_of_ours() {
+fn a_file_with_any_page_damaged() {
     let scratch = with_many_stubs();
     let whole = fs::read(scratch.path()).unwrap();
     let pages = whole.len() / 4096;
-    let mut refusals = 0;
-    for page in 1..pages {
+    assert!(pages > 20);
+    for page in 0..pages {
         let mut damaged = whole.clone();
         damaged[page * 4096..(page + 1) * 4096].fill(0xA5);
         fs::write(scratch.path(), &damaged).unwrap();
-        let before = fs::read(scratch.path()).unwrap();
-        match migrate(&scratch.path(), SchemaSet::Shared, now()) {
-            Err(OpenError::Corrupt { .. }) => {
-                assert!(fs::read(scratch.path()).unwrap() == before, "page {page}");
-                refusals += 1;
-            }
-            Err(other) => panic!("page {page}: {other}"),
-            // The page was of an index, whose contents are not compared with the table.
-            Ok(_) => {}
-        }
-        for ending in ["-wal", "-shm"] {
-            let _ = fs::remove_file(scratch.folder().join(format!("a.db{ending}")));
-        }
+        let error = refused(&scratch.path(), SchemaSet::Shared);
+        assert!(
+            matches!(error, OpenError::Corrupt { .. }),
+            "{page}: {error}"
+        );
     }
-    assert!(refusals > pages / 2, "{refusals} of {pages}");
 }
 
 #[test]
