@@ -1,11 +1,11 @@
 //! How connections are opened: the one that writes, and those that only read.
 
 use std::path::Path;
+use std::time::Duration;
 
 use r2d2::{CustomizeConnection, Pool};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OpenFlags};
-use std::time::Duration;
 
 use crate::open_error::open_error;
 use crate::{OpenError, SqliteSettings, Synchronous};
@@ -14,6 +14,9 @@ use crate::{OpenError, SqliteSettings, Synchronous};
 const FIRST_SAFE_VERSION: i32 = 3_051_003;
 /// So many statements are kept prepared on each connection; we have about thirty.
 const STATEMENTS: usize = 64;
+/// So many pages more than new timers may fill are there for marks, which must not fail for want
+/// of room.
+const HEADROOM: u64 = 256;
 /// Readers besides the one that claims. Reads are short; a service asks for few at a time.
 const READERS: u32 = 3;
 const WAIT_FOR_A_READER: Duration = Duration::from_secs(5);
@@ -73,8 +76,24 @@ pub(crate) fn prepare_writer(
     connection.pragma_update(None, "cache_size", -16_384)?;
     // Folding the log in less often rewrites fewer pages twice.
     connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
+    if let Some(pages) = max_pages(connection, settings)? {
+        let limit = format!("PRAGMA max_page_count = {}", pages + HEADROOM);
+        connection.query_row(&limit, [], |_| Ok(()))?;
+    }
     // A log that had to grow once does not stay long for ever.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)
+}
+
+/// How many pages the file may have before new timers are refused.
+pub(crate) fn max_pages(
+    connection: &Connection,
+    settings: &SqliteSettings,
+) -> rusqlite::Result<Option<u64>> {
+    let Some(bytes) = settings.max_file_bytes else {
+        return Ok(None);
+    };
+    let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    Ok(Some(bytes / u64::from(page.max(1))))
 }
 
 /// Opens a file for reading alone.

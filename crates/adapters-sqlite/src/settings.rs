@@ -37,6 +37,9 @@ pub struct SqliteSettings {
     pub synchronous: Synchronous,
     /// How long a write waits for another program's lock before it answers `Busy`.
     pub busy_timeout: Duration,
+    /// How large the file may become. When it is, new timers are refused until there is room again;
+    /// those that are stored go on firing.
+    pub max_file_bytes: Option<u64>,
     /// When the log beside the file is longer than this many bytes, because some reader keeps it
     /// from being folded in, new timers are refused until it is shorter.
     pub max_log_bytes: u64,
@@ -51,6 +54,7 @@ impl SqliteSettings {
             role: Role::Timer,
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(5),
+            max_file_bytes: None,
             max_log_bytes: 1 << 30,
         }
     }

@@ -11,145 +11,160 @@ macro_rules! columns {
     };
 }
 
-/// A new timer; nothing happens if the key is there already.
-pub const INSERT: &str = "\
-    INSERT INTO timer_schedules \
-        (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
-    VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', ?6) \
-    ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
+/// Makes a constant of each statement, and a list of all, so that none escapes the test.
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $text:expr;)+) => {
+        $($(#[$doc])* pub const $name: &str = $text;)+
 
-/// What the rules of scheduling need to know of a key.
-pub const EXISTING: &str = "\
-    SELECT rowid, registered_at, due_at, reached_at, coalesce(retry_at, due_at) \
-    FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2";
+        /// Every statement, by its name.
+        pub const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),+];
+    };
+}
 
-/// A new schedule for a row; what belonged to the old one is forgotten.
-pub const RESCHEDULE: &str = "\
-    UPDATE timer_schedules \
-    SET correlation_id = ?2, due_at = ?3, registered_at = ?4, data = ?5, \
-        state = 'Scheduled', reached_at = NULL, attempts = 0, retry_at = NULL \
-    WHERE rowid = ?1";
+statements! {
+    /// A new timer; nothing happens if the key is there already.
+    INSERT = "\
+        INSERT INTO timer_schedules \
+            (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
+        VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', ?6) \
+        ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
 
-/// A deletion that is remembered.
-pub const TOMBSTONE: &str = "\
-    SELECT deleted_at FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
+    /// What the rules of scheduling need to know of a key.
+    EXISTING = "\
+        SELECT rowid, registered_at, due_at, reached_at, coalesce(retry_at, due_at) \
+        FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-/// Remembers a deletion.
-pub const ADD_TOMBSTONE: &str = "\
-    INSERT INTO tombstones (tenant_id, service_call_id, deleted_at) VALUES (?1, ?2, ?3) \
-    ON CONFLICT (tenant_id, service_call_id) DO UPDATE SET deleted_at = excluded.deleted_at";
+    /// A new schedule for a row; what belonged to the old one is forgotten.
+    RESCHEDULE = "\
+        UPDATE timer_schedules \
+        SET correlation_id = ?2, due_at = ?3, registered_at = ?4, data = ?5, \
+            state = 'Scheduled', reached_at = NULL, attempts = 0, retry_at = NULL \
+        WHERE rowid = ?1";
 
-/// Forgets a deletion: the timer is there again.
-pub const REMOVE_TOMBSTONE: &str = "\
-    DELETE FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
+    /// A deletion that is remembered.
+    TOMBSTONE = "\
+        SELECT deleted_at FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-/// Marks the row that fired, if it is still the one: the place of a row can be given to another.
-pub const MARK_ROW: &str = "\
-    UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL \
-    WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
-        AND tenant_id = ?5 AND service_call_id = ?6";
+    /// Remembers a deletion.
+    ADD_TOMBSTONE = "\
+        INSERT INTO tombstones (tenant_id, service_call_id, deleted_at) VALUES (?1, ?2, ?3) \
+        ON CONFLICT (tenant_id, service_call_id) DO UPDATE SET deleted_at = excluded.deleted_at";
 
-/// Makes a row due again later, but not before its due time.
-pub const RETRY_ROW: &str = "\
-    UPDATE timer_schedules SET attempts = attempts + 1, retry_at = max(?2, due_at) \
-    WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
-        AND tenant_id = ?5 AND service_call_id = ?6";
+    /// Whether any deletion is remembered. The condition is true of all, and finds the index.
+    HAS_TOMBSTONES = "SELECT 1 FROM tombstones WHERE tenant_id >= '' LIMIT 1";
 
-/// Removes a row.
-pub const DELETE_ROW: &str = "DELETE FROM timer_schedules WHERE rowid = ?1";
+    /// Forgets a deletion: the timer is there again.
+    REMOVE_TOMBSTONE = "\
+        DELETE FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-/// One timer by its key.
-pub const FIND: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2"
-);
+    /// Marks the row that fired, if it is still the one: the place of a row can be given to another.
+    MARK_ROW = "\
+        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL \
+        WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
+            AND tenant_id = ?5 AND service_call_id = ?6";
 
-/// One timer by its place.
-pub const FIND_ROW: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE rowid = ?1"
-);
+    /// Makes a row due again later, but not before its due time.
+    RETRY_ROW = "\
+        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = max(?2, due_at) \
+        WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
+            AND tenant_id = ?5 AND service_call_id = ?6";
 
-/// A tenant's due timers: the polling query of the original specification.
-pub const FIND_DUE: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 \
-     ORDER BY due_at LIMIT ?3"
-);
+    /// Removes a row.
+    DELETE_ROW = "DELETE FROM timer_schedules WHERE rowid = ?1";
 
-/// The timers of a request. Not sorted: the index cannot, and the reader keeps the first few.
-pub const FIND_BY_CORRELATION: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE correlation_id = ?1"
-);
+    /// One timer by its key.
+    FIND = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2"
+    );
 
-/// A tenant's scheduled timers after a place.
-pub const PAGE_SCHEDULED: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at >= ?2 \
-     AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
-);
+    /// One timer by its place.
+    FIND_ROW = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE rowid = ?1"
+    );
 
-/// A tenant's reached timers after a place.
-pub const PAGE_REACHED: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Reached' AND due_at >= ?2 \
-     AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
-);
+    /// A tenant's due timers: the polling query of the original specification.
+    FIND_DUE = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 \
+         ORDER BY due_at LIMIT ?3"
+    );
 
-/// What is ready, oldest first; read until there is enough. The index holds all it asks for.
-pub const READY: &str = "\
-    SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
-    WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
-    ORDER BY coalesce(retry_at, due_at)";
+    /// The timers of a request. Not sorted: the index cannot, and the reader keeps the first few.
+    FIND_BY_CORRELATION = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE correlation_id = ?1"
+    );
 
-/// What is ready, newest first; read until there is enough.
-pub const NEWEST_READY: &str = "\
-    SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
-    WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
-    ORDER BY coalesce(retry_at, due_at) DESC";
+    /// A tenant's scheduled timers after a place.
+    PAGE_SCHEDULED = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at >= ?2 \
+         AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
+    );
 
-/// What is ready next; read until one that is in nobody's hand.
-pub const NEXT_READY: &str = "\
-    SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
-    WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) > ?1 \
-    ORDER BY coalesce(retry_at, due_at)";
+    /// A tenant's reached timers after a place.
+    PAGE_REACHED = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE tenant_id = ?1 AND state = 'Reached' AND due_at >= ?2 \
+         AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
+    );
 
-/// The tenant after one. With `due_at` in the order, it would sort the whole tenant.
-pub const NEXT_TENANT: &str = "\
-    SELECT tenant_id FROM timer_schedules WHERE tenant_id > ?1 ORDER BY tenant_id LIMIT 1";
+    /// What is ready, oldest first; read until there is enough. The index holds all it asks for.
+    READY = "\
+        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
+        ORDER BY coalesce(retry_at, due_at)";
 
-/// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand.
-pub const READY_OF_TENANT: &str = "\
-    SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
-    WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 ORDER BY due_at";
+    /// What is ready, newest first; read until there is enough.
+    NEWEST_READY = "\
+        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
+        ORDER BY coalesce(retry_at, due_at) DESC";
 
-/// Removes timers that were reached long ago.
-pub const PURGE_REACHED: &str = "\
-    DELETE FROM timer_schedules WHERE rowid IN ( \
-        SELECT rowid FROM timer_schedules WHERE state = 'Reached' AND reached_at < ?1 \
-        ORDER BY reached_at LIMIT ?2)";
+    /// What is ready next; read until one that is in nobody's hand.
+    NEXT_READY = "\
+        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) > ?1 \
+        ORDER BY coalesce(retry_at, due_at)";
 
-/// Forgets deletions of long ago.
-pub const PURGE_TOMBSTONES: &str = "\
-    DELETE FROM tombstones WHERE rowid IN ( \
-        SELECT rowid FROM tombstones WHERE deleted_at < ?1 ORDER BY deleted_at LIMIT ?2)";
+    /// The tenant after one. With `due_at` in the order, it would sort the whole tenant.
+    NEXT_TENANT = "\
+        SELECT tenant_id FROM timer_schedules WHERE tenant_id > ?1 ORDER BY tenant_id LIMIT 1";
 
-/// Adds a dead letter; nothing happens if one with its id is there.
-pub const RECORD_LETTER: &str = "\
-    INSERT INTO dead_letters (id, source, tenant_id, payload, reason, failed_at) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
+    /// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand.
+    READY_OF_TENANT = "\
+        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
+        WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 ORDER BY due_at";
 
-/// Dead letters after a number.
-pub const LIST_LETTERS: &str = "\
-    SELECT sequence, id, source, tenant_id, payload, reason, failed_at FROM dead_letters \
-    WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
+    /// Removes timers that were reached long ago.
+    PURGE_REACHED = "\
+        DELETE FROM timer_schedules WHERE rowid IN ( \
+            SELECT rowid FROM timer_schedules WHERE state = 'Reached' AND reached_at < ?1 \
+            ORDER BY reached_at LIMIT ?2)";
 
-/// Removes a dead letter.
-pub const REMOVE_LETTER: &str = "DELETE FROM dead_letters WHERE sequence = ?1";
+    /// Forgets deletions of long ago.
+    PURGE_TOMBSTONES = "\
+        DELETE FROM tombstones WHERE rowid IN ( \
+            SELECT rowid FROM tombstones WHERE deleted_at < ?1 ORDER BY deleted_at LIMIT ?2)";
+
+    /// Adds a dead letter; nothing happens if one with its id is there.
+    RECORD_LETTER = "\
+        INSERT INTO dead_letters (id, source, tenant_id, payload, reason, failed_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
+
+    /// Dead letters after a number.
+    LIST_LETTERS = "\
+        SELECT sequence, id, source, tenant_id, payload, reason, failed_at FROM dead_letters \
+        WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
+
+    /// Removes a dead letter.
+    REMOVE_LETTER = "DELETE FROM dead_letters WHERE sequence = ?1";
+}

@@ -12,7 +12,8 @@ use super::SqliteTimerStore;
 use super::claiming::Claimer;
 use crate::claims::SharedClaims;
 use crate::connection::{
-    check_version, open_reader, open_readers, open_writable, prepare_writer, reads_at_once,
+    check_version, max_pages, open_reader, open_readers, open_writable, prepare_writer,
+    reads_at_once,
 };
 use crate::migrate::{create_folder, migrate_connection};
 use crate::open_error::open_error;
@@ -55,6 +56,7 @@ impl SqliteTimerStore {
     ) -> Result<Self, OpenError> {
         let failed = |error| open_error(&settings.path, error);
         prepare_writer(&connection, settings).map_err(failed)?;
+        let max_pages = max_pages(&connection, settings).map_err(failed)?;
         let claims = SharedClaims::default();
         let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
         let readers = open_readers(settings)?;
@@ -64,6 +66,7 @@ impl SqliteTimerStore {
             role,
             path: settings.path.clone(),
             max_log_bytes: settings.max_log_bytes,
+            max_pages,
         })?;
         Ok(Self {
             writer,

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::claims::{Claims, RowId, SharedClaims};
 use crate::port_errors::{concerns_the_item, port_error};
+use crate::sql;
 
 /// The transaction that a group shares.
 pub(crate) struct Transaction<'a> {
@@ -49,7 +50,7 @@ impl<'a> Transaction<'a> {
         }
         let found = self
             .connection
-            .prepare_cached("SELECT 1 FROM tombstones LIMIT 1")?
+            .prepare_cached(sql::HAS_TOMBSTONES)?
             .query_row([], |_| Ok(()))
             .optional()?;
         self.has_tombstones = Some(found.is_some());

@@ -26,6 +26,9 @@ const QUEUE: usize = 4_096;
 /// A group is closed when it has so many rows: what joins later is in the next.
 const GROUP: usize = 1_024;
 
+const USED_PAGES: &str = "\
+    SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count";
+
 type Errand = Box<dyn FnOnce(&Connection) + Send>;
 
 enum Command {
@@ -51,6 +54,7 @@ pub(crate) struct Desk {
     pub(crate) role: Option<RoleLock>,
     pub(crate) path: PathBuf,
     pub(crate) max_log_bytes: u64,
+    pub(crate) max_pages: Option<u64>,
 }
 
 impl Writer {
@@ -189,9 +193,9 @@ impl Thread {
             answer_all(group, broken);
             return;
         }
-        if self.log_is_too_long() {
+        if let Some(no_room) = self.no_room() {
             let (growing, rest) = group.into_iter().partition(|job| job.needs_room());
-            answer_all(growing, &log_too_long());
+            answer_all(growing, &no_room);
             group = rest;
         }
         if group.is_empty() {
@@ -246,6 +250,36 @@ impl Thread {
         applied
     }
 
+    /// Why nothing new may be stored, if so. What only changes rows may go on.
+    fn no_room(&self) -> Option<PortError> {
+        let reason = if self.file_is_full() {
+            "the file has grown to its limit"
+        } else if self.log_is_too_long() {
+            "its log has grown to its limit because some program keeps a read transaction open: \
+             end that transaction"
+        } else {
+            return None;
+        };
+        let operation = "write to the database";
+        Some(PortError::new(
+            PortErrorKind::StorageFull,
+            operation,
+            reason,
+        ))
+    }
+
+    fn file_is_full(&self) -> bool {
+        let Some(max_pages) = self.desk.max_pages else {
+            return false;
+        };
+        let used = self
+            .desk
+            .connection
+            .prepare_cached(USED_PAGES)
+            .and_then(|mut used| used.query_row([], |row| row.get::<_, i64>(0)));
+        used.is_ok_and(|used| used.unsigned_abs() >= max_pages)
+    }
+
     /// Whether the log has outgrown its limit, and cannot be folded in because a reader, most likely
     /// of another program, still needs it as it was.
     fn log_is_too_long(&self) -> bool {
@@ -291,13 +325,4 @@ fn answer_all(group: Vec<Box<dyn Job>>, error: &PortError) {
     for job in group {
         job.answer(Some(error));
     }
-}
-
-fn log_too_long() -> PortError {
-    PortError::new(
-        PortErrorKind::StorageFull,
-        "write to the database",
-        "its log has grown to its limit because some program keeps a read transaction open: end \
-         that transaction",
-    )
 }

@@ -2,9 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backup;
+mod beside_others;
+mod claim_races;
 mod migrations;
+mod opening;
+mod query_plans;
 mod refused_files;
+mod schedule_in;
 mod schema;
 mod scratch;
 mod store;
 mod timer_store;
+mod trouble;

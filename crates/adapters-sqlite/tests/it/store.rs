@@ -1,10 +1,13 @@
 //! A store on a file of its own, and what a crash leaves of it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous};
-use punctual_domain::Timestamp;
+use punctual_domain::{CorrelationId, ScheduleOrigin, TenantId, TimerKey, Timestamp};
+use punctual_ports::{SaveOutcome, SaveTimer, TimerPersistencePort};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 /// A folder in memory where there is one: what the tests ask of a file, it does too.
 pub(crate) fn folder() -> TempDir {
@@ -77,4 +80,26 @@ pub(crate) fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
+}
+
+/// The timer of a number: the default tenant's, due at that many seconds.
+pub(crate) fn timer(number: usize) -> SaveTimer {
+    SaveTimer {
+        key: TimerKey::named(TenantId::default(), &number.to_string()),
+        correlation_id: CorrelationId::from_uuid(Uuid::nil()),
+        due_at: at(i64::try_from(number).unwrap() * 1_000),
+        data: None,
+        origin: ScheduleOrigin::Direct,
+    }
+}
+
+/// Saves the timers of these numbers in one batch.
+pub(crate) async fn save_some(store: &SqliteTimerStore, numbers: Range<usize>) {
+    let saved = store
+        .save(numbers.map(timer).collect(), at(0))
+        .await
+        .unwrap();
+    for outcome in saved {
+        assert_eq!(outcome.unwrap(), SaveOutcome::Created);
+    }
 }

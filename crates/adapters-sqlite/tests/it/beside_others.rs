@@ -1,0 +1,179 @@
+//! Other programs on the same file: lockers, writers, and clients that delete.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use punctual_adapters_memory::FakeClock;
+use punctual_adapters_sqlite::{Role, SchemaSet, SqliteTimerStore};
+use punctual_domain::{TimerKey, Timestamp};
+use punctual_ports::{
+    ClockPort, DeleteOutcome, PortErrorKind, SaveOutcome, TimerPersistencePort, TimerQueuePort,
+};
+
+use crate::store::{OnFile, at, save_some, timer};
+
+fn client_of(file: &OnFile) -> SqliteTimerStore {
+    let mut settings = file.settings.clone();
+    settings.role = Role::Client;
+    SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap()
+}
+
+async fn delete(store: &SqliteTimerStore, key: TimerKey, now: i64) -> DeleteOutcome {
+    store
+        .delete(vec![key], at(now))
+        .await
+        .unwrap()
+        .remove(0)
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_hears_of_a_lock_while_others_come_and_go() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let (stop, stopped) = mpsc::channel::<()>();
+    let mut outsider = file.outsider();
+    let locker = std::thread::spawn(move || {
+        let mut locked = 0;
+        while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+            let lock = outsider
+                .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+                .unwrap();
+            lock.execute("CREATE TABLE IF NOT EXISTS mine (x)", [])
+                .unwrap();
+            lock.commit().unwrap();
+            locked += 1;
+        }
+        locked
+    });
+    let savers: Vec<_> = (0..8)
+        .map(|saver| {
+            let store = file.store.clone();
+            tokio::spawn(async move {
+                for number in 0..100 {
+                    let timer = timer(saver * 100 + number);
+                    let saved = store.save(vec![timer], at(0)).await.unwrap();
+                    assert_eq!(*saved[0].as_ref().unwrap(), SaveOutcome::Created);
+                }
+            })
+        })
+        .collect();
+    for saver in savers {
+        saver.await.unwrap();
+    }
+    stop.send(()).unwrap();
+    assert!(locker.join().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn a_lock_that_stays_is_a_busy_that_can_be_tried_again() {
+    let file = OnFile::with(|settings| settings.busy_timeout = Duration::from_millis(20));
+    let mut outsider = file.outsider();
+    let lock = outsider
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .unwrap();
+    let refused = file.store.save(vec![timer(1)], at(0)).await.unwrap_err();
+    assert_eq!(refused.kind(), PortErrorKind::Busy);
+    assert!(refused.is_retryable());
+    let claimed = file
+        .store
+        .claim_due(at(0), 10, Duration::from_secs(30))
+        .await;
+    assert!(claimed.is_ok(), "firing does not wait for the lock");
+    drop(lock);
+    save_some(&file.store, 1..2).await;
+}
+
+#[tokio::test]
+async fn what_another_program_commits_is_noticed_and_our_own_commits_are_not() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let client = client_of(&file);
+    let clock = FakeClock::new(Timestamp::MIN);
+    let noticed = Arc::new(AtomicUsize::new(0));
+    let (store, shared) = (file.store.clone(), Arc::clone(&noticed));
+    let for_watch: Arc<dyn ClockPort> = Arc::new(clock.clone());
+    let watching = tokio::spawn(async move {
+        let on_commit = || _ = shared.fetch_add(1, Ordering::SeqCst);
+        store.watch_foreign_commits(for_watch, on_commit).await;
+    });
+    let mut expected = 1; // The first look.
+    until(&clock, &noticed, expected).await;
+    for number in 0..3 {
+        save_some(&client, number..number + 1).await;
+        expected += 1;
+        until(&clock, &noticed, expected).await;
+    }
+    save_some(&file.store, 10..20).await;
+    for _ in 0..10 {
+        clock.advance(Duration::from_secs(1)).await;
+        // The answer of the writer's thread is what the watch waits for; so do we.
+        file.store.delete(vec![timer(99).key], at(0)).await.unwrap();
+    }
+    assert_eq!(noticed.load(Ordering::SeqCst), expected);
+    file.store.close().await;
+    clock.advance(Duration::from_secs(2)).await;
+    watching.await.unwrap();
+}
+
+async fn until(clock: &FakeClock, noticed: &AtomicUsize, expected: usize) {
+    for _ in 0..100_000 {
+        if noticed.load(Ordering::SeqCst) == expected {
+            return;
+        }
+        clock.advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+    panic!("{} of {expected}", noticed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_client_deletes_nothing_that_the_other_process_may_be_firing() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let client = client_of(&file);
+    save_some(&file.store, 0..100).await;
+    let (soon, later) = (timer(15).key, timer(60).key);
+    assert_eq!(
+        delete(&client, soon.clone(), 10_000).await,
+        DeleteOutcome::Firing
+    );
+    assert_eq!(delete(&client, later, 10_000).await, DeleteOutcome::Deleted);
+    assert_eq!(
+        delete(&file.store, soon, 10_000).await,
+        DeleteOutcome::Deleted
+    );
+}
+
+#[tokio::test]
+async fn a_client_alone_on_the_file_deletes_what_is_due() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    save_some(&file.store, 0..10).await;
+    file.store.close().await;
+    let client = client_of(&file);
+    assert_eq!(
+        delete(&client, timer(5).key, 9_000).await,
+        DeleteOutcome::Deleted
+    );
+}
+
+#[tokio::test]
+async fn a_timer_that_another_program_moves_can_be_claimed_anew() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let client = client_of(&file);
+    save_some(&file.store, 5..6).await;
+    let lease = Duration::from_mins(10);
+    let first = file.store.claim_due(at(5_000), 10, lease).await.unwrap();
+    let mut moved = timer(5);
+    moved.due_at = at(7_000);
+    client.save(vec![moved], at(6_000)).await.unwrap();
+    let second = file.store.claim_due(at(7_000), 10, lease).await.unwrap();
+    assert_eq!(
+        second.claims.len(),
+        1,
+        "the claim of the old schedule holds nothing"
+    );
+    let released = file.store.release(vec![first.claims[0].reference()]).await;
+    assert_eq!(
+        *released.unwrap()[0].as_ref().unwrap(),
+        punctual_ports::ClaimOutcome::Lost
+    );
+}

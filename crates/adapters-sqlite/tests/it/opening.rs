@@ -1,0 +1,122 @@
+//! Opening a file: how it is set up, who may, and what is given back at the end.
+
+use punctual_adapters_sqlite::{OpenError, Role, SchemaSet, SqliteTimerStore, Synchronous};
+use punctual_domain::Timestamp;
+use punctual_ports::{PortErrorKind, TimerPersistencePort, TimerQueuePort};
+use std::time::Duration;
+
+use crate::store::{OnFile, at, folder, save_some, timer, with_end};
+
+fn refusal(file: &OnFile) -> OpenError {
+    match SqliteTimerStore::open(&file.settings, Timestamp::MIN) {
+        Ok(_) => panic!("it was opened"),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn the_timer_role_is_for_one_and_clients_come_beside_it() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let second = refusal(&file);
+    assert!(matches!(second, OpenError::RoleTaken { .. }), "{second}");
+    let mut beside = file.settings.clone();
+    beside.role = Role::Client;
+    let client = SqliteTimerStore::open(&beside, Timestamp::MIN).unwrap();
+    save_some(&client, 0..3).await;
+    assert!(file.store.find(timer(2).key).await.unwrap().is_some());
+    let claimed = client
+        .claim_due(at(9_000), 10, Duration::from_secs(1))
+        .await;
+    assert_eq!(claimed.unwrap_err().kind(), PortErrorKind::Rejected);
+}
+
+#[tokio::test]
+async fn closing_gives_the_role_back_and_leaves_no_log() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    save_some(&file.store, 0..500).await;
+    file.store.close().await;
+    let late = file.store.save(vec![timer(1)], at(0)).await.unwrap_err();
+    assert_eq!(late.kind(), PortErrorKind::Stopped);
+    let log = std::fs::metadata(with_end(file.path(), "-wal"));
+    assert_eq!(log.map_or(0, |log| log.len()), 0);
+    let again = SqliteTimerStore::open(&file.settings, Timestamp::MIN).unwrap();
+    assert!(again.find(timer(499).key).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_was_asked_before_the_end_is_done() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let saves: Vec<_> = (0..50)
+        .map(|number| {
+            let store = file.store.clone();
+            tokio::spawn(async move { store.save(vec![timer(number)], at(0)).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    file.store.close().await;
+    let mut acknowledged = Vec::new();
+    for (number, save) in saves.into_iter().enumerate() {
+        if save.await.unwrap().is_ok() {
+            acknowledged.push(number);
+        }
+    }
+    let again = SqliteTimerStore::open(&file.settings, Timestamp::MIN).unwrap();
+    assert!(!acknowledged.is_empty());
+    for number in acknowledged {
+        assert!(again.find(timer(number).key).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn the_folder_is_made_and_a_strange_name_is_a_file_like_any_other() {
+    let folder = folder();
+    for name in [
+        "a/b/c/timer.db",
+        ":memory:",
+        "file:x?mode=memory",
+        "with space's.db",
+    ] {
+        let mut settings =
+            punctual_adapters_sqlite::SqliteSettings::timers(folder.path().join(name));
+        settings.synchronous = Synchronous::Normal;
+        let store = SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap();
+        save_some(&store, 0..1).await;
+        assert!(settings.path.is_file(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_in_place_of_the_folder_is_refused_by_name() {
+    let folder = folder();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let settings = punctual_adapters_sqlite::SqliteSettings::timers(file.join("timer.db"));
+    let error = SqliteTimerStore::open(&settings, Timestamp::MIN)
+        .err()
+        .unwrap();
+    assert!(matches!(error, OpenError::Folder { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_service_call_takes_its_timer_with_it() {
+    let file = OnFile::new(SchemaSet::Shared);
+    let outsider = file.outsider();
+    for number in 0..2 {
+        let key = timer(number).key;
+        outsider
+            .execute(
+                "INSERT INTO service_calls (tenant_id, service_call_id) VALUES (?1, ?2)",
+                (key.tenant_id.as_str(), key.service_call_id.to_string()),
+            )
+            .unwrap();
+    }
+    save_some(&file.store, 0..2).await;
+    outsider
+        .execute(
+            "DELETE FROM service_calls WHERE service_call_id = ?1",
+            [timer(0).key.service_call_id.to_string()],
+        )
+        .unwrap();
+    assert_eq!(file.store.find(timer(0).key).await.unwrap(), None);
+    assert!(file.store.find(timer(1).key).await.unwrap().is_some());
+}
