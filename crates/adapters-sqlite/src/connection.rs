@@ -1,6 +1,6 @@
 //! How connections are opened: the one that writes, and those that only read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use r2d2::{CustomizeConnection, Pool};
@@ -35,6 +35,14 @@ pub(crate) fn check_version(version: i32) -> Result<(), OpenError> {
     );
     Err(OpenError::OldSqlite {
         version: format!("{major}.{minor}.{patch}"),
+    })
+}
+
+/// The path from the root, so that a name such as `:memory:` is a file like any other.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
+    std::path::absolute(path).map_err(|source| OpenError::Other {
+        path: path.to_path_buf(),
+        source: Box::new(source),
     })
 }
 

@@ -25,6 +25,7 @@ use punctual_migrations::{Migration, SchemaSet, plan};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::OpenError;
+use crate::connection::{absolute, check_version, open_writable};
 use crate::open_error::{drift_error, open_error};
 use history::History;
 pub use report::{MigrationState, Report, Status};
@@ -35,23 +36,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Creates the file and its folder if they are missing, and applies what is pending.
 pub fn migrate(path: &Path, set: SchemaSet, now: Timestamp) -> Result<Report, OpenError> {
-    create_folder(path)?;
-    let mut connection = open(
-        path,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
-    )?;
-    migrate_connection(&mut connection, path, set, now)
+    check_version(rusqlite::version_number())?;
+    let path = absolute(path)?;
+    create_folder(&path)?;
+    let mut connection = open_writable(&path, PATIENCE)?;
+    migrate_connection(&mut connection, &path, set, now)
 }
 
 /// Which migrations the file has been through and which are pending. Changes nothing.
 pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError> {
+    let path = absolute(path)?;
     if path.try_exists().is_ok_and(|exists| !exists) {
-        return Err(OpenError::Missing {
-            path: path.to_owned(),
-        });
+        return Err(OpenError::Missing { path });
     }
-    let mut connection = open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let (history, _) = look(&mut connection, path, set)?;
+    let mut connection = open_readable(&path).map_err(|error| open_error(&path, error))?;
+    let (history, _) = look(&mut connection, &path, set)?;
     Ok(Status {
         migrations: history.states(set),
     })
@@ -88,14 +87,11 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), OpenError> {
     })
 }
 
-fn open(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    // Without the URI flag a path is a path, whatever it begins with.
-    Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .and_then(|connection| {
-            connection.busy_timeout(PATIENCE)?;
-            Ok(connection)
-        })
-        .map_err(|error| open_error(path, error))
+fn open_readable(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    Ok(connection)
 }
 
 /// The history and what is pending, seen at one instant and without the write lock. It costs time

@@ -12,7 +12,7 @@ use super::SqliteTimerStore;
 use super::claiming::Claimer;
 use crate::claims::SharedClaims;
 use crate::connection::{
-    check_version, max_pages, open_reader, open_readers, open_writable, prepare_writer,
+    absolute, check_version, max_pages, open_reader, open_readers, open_writable, prepare_writer,
     reads_at_once,
 };
 use crate::migrate::{create_folder, migrate_connection};
@@ -117,12 +117,4 @@ impl SqliteTimerStore {
             clock.sleep_for(LOOK_EVERY).await;
         }
     }
-}
-
-/// The path from the root, so that a name such as `:memory:` is a file like any other.
-fn absolute(path: &std::path::Path) -> Result<std::path::PathBuf, OpenError> {
-    std::path::absolute(path).map_err(|source| OpenError::Other {
-        path: path.to_path_buf(),
-        source: Box::new(source),
-    })
 }
