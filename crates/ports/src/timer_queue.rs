@@ -103,9 +103,9 @@ pub enum ClaimOutcome {
 /// - Claims do not survive the process that holds them, or else end with their lease.
 ///
 /// ## Fairness
-/// - If more is due than `limit`, the claim is full, and it is shared: among `t` tenants with due
-///   timers, each gets its oldest claimed within `t / max(1, limit / 8) + 1` claims, however large
-///   the backlog of another is.
+/// - If more is due than `limit`, the claim is full, and it is shared: among the `t` tenants of the
+///   store, each with due timers gets its oldest claimed within `t / max(1, limit / 8) + 1` claims,
+///   however large the backlog of another is.
 /// - If more is due than `limit` and `limit` is 4 or more, the newest due timer is among the
 ///   claimed, so that fresh timers do not wait for a backlog.
 ///
