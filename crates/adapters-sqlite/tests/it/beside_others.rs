@@ -8,7 +8,8 @@ use punctual_adapters_memory::FakeClock;
 use punctual_adapters_sqlite::{Role, SchemaSet, SqliteTimerStore};
 use punctual_domain::{TimerKey, Timestamp};
 use punctual_ports::{
-    ClockPort, DeleteOutcome, PortErrorKind, SaveOutcome, TimerPersistencePort, TimerQueuePort,
+    ClockPort, DeleteOutcome, FiredTimer, MarkOutcome, PortErrorKind, SaveOutcome,
+    TimerPersistencePort, TimerQueuePort,
 };
 
 use crate::store::{OnFile, at, save_some, timer};
@@ -176,4 +177,46 @@ async fn a_timer_that_another_program_moves_can_be_claimed_anew() {
         *released.unwrap()[0].as_ref().unwrap(),
         punctual_ports::ClaimOutcome::Lost
     );
+}
+
+#[tokio::test]
+async fn a_firing_marks_neither_the_moved_timer_nor_another_in_its_place() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let client = client_of(&file);
+    save_some(&file.store, 5..7).await;
+    let lease = Duration::from_mins(10);
+    let claims = file
+        .store
+        .claim_due(at(6_000), 10, lease)
+        .await
+        .unwrap()
+        .claims;
+    let mut moved = timer(5);
+    moved.due_at = at(7_000);
+    client.save(vec![moved], at(6_000)).await.unwrap();
+    // The last row of the table is removed, so the next one gets its place.
+    let outsider = file.outsider();
+    let removed = outsider.execute(
+        "DELETE FROM timer_schedules WHERE service_call_id = ?1",
+        [timer(6).key.service_call_id.to_string()],
+    );
+    assert_eq!(removed.unwrap(), 1);
+    let mut other = timer(6);
+    other.key = timer(66).key;
+    client.save(vec![other], at(0)).await.unwrap();
+
+    let marks = claims.iter().map(|claim| FiredTimer {
+        firing_id: claim.timer.firing_id(),
+        reached_at: at(6_000),
+    });
+    let marked = file.store.mark_fired(marks.collect()).await.unwrap();
+    let marked: Vec<_> = marked.into_iter().map(Result::unwrap).collect();
+    assert_eq!(marked, [MarkOutcome::Moved, MarkOutcome::NotFound]);
+    let again = file.store.claim_due(at(7_000), 10, lease).await.unwrap();
+    let keys: Vec<_> = again
+        .claims
+        .into_iter()
+        .map(|claim| claim.timer.key)
+        .collect();
+    assert_eq!(keys, [timer(66).key, timer(5).key]);
 }
