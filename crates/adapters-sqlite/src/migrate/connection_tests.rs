@@ -102,3 +102,21 @@ fn a_run_with_nothing_to_do_waits_for_no_writer() {
     let report = migrate_connection(&mut connection, &path, set, now()).unwrap();
     assert_eq!(report.applied_now, 0);
 }
+
+#[test]
+fn a_reader_that_keeps_a_file_from_its_write_ahead_log_is_waited_for_and_then_named() {
+    let folder = folder();
+    let path = folder.path().join("a.db");
+    let reader = Connection::open(&path).unwrap();
+    reader.execute_batch("CREATE TABLE theirs (a)").unwrap();
+    reader.execute_batch("BEGIN; SELECT * FROM theirs").unwrap();
+    let before = contents(&path);
+    let mut connection = Connection::open(&path).unwrap();
+    connection.busy_timeout(Duration::from_millis(1)).unwrap();
+    let set = Scenario::Stubs.set();
+    let error = migrate_connection(&mut connection, &path, set, now()).unwrap_err();
+    assert!(matches!(error, OpenError::Busy { .. }), "{error}");
+    assert_eq!(contents(&path), before);
+    reader.execute_batch("COMMIT").unwrap();
+    migrate_connection(&mut connection, &path, set, now()).unwrap();
+}

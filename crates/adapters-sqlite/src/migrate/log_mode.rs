@@ -7,9 +7,9 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use crate::OpenError;
 use crate::open_error::open_error;
 
-/// How often the switch is tried. Each failure means that another program had the lock, and we
-/// wait for it in between, so more than a few in a row do not happen by chance.
-const ATTEMPTS: usize = 20;
+/// How often the switch is tried. Two programs that switch at once stop each other at most a time
+/// or two; a reader that stays makes each attempt last as long as the busy timeout, so few.
+const ATTEMPTS: usize = 5;
 
 /// Puts the file into write-ahead-log mode. Must not run inside a transaction.
 pub(super) fn use_write_ahead_log(
