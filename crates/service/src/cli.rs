@@ -1,0 +1,302 @@
+//! The command line: what can be asked, and the help that teaches it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_adapters_sqlite::Synchronous;
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
+
+use crate::parse;
+use crate::settings::LogFormat;
+
+const EXAMPLES: &str = "\
+Try it, in two terminals:
+  timer-service
+  timer-service schedule --tenant demo --in 5s --name tea --data '{\"say\":\"tea is ready\"}'
+
+Environment (a flag beats it):
+  TIMER_DB_PATH           the timers' database file [default: ./data/timer.db]
+  DB_PATH                 the shared database, which `migrate` brings up to date too if it is set
+  DB_SYNCHRONOUS          FULL: what is acknowledged survives a power failure [default]
+                          NORMAL: it survives any crash of the process
+  TIMER_POLLING_INTERVAL  milliseconds between two looks that nothing asked for [default: 5000]
+  TIMER_BATCH_SIZE        timers claimed at once [default: 100]
+  RETENTION_DAYS          days that fired timers are kept [default: 30]
+  LOG_FORMAT              text or json [default: text on a terminal, else json]
+  LOG_LEVEL               off, error, warn, info, debug or trace [default: info]
+
+Exit codes:
+  0  done
+  1  it failed, or nothing was found
+  2  wrong usage: a bad flag, id or date
+  3  refused to start: a bad setting, or a database that is newer, damaged, of the wrong set,
+     not writable, or already being served";
+
+const LONG_ABOUT: &str = "\
+Fires timers: at or just after its due time each becomes one line of JSON on standard output, at \
+least once, whatever crashed in between, and never early.
+
+Without a command it serves. The other commands schedule, read and cancel timers in the same \
+database file, also while it is being served.";
+
+/// What was asked for.
+#[derive(Debug, Parser)]
+#[command(
+    name = "timer-service",
+    version,
+    about = "A durable timer service on one SQLite file.",
+    long_about = LONG_ABOUT,
+    after_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Fire timers until told to stop (the default)
+    ///
+    /// Each firing is one line of JSON on standard output. SIGTERM or Ctrl-C stops it in good
+    /// order: what is in flight is finished, for at most 25 seconds. A second signal ends it at
+    /// once, which loses nothing either.
+    Serve(ServeArgs),
+    /// Schedule a timer, or move one that has not fired
+    Schedule(ScheduleArgs),
+    /// Show one timer
+    Get(GetArgs),
+    /// List a tenant's timers by due time
+    ///
+    /// Prints {"items":[…],"nextCursor":"…"}; give nextCursor to --after to go on.
+    List(ListArgs),
+    /// List the timers of one request, of whatever tenants
+    Trace(TraceArgs),
+    /// Remove a timer that has not fired
+    Cancel(CancelArgs),
+    /// Bring the database up to date, or show how far it is
+    ///
+    /// Serving and scheduling do this by themselves; the command is for doing it beforehand.
+    Migrate(MigrateArgs),
+}
+
+/// Where the timers are.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct DatabaseArgs {
+    /// The timers' database file [env: TIMER_DB_PATH] [default: ./data/timer.db]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// What to run, separated by commas; only `timer` exists so far
+    #[arg(long, value_name = "NAMES", value_parser = parse::modules)]
+    pub(crate) modules: Option<parse::Modules>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+    /// FULL survives power failures, NORMAL survives crashes [env: DB_SYNCHRONOUS] [default: FULL]
+    #[arg(long, value_name = "FULL|NORMAL", value_parser = parse::synchronous)]
+    pub(crate) synchronous: Option<Synchronous>,
+    /// Milliseconds between two looks that nothing asked for [env: TIMER_POLLING_INTERVAL] [default: 5000]
+    #[arg(long, value_name = "MS", value_parser = parse::polling_interval)]
+    pub(crate) polling_interval: Option<Duration>,
+    /// How many timers are claimed at once [env: TIMER_BATCH_SIZE] [default: 100]
+    #[arg(long, value_name = "N", value_parser = parse::batch_size)]
+    pub(crate) batch_size: Option<usize>,
+    /// How many days fired timers are kept [env: RETENTION_DAYS] [default: 30]
+    #[arg(long, value_name = "DAYS", value_parser = parse::retention)]
+    pub(crate) retention_days: Option<Duration>,
+    /// How to log on standard error: text or json [env: LOG_FORMAT] [default: text on a terminal]
+    #[arg(long, value_name = "FORMAT", value_parser = parse::log_format)]
+    pub(crate) log_format: Option<LogFormat>,
+    /// How much to log: off, error, warn, info, debug or trace [env: LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = parse::log_level)]
+    pub(crate) log_level: Option<tracing::level_filters::LevelFilter>,
+}
+
+/// Which timer.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub(crate) struct KeyArgs {
+    /// Whose timer: 1 to 128 of A-Z a-z 0-9 _ -
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: TenantId,
+    /// Its id, a UUID
+    #[arg(
+        long,
+        value_name = "UUID",
+        conflicts_with = "name",
+        required_unless_present = "name"
+    )]
+    pub(crate) id: Option<ServiceCallId>,
+    /// Its name, if it was scheduled by name
+    #[arg(long, value_name = "KEY", value_parser = parse::name)]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service schedule --tenant demo --in 90s
+  timer-service schedule --tenant demo --due 2026-12-24T18:00:00+01:00 --name order-123
+  timer-service schedule --tenant demo --in 2h --name order-123 --data '{\"step\":3}'
+  timer-service schedule --batch timers.ndjson
+
+A line of a batch: {\"tenantId\":\"demo\",\"name\":\"order-123\",\"dueAt\":\"2026-12-24T18:00:00Z\"}
+with serviceCallId (a UUID) in place of name, or neither, and with correlationId and data if wanted.
+Each line that is stored is acknowledged by one line; a bad one is reported, and the others go on.")]
+pub(crate) struct ScheduleArgs {
+    /// Whose timer: 1 to 128 of A-Z a-z 0-9 _ -
+    #[arg(long, value_name = "TENANT", required_unless_present = "batch")]
+    pub(crate) tenant: Option<TenantId>,
+    /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
+    #[arg(long, value_name = "RFC3339", conflicts_with = "after", required_unless_present_any = ["after", "batch"])]
+    pub(crate) due: Option<Timestamp>,
+    /// How long until it is to fire: 500ms, 90s, 5m, 2h or 3d
+    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration)]
+    pub(crate) after: Option<Duration>,
+    /// Its id, a UUID; a new one is drawn if neither this nor --name is given
+    #[arg(long, value_name = "UUID", conflicts_with = "name")]
+    pub(crate) id: Option<ServiceCallId>,
+    /// A name of your own from which its id is derived
+    #[arg(long, value_name = "KEY", value_parser = parse::name)]
+    pub(crate) name: Option<String>,
+    /// The request that it belongs to, a UUID [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) correlation: Option<CorrelationId>,
+    /// JSON that comes back when it fires, at most 16 KiB
+    #[arg(long, value_name = "JSON", value_parser = TimerData::from_json)]
+    pub(crate) data: Option<TimerData>,
+    /// Let it fire again even if it has fired
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// Schedule one timer for each line of JSON in a file, or of standard input if it is `-`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tenant", "due", "after", "id", "name", "correlation", "data"])]
+    pub(crate) batch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+/// How to show timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For programs
+    Json,
+    /// For people
+    Table,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Whose timers
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: TenantId,
+    /// Only those that are scheduled, or that have reached their due time
+    #[arg(long, value_name = "scheduled|reached", value_parser = parse::state)]
+    pub(crate) state: Option<TimerState>,
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
+    pub(crate) limit: usize,
+    /// Go on where a list ended: its nextCursor
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<String>,
+    /// How to show them
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The request's correlation id, a UUID
+    #[arg(long, value_name = "UUID")]
+    pub(crate) correlation: CorrelationId,
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
+    pub(crate) limit: usize,
+    /// How to show them
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Show what is applied and what is pending, and change nothing
+    #[arg(long)]
+    pub(crate) status: bool,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parsed(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_means_serve_and_takes_its_flags() {
+        let cli = parsed("timer-service --modules timer --batch-size 7").unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.serve.batch_size, Some(7));
+        assert!(parsed("timer-service --batch-size 7 get").is_err());
+    }
+
+    #[test]
+    fn a_timer_needs_one_due_time_and_at_most_one_key() {
+        for line in [
+            "timer-service schedule --tenant a --in 5s",
+            "timer-service schedule --tenant a --in 5s --name x --replace",
+            "timer-service schedule --batch -",
+            "timer-service get --tenant a --name x",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}");
+        }
+        for line in [
+            "timer-service schedule --tenant a",
+            "timer-service schedule --in 5s",
+            "timer-service schedule --tenant a --in 5s --due 2026-12-24T18:00:00Z",
+            "timer-service schedule --tenant a --in 5s --name x --id 0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e",
+            "timer-service schedule --batch - --tenant a",
+            "timer-service get --tenant a",
+            "timer-service cancel --name x",
+        ] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Scheduling many timers: a line in, and once it is stored, a line out.
+//!
+//! A thread reads, and whatever has been read by the time the last write is done is stored by the
+//! next, so that a slow source is acknowledged line by line and a fast one in large transactions.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use punctual_adapters_system::UuidIds;
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey, Timestamp};
+use punctual_ports::{IdPort, SaveOutcome};
+use punctual_workflows::TimerRequest;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::batch_line::BatchLine;
+use super::output::Answers;
+use super::{Session, schedule};
+use crate::failure::Failure;
+
+/// How many lines are stored in one transaction at most.
+const BATCH: usize = 1_000;
+
+/// The longest line: the largest data, escaped, and some room for the rest.
+const LONGEST_LINE: usize = 128 * 1024;
+
+/// Where lines come from.
+pub(super) struct Source {
+    lines: Box<dyn BufRead + Send>,
+    shown: String,
+}
+
+impl Source {
+    /// A file, or standard input if it is called `-`.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self {
+                lines: Box::new(BufReader::new(std::io::stdin())),
+                shown: "standard input".to_owned(),
+            });
+        }
+        let shown = path.display().to_string();
+        let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
+        Ok(Self {
+            lines: Box::new(BufReader::new(file)),
+            shown,
+        })
+    }
+}
+
+fn unreadable(shown: &str, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot read {shown}: {error}"))
+}
+
+/// What the reading thread hands over.
+enum Item {
+    Line {
+        number: usize,
+        parsed: Result<BatchLine, String>,
+    },
+    Unreadable(Failure),
+}
+
+/// A timer that a line asks for, with whatever was drawn for it.
+struct Wish {
+    line: usize,
+    correlation_id: CorrelationId,
+    request: TimerRequest,
+}
+
+/// Says that a line's timer is stored.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Acknowledgement {
+    line: usize,
+    outcome: &'static str,
+    tenant_id: TenantId,
+    service_call_id: ServiceCallId,
+    correlation_id: CorrelationId,
+    due_at: Timestamp,
+}
+
+/// Schedules every line, and fails in the end if one of them was not scheduled.
+pub(super) async fn schedule_all(
+    session: &Session,
+    source: Source,
+    replaces: bool,
+) -> Result<(), Failure> {
+    let mut answers = Answers::open()?;
+    let (queue, mut items) = mpsc::channel(BATCH);
+    std::thread::Builder::new()
+        .name("batch-lines".to_owned())
+        .spawn(move || read(source, &queue))
+        .map_err(|error| Failure::failed(format!("no thread can be started: {error}")))?;
+
+    let (mut total, mut refused) = (0, 0);
+    let mut waiting = Vec::with_capacity(BATCH);
+    while items.recv_many(&mut waiting, BATCH).await > 0 {
+        let mut wishes = Vec::with_capacity(waiting.len());
+        let mut unreadable = None;
+        for item in waiting.drain(..) {
+            match item {
+                Item::Unreadable(failure) => unreadable = Some(failure),
+                Item::Line { number, parsed } => {
+                    total += 1;
+                    match parsed {
+                        Ok(line) => wishes.push(wish(number, line)),
+                        Err(reason) => {
+                            refused += 1;
+                            crate::say(&format!("line {number}: {reason}"));
+                        }
+                    }
+                }
+            }
+        }
+        refused += store(session, wishes, replaces, &mut answers).await?;
+        if let Some(failure) = unreadable {
+            return Err(failure);
+        }
+    }
+    match refused {
+        0 => Ok(()),
+        _ => Err(Failure::failed(format!(
+            "{refused} of {total} lines were not scheduled"
+        ))),
+    }
+}
+
+/// Stores lines in one go and acknowledges each; returns how many were not stored.
+async fn store(
+    session: &Session,
+    wishes: Vec<Wish>,
+    replaces: bool,
+    answers: &mut Answers,
+) -> Result<usize, Failure> {
+    let requests = wishes.iter().map(|wish| wish.request.clone()).collect();
+    let timers = session.timers();
+    let outcomes = if replaces {
+        timers.replace(requests).await
+    } else {
+        timers.schedule(requests).await
+    };
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(error) if error.kind().is_critical() => return Err(error.into()),
+        Err(error) => vec![Err(error); wishes.len()],
+    };
+    let mut acknowledged = Vec::with_capacity(wishes.len());
+    let mut refused = 0;
+    for (wish, outcome) in wishes.into_iter().zip(outcomes) {
+        let line = wish.line;
+        let answer = match outcome {
+            Ok(outcome) => match schedule::refusal(outcome, &wish.request.key) {
+                None => Ok(acknowledgement(wish, outcome)),
+                Some(reason) => Err(reason),
+            },
+            Err(error) => Err(error.to_string()),
+        };
+        match answer {
+            Ok(acknowledgement) => acknowledged.push(acknowledgement),
+            Err(reason) => {
+                refused += 1;
+                crate::say(&format!("line {line}: {reason}"));
+            }
+        }
+    }
+    answers.lines(&acknowledged)?;
+    Ok(refused)
+}
+
+/// A line's request, complete: what is drawn here is told in the acknowledgement.
+fn wish(number: usize, line: BatchLine) -> Wish {
+    let id = line.service_call_id;
+    let id = id.unwrap_or_else(|| ServiceCallId::from_uuid(UuidIds.next_id()));
+    let correlation_id = line.correlation_id;
+    let correlation_id =
+        correlation_id.unwrap_or_else(|| CorrelationId::from_uuid(UuidIds.next_id()));
+    Wish {
+        line: number,
+        correlation_id,
+        request: TimerRequest {
+            key: TimerKey::new(line.tenant_id, id),
+            due_at: line.due_at,
+            correlation_id: Some(correlation_id),
+            data: line.data,
+        },
+    }
+}
+
+fn acknowledgement(wish: Wish, outcome: SaveOutcome) -> Acknowledgement {
+    Acknowledgement {
+        line: wish.line,
+        outcome: match outcome {
+            SaveOutcome::Created => "created",
+            SaveOutcome::Rescheduled => "rescheduled",
+            _ => "unchanged",
+        },
+        tenant_id: wish.request.key.tenant_id,
+        service_call_id: wish.request.key.service_call_id,
+        correlation_id: wish.correlation_id,
+        due_at: wish.request.due_at,
+    }
+}
+
+/// Reads lines until there are no more, or nobody wants them any more. Empty ones are left out.
+fn read(mut source: Source, queue: &mpsc::Sender<Item>) {
+    for number in 1.. {
+        let item = match next_line(&mut source.lines) {
+            Ok(None) => return,
+            Ok(Some(Ok(line))) if line.trim_ascii().is_empty() => continue,
+            Ok(Some(line)) => Item::Line {
+                number,
+                parsed: line.and_then(|line| BatchLine::parse(&line)),
+            },
+            Err(error) => Item::Unreadable(unreadable(&source.shown, &error)),
+        };
+        let is_last = matches!(item, Item::Unreadable(_));
+        if queue.blocking_send(item).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// The next line without its end; one that is too long is skipped, and takes no memory.
+fn next_line(lines: &mut dyn BufRead) -> std::io::Result<Option<Result<Vec<u8>, String>>> {
+    let mut line = Vec::new();
+    let limit = u64::try_from(LONGEST_LINE).unwrap_or(u64::MAX);
+    if lines.take(limit).read_until(b'\n', &mut line)? == 0 {
+        return Ok(None);
+    }
+    if line.ends_with(b"\n") || line.len() < LONGEST_LINE {
+        return Ok(Some(Ok(line)));
+    }
+    lines.skip_until(b'\n')?;
+    Ok(Some(Err(format!(
+        "it is too long: at most {LONGEST_LINE} bytes are read"
+    ))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_and_the_next_one_read() {
+        let mut text = vec![b'x'; LONGEST_LINE + 5];
+        text.extend_from_slice(b"\nshort\nlast");
+        let mut lines = text.as_slice();
+        let mut next = || next_line(&mut lines).unwrap();
+        assert!(next().unwrap().is_err());
+        assert_eq!(next().unwrap().unwrap(), b"short\n");
+        assert_eq!(next().unwrap().unwrap(), b"last");
+        assert!(next().is_none());
+    }
+}

@@ -1,0 +1,45 @@
+//! Removing a timer that has not fired.
+
+use punctual_domain::{ServiceCallId, TenantId};
+use punctual_ports::DeleteOutcome;
+use serde::Serialize;
+
+use super::output::Answers;
+use super::{Database, Session, clock, key, only, shown};
+use crate::cli::CancelArgs;
+use crate::failure::Failure;
+use crate::settings::Environment;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled<'a> {
+    tenant_id: &'a TenantId,
+    service_call_id: ServiceCallId,
+    outcome: &'static str,
+}
+
+/// Removes a timer; one that fires or has fired is left alone, and that is a failure.
+pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let key = key(args.key)?;
+    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let answers = session.timers().cancel(vec![key.clone()]).await;
+    session.close().await;
+    let timer = shown(&key);
+    match only(answers?)? {
+        DeleteOutcome::Deleted => Answers::open()?.line(&Cancelled {
+            tenant_id: &key.tenant_id,
+            service_call_id: key.service_call_id,
+            outcome: "deleted",
+        }),
+        DeleteOutcome::NotFound => Err(Failure::failed(format!("there is no {timer}"))),
+        DeleteOutcome::Firing => Err(Failure::failed(format!(
+            "{timer} is firing, or due so soon that it may be: it cannot be cancelled any more"
+        ))),
+        DeleteOutcome::AlreadyReached => Err(Failure::failed(format!(
+            "{timer} has fired already and cannot be cancelled"
+        ))),
+        other => Err(Failure::failed(format!(
+            "{timer} was not cancelled: the store answered {other:?}"
+        ))),
+    }
+}

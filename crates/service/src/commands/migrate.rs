@@ -1,0 +1,95 @@
+//! Bringing databases up to date beforehand, and showing how far they are.
+
+use std::path::{Path, PathBuf};
+
+use punctual_adapters_sqlite::{MigrationState, SchemaSet, migrate as apply, migration_status};
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
+use serde::Serialize;
+
+use super::clock;
+use super::output::Answers;
+use crate::cli::MigrateArgs;
+use crate::failure::Failure;
+use crate::settings::Environment;
+
+/// One database, and how far it is.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HowFar {
+    database: String,
+    set: &'static str,
+    /// Left out when nothing was to be changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied_now: Option<usize>,
+    pending: usize,
+    migrations: Vec<Migration>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Migration {
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    applied_at: Option<Timestamp>,
+}
+
+/// Migrates the timers' database, and the shared one if it is named; or shows how far they are.
+pub(crate) fn migrate(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let clock = clock()?;
+    let mut answers = Answers::open()?;
+    for (path, set) in databases(args, environment)? {
+        let answer = if args.status {
+            let status = migration_status(&path, set)?;
+            HowFar {
+                pending: status.pending(),
+                ..how_far(&path, set, status.migrations)
+            }
+        } else {
+            let report = apply(&path, set, clock.now())?;
+            HowFar {
+                applied_now: Some(report.applied_now),
+                ..how_far(&path, set, report.migrations)
+            }
+        };
+        answers.line(&answer)?;
+    }
+    Ok(())
+}
+
+/// `--db` names the one file to look at. Without it, the timers' file and, if it is named, the
+/// shared one.
+fn databases(
+    args: &MigrateArgs,
+    environment: &Environment<'_>,
+) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
+    let timers = environment.client(args.database.db.as_deref())?.path;
+    let shared = environment.shared_database();
+    match shared.filter(|_| args.database.db.is_none()) {
+        None => Ok(vec![(timers, SchemaSet::TimersOnly)]),
+        Some(shared) if shared == timers => Err(Failure::refused(format!(
+            "TIMER_DB_PATH and DB_PATH both name {}: give each its own file",
+            shared.display()
+        ))),
+        Some(shared) => Ok(vec![
+            (shared, SchemaSet::Shared),
+            (timers, SchemaSet::TimersOnly),
+        ]),
+    }
+}
+
+fn how_far(path: &Path, set: SchemaSet, migrations: Vec<MigrationState>) -> HowFar {
+    HowFar {
+        database: path.display().to_string(),
+        set: set.name(),
+        applied_now: None,
+        pending: 0,
+        migrations: migrations
+            .into_iter()
+            .map(|it| Migration {
+                name: it.name,
+                applied_at: it.applied_at,
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,93 @@
+//! The commands that ask one thing of the database and end, also while it is being served.
+
+mod batch;
+mod batch_line;
+mod cancel;
+mod migrate;
+mod output;
+mod read;
+mod schedule;
+
+use punctual_adapters_sqlite::SqliteTimerStore;
+use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
+use punctual_domain::TimerKey;
+use punctual_ports::PortError;
+use punctual_workflows::{ScheduleTimers, TimerPorts};
+
+use crate::cli::{DatabaseArgs, KeyArgs};
+use crate::failure::Failure;
+use crate::settings::Environment;
+use crate::store;
+
+pub(crate) use cancel::cancel;
+pub(crate) use migrate::migrate;
+pub(crate) use read::{get, list, trace};
+pub(crate) use schedule::schedule;
+
+/// Whether a command may begin a database or needs one with timers in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Database {
+    MayBeNew,
+    MustExist,
+}
+
+/// The database, open beside whoever serves it.
+struct Session {
+    clock: SystemClock,
+    store: SqliteTimerStore,
+}
+
+impl Session {
+    async fn open(
+        clock: SystemClock,
+        args: &DatabaseArgs,
+        environment: &Environment<'_>,
+        database: Database,
+    ) -> Result<Self, Failure> {
+        let settings = environment.client(args.db.as_deref())?;
+        let store = match database {
+            Database::MayBeNew => store::open(&settings, &clock).await?,
+            Database::MustExist => store::open_existing(&settings, &clock).await?,
+        };
+        Ok(Self { clock, store })
+    }
+
+    fn timers(&self) -> ScheduleTimers {
+        // Nothing is published here: whoever serves the file does that.
+        let bus = InProcessBus::new(Handlers::Inline);
+        let ports = TimerPorts::new(self.clock.clone(), UuidIds, self.store.clone(), bus);
+        ScheduleTimers::new(&ports)
+    }
+
+    async fn close(self) {
+        self.store.close().await;
+    }
+}
+
+/// Starts the clock.
+pub(crate) fn clock() -> Result<SystemClock, Failure> {
+    SystemClock::start()
+        .map_err(|error| Failure::refused(format!("the clock cannot be started: {error}")))
+}
+
+/// The key that the flags name. The command line makes sure that there is an id or a name.
+fn key(args: KeyArgs) -> Result<TimerKey, Failure> {
+    match (args.id, args.name) {
+        (Some(id), _) => Ok(TimerKey::new(args.tenant, id)),
+        (None, Some(name)) => Ok(TimerKey::named(args.tenant, &name)),
+        (None, None) => Err(Failure::usage("which timer: give --id or --name")),
+    }
+}
+
+/// How a timer is called in a sentence.
+fn shown(key: &TimerKey) -> String {
+    format!("timer {} of tenant {}", key.service_call_id, key.tenant_id)
+}
+
+/// The one answer of a batch of one.
+fn only<T>(answers: Vec<Result<T, PortError>>) -> Result<T, Failure> {
+    match answers.into_iter().next() {
+        Some(answer) => Ok(answer?),
+        None => Err(Failure::failed("the store gave no answer")),
+    }
+}

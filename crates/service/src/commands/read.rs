@@ -1,0 +1,97 @@
+//! Reading timers: one, a tenant's, or those of one request.
+
+use punctual_domain::TimerEntry;
+use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistencePort};
+use serde::Serialize;
+
+use super::output::Answers;
+use super::{Database, Session, clock, key, shown};
+use crate::cli::{GetArgs, ListArgs, Output, TraceArgs};
+use crate::failure::Failure;
+use crate::settings::Environment;
+
+/// A part of a list, as the HTTP API gives it too.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    items: &'a [TimerEntry],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<&'a str>,
+}
+
+/// Shows one timer.
+pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let key = key(args.key)?;
+    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let found = session.store.find(key.clone()).await;
+    session.close().await;
+    let Some(timer) = found? else {
+        return Err(Failure::failed(format!("there is no {}", shown(&key))));
+    };
+    let mut answers = Answers::open()?;
+    match args.output {
+        Output::Json => answers.line(&timer),
+        Output::Table => answers.table(&[timer]),
+    }
+}
+
+/// Lists a tenant's timers.
+pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let query = TimerPageQuery {
+        tenant_id: args.tenant,
+        state: args.state,
+        after: args.after.map(PageCursor),
+        limit: args.limit,
+    };
+    let had_cursor = query.after.is_some();
+    let page = session.store.page(query).await;
+    session.close().await;
+    let page = page.map_err(|error| {
+        if had_cursor && error.kind() == PortErrorKind::Rejected {
+            Failure::usage("--after is no nextCursor of a list: give one as it was printed")
+        } else {
+            error.into()
+        }
+    })?;
+    let next = page.next.as_ref().map(|cursor| cursor.0.as_str());
+    let mut answers = Answers::open()?;
+    match args.output {
+        Output::Json => answers.line(&Page {
+            items: &page.timers,
+            next_cursor: next,
+        }),
+        Output::Table => {
+            answers.table(&page.timers)?;
+            if let Some(cursor) = next {
+                crate::say(&format!("there are more: --after {cursor}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Lists the timers of one request.
+pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let found = session
+        .store
+        .find_by_correlation(args.correlation, args.limit)
+        .await;
+    session.close().await;
+    let timers = found?;
+    if timers.is_empty() {
+        return Err(Failure::failed(format!(
+            "no timer belongs to correlation id {}",
+            args.correlation
+        )));
+    }
+    let mut answers = Answers::open()?;
+    match args.output {
+        Output::Json => answers.line(&Page {
+            items: &timers,
+            next_cursor: None,
+        }),
+        Output::Table => answers.table(&timers),
+    }
+}

@@ -1,0 +1,99 @@
+//! Scheduling one timer, or handing over to the batch.
+
+use punctual_adapters_system::UuidIds;
+use punctual_domain::{ServiceCallId, TimerKey, Timestamp};
+use punctual_ports::{ClockPort, IdPort, SaveOutcome, TimerPersistencePort};
+use punctual_workflows::TimerRequest;
+
+use super::output::Answers;
+use super::{Database, Session, batch, clock, only, shown};
+use crate::cli::ScheduleArgs;
+use crate::failure::Failure;
+use crate::settings::Environment;
+
+/// Schedules what the flags or a batch say.
+pub(crate) async fn schedule(
+    args: ScheduleArgs,
+    environment: &Environment<'_>,
+) -> Result<(), Failure> {
+    // All that can be wrong with what was asked comes before the database, which may be made.
+    let clock = clock()?;
+    let (database, replaces) = (args.database.clone(), args.replace);
+    if let Some(source) = &args.batch {
+        let source = batch::Source::open(source)?;
+        let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
+        let done = batch::schedule_all(&session, source, replaces).await;
+        session.close().await;
+        return done;
+    }
+    let request = request(args, clock.now())?;
+    let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
+    let done = schedule_one(&session, request, replaces).await;
+    session.close().await;
+    done
+}
+
+async fn schedule_one(
+    session: &Session,
+    request: TimerRequest,
+    replaces: bool,
+) -> Result<(), Failure> {
+    // Whoever cannot be told that it was stored should not have it stored.
+    let mut answers = Answers::open()?;
+    let key = request.key.clone();
+    let timers = session.timers();
+    let saved = if replaces {
+        timers.replace(vec![request]).await
+    } else {
+        timers.schedule(vec![request]).await
+    };
+    if let Some(refusal) = refusal(only(saved?)?, &key) {
+        return Err(Failure::failed(refusal));
+    }
+    match session.store.find(key.clone()).await? {
+        Some(timer) => answers.line(&timer),
+        None => Err(Failure::failed(format!(
+            "{} was scheduled, and somebody has removed it since",
+            shown(&key)
+        ))),
+    }
+}
+
+/// What the flags ask for. The command line makes sure that they are complete.
+fn request(args: ScheduleArgs, now: Timestamp) -> Result<TimerRequest, Failure> {
+    let Some(tenant) = args.tenant else {
+        return Err(Failure::usage("whose timer: give --tenant"));
+    };
+    let due_at = match (args.due, args.after) {
+        (Some(due), _) => due,
+        (None, Some(after)) => now.checked_add(after).ok_or_else(|| {
+            Failure::usage("--in is too long: no timer is due after the year 9998")
+        })?,
+        (None, None) => return Err(Failure::usage("when is it due: give --due or --in")),
+    };
+    let key = match (args.id, args.name) {
+        (Some(id), _) => TimerKey::new(tenant, id),
+        (None, Some(name)) => TimerKey::named(tenant, &name),
+        (None, None) => TimerKey::new(tenant, ServiceCallId::from_uuid(UuidIds.next_id())),
+    };
+    Ok(TimerRequest {
+        key,
+        due_at,
+        correlation_id: args.correlation,
+        data: args.data,
+    })
+}
+
+/// Why an outcome is no success; `None` if it is one.
+pub(super) fn refusal(outcome: SaveOutcome, key: &TimerKey) -> Option<String> {
+    let timer = shown(key);
+    match outcome {
+        SaveOutcome::Created | SaveOutcome::Rescheduled | SaveOutcome::Unchanged => None,
+        SaveOutcome::AlreadyReached => Some(format!(
+            "{timer} has fired already: give --replace to let it fire again"
+        )),
+        other => Some(format!(
+            "{timer} was not scheduled: the store answered {other:?}"
+        )),
+    }
+}

@@ -1,0 +1,74 @@
+//! Why a command did not do what was asked: one sentence, and the exit code that goes with it.
+
+use std::fmt;
+
+use punctual_adapters_sqlite::OpenError;
+use punctual_ports::PortError;
+use punctual_workflows::{SettingsError, WorkerStopped};
+
+/// A failure, by what the caller can do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It failed, or nothing was found.
+    Failed(String),
+    /// The command line was wrong.
+    Usage(String),
+    /// Nothing was begun: a setting or the database is not as it has to be.
+    Refused(String),
+}
+
+impl Failure {
+    pub(crate) fn failed(sentence: impl Into<String>) -> Self {
+        Self::Failed(sentence.into())
+    }
+
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        Self::Usage(sentence.into())
+    }
+
+    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
+        Self::Refused(sentence.into())
+    }
+
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Refused(_) => 3,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(sentence) | Self::Usage(sentence) | Self::Refused(sentence)) = self;
+        f.write_str(sentence)
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Missing { .. } => Self::failed(error.to_string()),
+            _ => Self::refused(error.to_string()),
+        }
+    }
+}
+
+impl From<PortError> for Failure {
+    fn from(error: PortError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<WorkerStopped> for Failure {
+    fn from(stopped: WorkerStopped) -> Self {
+        Self::failed(stopped.to_string())
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::refused(error.to_string())
+    }
+}

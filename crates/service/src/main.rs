@@ -1,0 +1,81 @@
+//! `timer-service`: a durable timer service on one SQLite file.
+//!
+//! This crate only wires: it reads the command line and the settings, puts the adapters together,
+//! and turns signals and failures into exit codes. What a timer is and when it fires is decided in
+//! the crates below.
+
+mod cli;
+mod commands;
+mod failure;
+mod logging;
+mod panics;
+mod parse;
+mod serve;
+mod settings;
+mod stdout;
+mod store;
+mod usage;
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use failure::Failure;
+use settings::Environment;
+
+fn main() -> ExitCode {
+    panics::end_the_process();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let asked = std::env::args_os().nth(1);
+            return usage::explain(&error, asked.as_deref().and_then(OsStr::to_str));
+        }
+    };
+    match carry_out(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&format!("error: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn carry_out(cli: Cli) -> Result<(), Failure> {
+    let lookup = |name: &str| std::env::var_os(name);
+    let environment = Environment(&lookup);
+    let command = cli.command.unwrap_or(Command::Serve(cli.serve));
+    // One thread is plenty for a command that asks one thing; serving fires in parallel.
+    let mut runtime = match &command {
+        Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("no runtime can be started: {error}")))?;
+    let done = match command {
+        Command::Serve(args) => {
+            let settings = environment.serve(&args)?;
+            logging::start(settings.log_format, settings.log_level);
+            runtime.block_on(serve::run(settings))
+        }
+        Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
+        Command::Get(args) => runtime.block_on(commands::get(args, &environment)),
+        Command::List(args) => runtime.block_on(commands::list(args, &environment)),
+        Command::Trace(args) => runtime.block_on(commands::trace(args, &environment)),
+        Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
+        Command::Migrate(args) => commands::migrate(&args, &environment),
+    };
+    // A thread that still hangs in a write to a reader who reads no more must not hold us up.
+    runtime.shutdown_background();
+    done
+}
+
+/// Says something to whoever started us. If they do not listen, there is nobody to tell.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

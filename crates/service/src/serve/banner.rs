@@ -1,0 +1,76 @@
+//! What is said at the start: what runs, on which data, and what to try.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use punctual_adapters_sqlite::Synchronous;
+
+use crate::logging;
+use crate::settings::{DEFAULT_DATABASE, LogFormat, ServeSettings};
+
+/// Tells whoever started us. Where programs read the log, it is a line of the log.
+pub(super) fn show(settings: &ServeSettings) {
+    let on_terminal = std::io::stderr().is_terminal();
+    if logging::format_for(settings.log_format, on_terminal) == LogFormat::Text {
+        let program = std::env::args_os().next();
+        let program = program.as_deref().and_then(OsStr::to_str);
+        crate::say(&text(settings, program.unwrap_or("timer-service")));
+        return;
+    }
+    let database = &settings.database;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        database = %absolute(&database.path),
+        synchronous = synchronous(database.synchronous),
+        "serving timers: each firing is one line of JSON on standard output"
+    );
+}
+
+fn text(settings: &ServeSettings, program: &str) -> String {
+    let database = &settings.database;
+    let elsewhere = if database.path == Path::new(DEFAULT_DATABASE) {
+        String::new()
+    } else {
+        format!(" --db {}", database.path.display())
+    };
+    format!(
+        "timer-service {} serves timers: SQLite ({}), in-process bus\n\
+         data:  {}\n\
+         out:   each firing is one line of JSON on standard output\n\
+         try:   {program} schedule --tenant demo --in 5s{elsewhere}\n\
+         stop:  Ctrl-C finishes what is in flight",
+        env!("CARGO_PKG_VERSION"),
+        synchronous(database.synchronous),
+        absolute(&database.path),
+    )
+}
+
+fn absolute(path: &Path) -> String {
+    let absolute = std::path::absolute(path);
+    absolute.as_deref().unwrap_or(path).display().to_string()
+}
+
+const fn synchronous(setting: Synchronous) -> &'static str {
+    match setting {
+        Synchronous::Full => "synchronous FULL: survives power failures",
+        Synchronous::Normal => "synchronous NORMAL: survives crashes",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::ServeArgs;
+    use crate::settings::Environment;
+
+    #[test]
+    fn the_command_to_try_finds_the_same_database() {
+        let mut args = ServeArgs::default();
+        let default = Environment(&|_| None).serve(&args).unwrap();
+        assert!(text(&default, "ts").contains("try:   ts schedule --tenant demo --in 5s\n"));
+        args.database.db = Some("/x/t.db".into());
+        let elsewhere = Environment(&|_| None).serve(&args).unwrap();
+        assert!(text(&elsewhere, "ts").contains("--in 5s --db /x/t.db\n"));
+    }
+}

@@ -1,0 +1,207 @@
+//! Each firing becomes one line on standard output, and counts as handled only when it is there.
+//!
+//! One thread writes, so that a reader who is slow holds up no other work, and it writes whatever
+//! is waiting at once. After the first failure nothing more is written, since half a line may be
+//! there already: every firing from then on is answered with "again later", and we stop
+//! (docs/decisions/0030).
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use async_trait::async_trait;
+use punctual_domain::MessageEnvelope;
+use punctual_ports::{Answer, MessageHandler};
+use tokio::sync::{mpsc, oneshot};
+
+use super::stop::{Reason, Stop};
+use crate::stdout::{self, Kind};
+
+/// How many lines are written at once at most, and how many may wait.
+const BATCH: usize = 256;
+
+/// What a pipe takes as a whole or not at all: POSIX guarantees 512, Linux and macOS have these.
+const WHOLE_IN_A_PIPE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+
+/// How much is written to anything else at once.
+const CHUNK: usize = 64 * 1024;
+
+struct Line {
+    bytes: Vec<u8>,
+    written: oneshot::Sender<Result<(), String>>,
+}
+
+/// Writes firings to standard output.
+pub(super) struct FiringLines {
+    queue: mpsc::Sender<Line>,
+}
+
+impl FiringLines {
+    /// Starts to write.
+    ///
+    /// # Errors
+    /// If standard output cannot be written, or there is no thread to write it.
+    pub(super) fn start(stop: Stop, is_durable: bool) -> io::Result<Self> {
+        let (mut file, kind) = stdout::open()?;
+        if kind == Kind::File && stdout::is_cut(&file) {
+            // Whoever wrote before us was killed within a line. Ours must not be part of it.
+            file.write_all(b"\n")?;
+        }
+        let (queue, lines) = mpsc::channel(BATCH);
+        let writer = Writer {
+            chunk_limit: if kind == Kind::Pipe {
+                WHOLE_IN_A_PIPE
+            } else {
+                CHUNK
+            },
+            // A mark that survives a power failure must not outlive the line that it stands for.
+            syncs: is_durable && kind == Kind::File,
+            file,
+            broken: None,
+        };
+        std::thread::Builder::new()
+            .name("firing-lines".to_owned())
+            .spawn(move || writer.run(lines, &stop))?;
+        Ok(Self { queue })
+    }
+
+    async fn write(&self, envelope: &MessageEnvelope) -> Result<(), String> {
+        let mut bytes = envelope.to_json().map_err(|error| error.to_string())?;
+        bytes.push(b'\n');
+        let (written, answer) = oneshot::channel();
+        let gone = || "the writer of standard output is gone".to_owned();
+        let line = Line { bytes, written };
+        self.queue.send(line).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+#[async_trait]
+impl MessageHandler for FiringLines {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(batch.len());
+        for envelope in &batch {
+            answers.push(match self.write(envelope).await {
+                Ok(()) => Answer::Done,
+                Err(reason) => Answer::RetryLater { reason },
+            });
+        }
+        answers
+    }
+}
+
+struct Writer {
+    file: File,
+    chunk_limit: usize,
+    syncs: bool,
+    broken: Option<String>,
+}
+
+impl Writer {
+    fn run(mut self, mut lines: mpsc::Receiver<Line>, stop: &Stop) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while lines.blocking_recv_many(&mut batch, BATCH) > 0 {
+            let written = self.write(&batch);
+            if let Some(reason) = &self.broken {
+                stop.request(Reason::Failed(format!(
+                    "firings cannot be written to standard output any more ({reason}): the timers that were not written stay scheduled and fire after the next start"
+                )));
+            }
+            for (n, line) in batch.drain(..).enumerate() {
+                let answer = match &self.broken {
+                    Some(reason) if n >= written => Err(reason.clone()),
+                    _ => Ok(()),
+                };
+                // Whoever asked may be gone; the line is there all the same.
+                let _ = line.written.send(answer);
+            }
+        }
+    }
+
+    /// Writes lines, and returns how many of them are there for certain.
+    fn write(&mut self, batch: &[Line]) -> usize {
+        if self.broken.is_some() {
+            return 0;
+        }
+        let lines: Vec<&[u8]> = batch.iter().map(|line| line.bytes.as_slice()).collect();
+        let (written, mut result) = write_lines(&mut self.file, &lines, self.chunk_limit);
+        if result.is_ok() && self.syncs {
+            result = self.file.sync_data();
+        }
+        match result {
+            Ok(()) => written,
+            Err(error) => {
+                self.broken = Some(error.to_string());
+                if self.syncs { 0 } else { written }
+            }
+        }
+    }
+}
+
+/// Writes whole lines, as many at once as fit in a chunk; a longer line goes by itself. Returns how
+/// many were written.
+fn write_lines(
+    out: &mut impl Write,
+    lines: &[&[u8]],
+    chunk_limit: usize,
+) -> (usize, io::Result<()>) {
+    let mut chunk = Vec::new();
+    let mut written = 0;
+    while written < lines.len() {
+        chunk.clear();
+        let mut end = written;
+        while let Some(line) = lines.get(end) {
+            if !chunk.is_empty() && chunk.len() + line.len() > chunk_limit {
+                break;
+            }
+            chunk.extend_from_slice(line);
+            end += 1;
+        }
+        if let Err(error) = out.write_all(&chunk) {
+            return (written, Err(error));
+        }
+        written = end;
+    }
+    (written, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many writes, remembers them, and then fails.
+    struct Takes(usize, Vec<Vec<u8>>);
+
+    impl Write for Takes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Err(io::Error::from(io::ErrorKind::BrokenPipe));
+            }
+            self.0 -= 1;
+            self.1.push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_never_divided_between_writes() {
+        let mut out = Takes(9, vec![]);
+        let lines: [&[u8]; 5] = [b"aa\n", b"bb\n", b"ccccccccc\n", b"d\n", b"e\n"];
+        let (written, result) = write_lines(&mut out, &lines, 6);
+        assert!(result.is_ok());
+        assert_eq!(written, 5);
+        let writes: [&[u8]; 3] = [b"aa\nbb\n", b"ccccccccc\n", b"d\ne\n"];
+        assert_eq!(out.1, writes);
+    }
+
+    #[test]
+    fn only_what_was_written_before_the_failure_counts() {
+        let lines: [&[u8]; 3] = [b"aa\n", b"bb\n", b"cc\n"];
+        let (written, result) = write_lines(&mut Takes(1, vec![]), &lines, 6);
+        assert_eq!(written, 2);
+        assert!(result.is_err());
+    }
+}

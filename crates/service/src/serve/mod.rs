@@ -1,0 +1,114 @@
+//! Serving: fires timers until told to stop.
+//!
+//! | what happens | what we do | exit code |
+//! |---|---|---|
+//! | SIGTERM, SIGINT | claim nothing more, finish what is in flight, for at most 25 s | 0 |
+//! | a second signal | end at once; what was in flight fires again after the next start | 128 + its number |
+//! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
+//! | the store is broken | stop, with the cause | 1 |
+//! | a panic anywhere | end at once | 1 |
+
+mod banner;
+mod firing_lines;
+mod signals;
+mod stop;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_adapters_sqlite::{SqliteTimerStore, Synchronous};
+use punctual_adapters_system::{Handlers, InProcessBus, UuidIds};
+use punctual_domain::{Timestamp, Topic};
+use punctual_ports::{ClockPort, ConsumerName, EventBusPort, Subscribe};
+use punctual_workflows::{Retention, TimerPorts, TimerWorker};
+use tokio::runtime::Handle;
+
+use crate::failure::Failure;
+use crate::settings::ServeSettings;
+use crate::store;
+use firing_lines::FiringLines;
+use signals::Signals;
+use stop::{Reason, Stop};
+
+/// How long to wait for whatever is left after the worker has drained. It has had its time, and
+/// what is not finished then fires again.
+const LAST_MOMENTS: Duration = Duration::from_secs(2);
+
+/// Fires timers until a signal comes or going on makes no sense.
+pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
+    // Signals first: from now on none of them ends us in an unforeseen way.
+    let stop = Stop::new();
+    let signals = Signals::listen()
+        .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
+    tokio::spawn(signals.obey(stop.clone()));
+    let clock = crate::commands::clock()?;
+    let is_durable = settings.database.synchronous == Synchronous::Full;
+    let lines = FiringLines::start(stop.clone(), is_durable)
+        .map_err(|error| Failure::refused(format!("standard output cannot be written: {error}")))?;
+
+    let store = tokio::select! {
+        biased;
+        _ = stop.requested() => return Ok(()),
+        opened = store::open(&settings.database, &clock) => opened?,
+    };
+    let bus = InProcessBus::new(Handlers::Spawned(Handle::current()));
+    let wish = Subscribe {
+        topic: Topic::TimerEvents,
+        consumer: ConsumerName::new("stdout"),
+        max_batch: settings.worker.publish_batch,
+        handler: Arc::new(lines),
+    };
+    let subscription = bus.subscribe(wish).await?;
+    let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus);
+    let worker = TimerWorker::new(&ports, settings.worker)?;
+    let retention = Retention::new(&ports, settings.retention)?;
+    let watching = tokio::spawn(watch(store.clone(), ports.clone()));
+
+    banner::show(&settings);
+    let retaining = tokio::spawn(retain(retention, stop.clone()));
+    let waiting = stop.clone();
+    let outcome = worker
+        .run(async move { _ = waiting.requested().await })
+        .await;
+
+    // Whatever ended the worker ends the rest; the first reason is the one that counts.
+    let reason = match &outcome {
+        Err(stopped) => Reason::Failed(stopped.to_string()),
+        Ok(_) => Reason::Asked,
+    };
+    stop.request(reason);
+    watching.abort();
+    let ending = async {
+        subscription.stop().await;
+        let _ = retaining.await;
+        store.close().await;
+    };
+    tokio::select! {
+        () = ending => {}
+        () = clock.sleep_for(LAST_MOMENTS) => {
+            tracing::warn!("something was still under way and was left behind; it fires again");
+        }
+    }
+    match stop.requested().await {
+        Reason::Asked => Ok(()),
+        Reason::Failed(sentence) => Err(Failure::failed(sentence)),
+    }
+}
+
+/// Lets the worker look whenever another process, such as `schedule`, has written to the file.
+async fn watch(store: SqliteTimerStore, ports: TimerPorts) {
+    let wake = ports.wake;
+    let on_commit = move || wake.due_at(Timestamp::MIN);
+    store.watch_foreign_commits(ports.clock, on_commit).await;
+}
+
+/// Removes what is old. If the store is broken, that is for all of us.
+async fn retain(retention: Retention, stop: Stop) {
+    let waiting = stop.clone();
+    let retained = retention
+        .run(async move { _ = waiting.requested().await })
+        .await;
+    if let Err(stopped) = retained {
+        stop.request(Reason::Failed(stopped.to_string()));
+    }
+}

@@ -1,0 +1,42 @@
+//! Signals: the first stops us in good order, the second at once.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::stop::{Reason, Stop};
+
+/// SIGTERM and SIGINT, caught.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    pub(super) async fn obey(mut self, stop: Stop) {
+        let first = self.next().await;
+        tracing::info!(
+            signal = first.as_raw_value(),
+            "stopping: what is in flight is finished; a second signal ends at once"
+        );
+        stop.request(Reason::Asked);
+        let second = self.next().await;
+        // As a shell reports a process that died of the signal. Nothing is lost: what was not
+        // marked fires again after the next start.
+        std::process::exit(128 + second.as_raw_value());
+    }
+
+    async fn next(&mut self) -> SignalKind {
+        tokio::select! {
+            _ = self.terminate.recv() => SignalKind::terminate(),
+            _ = self.interrupt.recv() => SignalKind::interrupt(),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Standard output, without the comforts that hide its failures.
+//!
+//! The standard library's own handle takes a standard output that cannot be written for a success,
+//! and a firing that went nowhere would count as handled.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+
+/// What standard output leads to, as far as it matters to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file: what was written there can be made durable.
+    File,
+    /// A pipe: what is not longer than a certain size arrives whole or not at all.
+    Pipe,
+    /// A terminal or another device.
+    Other,
+}
+
+/// Opens standard output for writing, unbuffered.
+///
+/// # Errors
+/// If it cannot be written.
+pub(crate) fn open() -> io::Result<(File, Kind)> {
+    let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // Writing nothing tells whether it was opened for writing at all.
+    let _ = file.write(&[])?;
+    let kind = file.metadata()?.file_type();
+    let kind = if kind.is_file() {
+        Kind::File
+    } else if kind.is_fifo() {
+        Kind::Pipe
+    } else {
+        Kind::Other
+    };
+    Ok((file, kind))
+}
+
+/// Whether a file that we go on writing to ends in the middle of a line, because whoever wrote it
+/// was killed. If it cannot be read, it may.
+pub(crate) fn is_cut(file: &File) -> bool {
+    match file.metadata() {
+        Ok(metadata) if metadata.len() > 0 => last_byte().is_none_or(|byte| byte != b'\n'),
+        _ => false,
+    }
+}
+
+fn last_byte() -> Option<u8> {
+    let mut reread = File::open("/dev/fd/1").ok()?;
+    reread.seek(SeekFrom::End(-1)).ok()?;
+    let mut last = [0];
+    reread.read_exact(&mut last).ok()?;
+    Some(last[0])
+}

@@ -1,0 +1,191 @@
+//! Each command, as it answers when all is well, and when there is nothing to find.
+
+use punctual_domain::{TenantId, TimerKey};
+
+use crate::running::{Home, instant};
+
+const ID: &str = "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
+const REQUEST: &str = "0190a6e0-0000-7c11-9d2e-3f4a5b6c7d8e";
+
+#[test]
+fn a_scheduled_timer_is_printed_as_it_is_stored() {
+    let home = Home::new();
+    let line = format!(
+        "schedule --tenant a --due 2096-12-24T18:00:00.0001+01:00 --id {ID} --correlation {REQUEST} --data {{\"n\":1}}"
+    );
+    let timer = home.json(&line);
+    assert_eq!(timer["tenantId"], "a");
+    assert_eq!(timer["serviceCallId"], ID);
+    assert_eq!(timer["correlationId"], REQUEST);
+    assert_eq!(timer["dueAt"], "2096-12-24T17:00:00.001Z", "rounded up");
+    assert_eq!(timer["state"], "Scheduled");
+    assert_eq!(timer["data"]["n"], 1);
+    assert!(instant(&timer["registeredAt"]) < instant(&timer["dueAt"]));
+    assert!(timer.get("reachedAt").is_none());
+    assert_eq!(home.json(&format!("get --tenant a --id {ID}")), timer);
+}
+
+#[test]
+fn a_name_stands_for_the_same_timer_everywhere() {
+    let home = Home::new();
+    let timer = home.json("schedule --tenant a --in 2h --name order-123");
+    let key = TimerKey::named(TenantId::new("a").unwrap(), "order-123");
+    assert_eq!(timer["serviceCallId"], key.service_call_id.to_string());
+    let moved = home.json("schedule --tenant a --in 3h --name order-123");
+    assert_eq!(moved["serviceCallId"], timer["serviceCallId"]);
+    assert!(instant(&moved["dueAt"]) > instant(&timer["dueAt"]));
+    assert_eq!(home.json("get --tenant a --name order-123"), moved);
+    let listed = home.json("list --tenant a");
+    assert_eq!(
+        listed["items"].as_array().unwrap().len(),
+        1,
+        "moved, not added"
+    );
+}
+
+#[test]
+fn without_id_or_name_each_timer_is_a_new_one() {
+    let home = Home::new();
+    let one = home.json("schedule --tenant a --in 90s");
+    let two = home.json("schedule --tenant a --in 90s");
+    assert_ne!(one["serviceCallId"], two["serviceCallId"]);
+    let wait = instant(&one["dueAt"]).since(instant(&one["registeredAt"]));
+    assert!((89..=91).contains(&wait.as_secs()), "{wait:?}");
+}
+
+#[test]
+fn a_list_is_paged_by_due_time_and_filtered_by_state() {
+    let home = Home::new();
+    for (tenant, hours) in [("a", 3), ("a", 1), ("b", 2), ("a", 2)] {
+        home.json(&format!("schedule --tenant {tenant} --in {hours}h"));
+    }
+    let first = home.json("list --tenant a --limit 2");
+    let cursor = first["nextCursor"].as_str().unwrap();
+    let second = home.json(&format!("list --tenant a --limit 2 --after {cursor}"));
+    assert!(second.get("nextCursor").is_none());
+    let dues: Vec<_> = [&first, &second]
+        .iter()
+        .flat_map(|page| page["items"].as_array().unwrap())
+        .map(|timer| instant(&timer["dueAt"]))
+        .collect();
+    assert_eq!(dues.len(), 3, "another tenant's timers are not ours to see");
+    assert!(dues.is_sorted());
+    let reached = home.json("list --tenant a --state reached");
+    assert_eq!(reached["items"].as_array().unwrap().len(), 0);
+    let scheduled = home.json("list --tenant b --state scheduled");
+    assert_eq!(scheduled["items"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_trace_finds_the_timers_of_one_request() {
+    let home = Home::new();
+    for tenant in ["a", "b"] {
+        home.json(&format!(
+            "schedule --tenant {tenant} --in 1h --correlation {REQUEST}"
+        ));
+    }
+    home.json("schedule --tenant a --in 1h");
+    let trace = home.json(&format!("trace --correlation {REQUEST}"));
+    assert_eq!(trace["items"].as_array().unwrap().len(), 2);
+    let nothing = home.run(&format!("trace --correlation {ID}"));
+    assert_eq!(nothing.code, Some(1));
+}
+
+#[test]
+fn a_cancelled_timer_is_gone() {
+    let home = Home::new();
+    home.json("schedule --tenant a --in 1h --name x");
+    let cancelled = home.json("cancel --tenant a --name x");
+    assert_eq!(cancelled["outcome"], "deleted");
+    for line in ["cancel --tenant a --name x", "get --tenant a --name x"] {
+        let ended = home.run(line);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("there is no timer"), "{ended:?}");
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn another_tenants_timer_is_as_absent_as_none() {
+    let home = Home::new();
+    home.json(&format!("schedule --tenant a --in 1h --id {ID}"));
+    let theirs = home.run(&format!("get --tenant b --id {ID}"));
+    let nobodys = home.run(&format!("get --tenant b --id {REQUEST}"));
+    assert_eq!(theirs.code, Some(1));
+    assert_eq!(theirs.stderr.replace(ID, REQUEST), nobodys.stderr);
+    let cancelled = home.run(&format!("cancel --tenant b --id {ID}"));
+    assert_eq!(cancelled.code, Some(1));
+    home.json(&format!("get --tenant a --id {ID}"));
+}
+
+#[test]
+fn people_get_a_table() {
+    let home = Home::new();
+    home.json(&format!(
+        "schedule --tenant a --due 2096-12-24T18:00:00Z --id {ID}"
+    ));
+    for line in [
+        "list --tenant a --output table".to_owned(),
+        format!("get --tenant a --id {ID} --output table"),
+    ] {
+        let ended = home.run(&line);
+        let rows: Vec<&str> = ended.stdout.lines().collect();
+        assert_eq!(rows.len(), 2, "{ended:?}");
+        assert!(rows[1].contains(ID) && rows[1].contains("2096-12-24T18:00:00.000Z"));
+    }
+}
+
+#[test]
+fn migrate_makes_both_databases_and_shows_how_far_they_are() {
+    let home = Home::new();
+    let missing = home.run("migrate --status");
+    assert_eq!(missing.code, Some(1));
+    assert!(!home.db().exists(), "looking makes nothing");
+
+    let report = home.json("migrate");
+    assert_eq!(report["set"], "timers-only");
+    assert_eq!(report["pending"], 0);
+    assert!(report["appliedNow"].as_u64().unwrap() > 0);
+    assert_eq!(home.json("migrate")["appliedNow"], 0);
+    let status = home.json("migrate --status");
+    assert_eq!(status["pending"], 0);
+    assert!(status["migrations"][0]["appliedAt"].is_string());
+
+    let shared = home.path("shared/all.db");
+    let mut both = home.command("migrate");
+    let ended = crate::running::run(both.env("DB_PATH", &shared));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stdout.lines().count(), 2);
+    assert!(ended.stdout.contains("\"set\":\"shared\""));
+    assert!(shared.exists(), "folders are made");
+}
+
+#[test]
+fn a_flag_names_another_database() {
+    let home = Home::new();
+    let other = home.path("folder/other.db");
+    home.json(&format!(
+        "schedule --tenant a --in 1h --db {}",
+        other.display()
+    ));
+    assert!(other.exists() && !home.db().exists());
+}
+
+#[test]
+fn help_and_version_are_given_on_standard_output() {
+    let home = Home::new();
+    for (line, words) in [
+        ("--help", "TIMER_POLLING_INTERVAL"),
+        ("--help", "Exit codes"),
+        ("-h", "schedule --tenant demo --in 5s"),
+        ("serve --help", "SIGTERM"),
+        ("schedule --help", "\"dueAt\""),
+        ("list --help", "nextCursor"),
+        ("--version", env!("CARGO_PKG_VERSION")),
+    ] {
+        let ended = home.run(line);
+        assert_eq!(ended.code, Some(0), "{line}");
+        assert!(ended.stdout.contains(words), "{line}: {}", ended.stdout);
+        assert_eq!(ended.stderr, "");
+    }
+}

@@ -1,0 +1,290 @@
+//! What was promised and what came of it, written down by somebody outside.
+//!
+//! It knows every schedule that was asked for, which of them were acknowledged and when, and reads
+//! every firing. What it holds the service to:
+//!
+//! 1. the last acknowledged schedule of every timer that was not cancelled fires;
+//! 2. nothing fires before its due time, neither by its own account nor by our clock;
+//! 3. all firings of one schedule carry the same firing id, and no other's;
+//! 4. a timer that has been reached stays so, and none is reached without its line;
+//! 5. what was cancelled or moved away before it was due does not fire;
+//! 6. what came from a run that was stopped in good order does not come again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use punctual_adapters_system::SystemClock;
+use punctual_domain::{DueTimeReached, TimerEntry, TimerKey, TimerState, Timestamp};
+use punctual_ports::ClockPort;
+
+/// One schedule of one timer. Its due time tells it from the timer's others.
+#[derive(Debug)]
+struct Schedule {
+    due_at: Timestamp,
+    /// When we read that it was stored.
+    acknowledged: Option<Timestamp>,
+    firings: Vec<Firing>,
+}
+
+/// A line that we read.
+#[derive(Debug)]
+struct Firing {
+    run: usize,
+    reached_at: Timestamp,
+    id: String,
+}
+
+#[derive(Debug, Default)]
+struct Timer {
+    schedules: Vec<Schedule>,
+    cancelled: Option<Timestamp>,
+}
+
+impl Timer {
+    /// What has to have fired by the end: the last acknowledged schedule, or one that was asked for
+    /// after it and may have been stored without our hearing of it.
+    fn owed(&self) -> &[Schedule] {
+        if self.cancelled.is_some() {
+            return &[];
+        }
+        let last = self
+            .schedules
+            .iter()
+            .rposition(|it| it.acknowledged.is_some());
+        last.map_or(&[], |last| &self.schedules[last..])
+    }
+
+    fn is_owed_a_firing(&self) -> bool {
+        let owed = self.owed();
+        !owed.is_empty() && owed.iter().all(|it| it.firings.is_empty())
+    }
+}
+
+/// The book.
+pub(crate) struct Ledger {
+    clock: SystemClock,
+    timers: BTreeMap<TimerKey, Timer>,
+    /// Timers that were seen reached, with the due time that they had.
+    reached: BTreeMap<TimerKey, Timestamp>,
+    /// Runs that were stopped in good order.
+    orderly: BTreeSet<usize>,
+    run: usize,
+    pub(crate) acknowledged: usize,
+    pub(crate) firings: usize,
+    pub(crate) duplicates: usize,
+    violations: Vec<String>,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: SystemClock::start().unwrap(),
+            timers: BTreeMap::new(),
+            reached: BTreeMap::new(),
+            orderly: BTreeSet::new(),
+            run: 0,
+            acknowledged: 0,
+            firings: 0,
+            duplicates: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn asked(&mut self, key: &TimerKey, due_at: Timestamp) {
+        let timer = self.timers.entry(key.clone()).or_default();
+        assert!(
+            timer.schedules.iter().all(|it| it.due_at != due_at),
+            "the test gives each schedule of a timer its own due time"
+        );
+        timer.schedules.push(Schedule {
+            due_at,
+            acknowledged: None,
+            firings: Vec::new(),
+        });
+    }
+
+    pub(crate) fn acknowledged(&mut self, key: &TimerKey, due_at: Timestamp) {
+        let now = self.clock.now();
+        self.acknowledged += 1;
+        let timer = self.timers.get_mut(key);
+        let schedules = timer.into_iter().flat_map(|timer| &mut timer.schedules);
+        match schedules.into_iter().find(|it| it.due_at == due_at) {
+            Some(schedule) => schedule.acknowledged = Some(now),
+            None => self.violate(key, "a schedule was acknowledged that nobody asked for"),
+        }
+    }
+
+    pub(crate) fn is_acknowledged(&self, key: &TimerKey) -> bool {
+        let timer = self.timers.get(key);
+        timer.is_some_and(|timer| timer.schedules.iter().any(|it| it.acknowledged.is_some()))
+    }
+
+    pub(crate) fn cancelled(&mut self, key: &TimerKey) {
+        let now = self.clock.now();
+        self.timers.get_mut(key).unwrap().cancelled = Some(now);
+    }
+
+    /// A new run of the service begins.
+    pub(crate) fn run_begins(&mut self) {
+        self.run += 1;
+    }
+
+    /// The run ended as it was asked to, so none of its firings may come again.
+    pub(crate) fn run_ended_in_good_order(&mut self) {
+        self.orderly.insert(self.run);
+    }
+
+    pub(crate) fn fired(&mut self, event: &DueTimeReached) {
+        let now = self.clock.now();
+        self.firings += 1;
+        let key = event.key();
+        let Some(timer) = self.timers.get_mut(&key) else {
+            return self.violate(&key, "it fired, but nobody asked for it");
+        };
+        let Some(n) = timer
+            .schedules
+            .iter()
+            .position(|it| it.due_at == event.due_at)
+        else {
+            return self.violate(&key, "it fired with a due time that nobody asked for");
+        };
+        let id = event.firing_id.to_string();
+        let mut wrong = Vec::new();
+        if event.reached_at < event.due_at || now < event.due_at {
+            wrong.push("it fired early");
+        }
+        if event.firing_id.key != key || event.firing_id.registration.due_at != event.due_at {
+            wrong.push("its firing id names something else");
+        }
+        // Whoever fires looks at the store at or after the due time, and that was after this.
+        let moved = timer.schedules[n + 1..]
+            .iter()
+            .filter_map(|it| it.acknowledged);
+        if moved.chain(timer.cancelled).any(|at| at < event.due_at) {
+            wrong.push("it fired although it had been moved or cancelled before");
+        }
+        let firings = &mut timer.schedules[n].firings;
+        if !firings.is_empty() {
+            self.duplicates += 1;
+        }
+        if firings.iter().any(|it| it.id != id) {
+            wrong.push("one schedule fired under two firing ids");
+        }
+        if firings.iter().any(|it| self.orderly.contains(&it.run)) {
+            wrong.push("a run that was stopped in good order had fired it before");
+        }
+        firings.push(Firing {
+            run: self.run,
+            reached_at: event.reached_at,
+            id,
+        });
+        for what in wrong {
+            self.violate(&key, what);
+        }
+    }
+
+    /// Looks at what the database says of a timer, while nobody serves.
+    pub(crate) fn stored(&mut self, entry: &TimerEntry) {
+        let timer = entry.timer();
+        let (key, due_at) = (&timer.key, timer.registration.due_at);
+        let lines = self
+            .timers
+            .get(key)
+            .into_iter()
+            .flat_map(|it| &it.schedules);
+        let mut lines = lines
+            .filter(|it| it.due_at == due_at)
+            .flat_map(|it| &it.firings);
+        let what = match (entry.state(), entry.reached_at()) {
+            (TimerState::Scheduled, _) if self.reached.contains_key(key) => {
+                Some("it had been reached and is scheduled again")
+            }
+            (TimerState::Reached, Some(at)) if !lines.any(|it| it.reached_at == at) => {
+                Some("it is reached, but no line says so")
+            }
+            (TimerState::Reached, _) => {
+                let before = self.reached.insert(key.clone(), due_at);
+                let differs = before.is_some_and(|before| before != due_at);
+                differs.then_some("it had been reached with another due time")
+            }
+            (TimerState::Scheduled, _) => None,
+        };
+        if let Some(what) = what {
+            self.violate(&key.clone(), what);
+        }
+    }
+
+    /// How many timers are due, were acknowledged, and have not fired.
+    pub(crate) fn overdue(&self) -> usize {
+        let now = self.clock.now();
+        let timers = self
+            .timers
+            .values()
+            .filter(|timer| timer.is_owed_a_firing());
+        timers
+            .filter(|timer| timer.owed().iter().any(|it| it.due_at <= now))
+            .count()
+    }
+
+    /// How many timers still have to fire.
+    pub(crate) fn owed(&self) -> usize {
+        let timers = self.timers.values();
+        timers.filter(|timer| timer.is_owed_a_firing()).count()
+    }
+
+    fn violate(&mut self, key: &TimerKey, what: &str) {
+        // The first few tell the story.
+        if self.violations.len() < 20 {
+            let history = self.timers.get(key).map(history).unwrap_or_default();
+            self.violations.push(format!("{key}: {what}\n{history}"));
+        }
+    }
+
+    /// Fails with the history of whatever is wrong.
+    pub(crate) fn assert_all_is_well(&self) {
+        let lost: Vec<String> = self
+            .timers
+            .iter()
+            .filter(|(_, timer)| timer.is_owed_a_firing())
+            .map(|(key, timer)| format!("{key}: it was lost\n{}", history(timer)))
+            .collect();
+        let shown: String = lost
+            .iter()
+            .take(20)
+            .chain(&self.violations)
+            .cloned()
+            .collect();
+        assert!(
+            shown.is_empty(),
+            "{} lost, {} violations\n{shown}",
+            lost.len(),
+            self.violations.len()
+        );
+    }
+}
+
+fn history(timer: &Timer) -> String {
+    let mut text = String::new();
+    for schedule in &timer.schedules {
+        let _ = writeln!(
+            text,
+            "    due {}, acknowledged {:?}",
+            schedule.due_at, schedule.acknowledged
+        );
+        for firing in &schedule.firings {
+            let _ = writeln!(
+                text,
+                "        fired in run {} at {} as {}",
+                firing.run, firing.reached_at, firing.id
+            );
+        }
+    }
+    if let Some(at) = timer.cancelled {
+        let _ = writeln!(text, "    cancelled {at}");
+    }
+    text
+}

@@ -1,0 +1,15 @@
+//! The binary as its users meet it: every test starts the real `timer-service`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
+
+mod batch;
+mod commands;
+mod kill;
+mod ledger;
+mod refusals;
+mod running;
+mod serving;
+mod stdout;
