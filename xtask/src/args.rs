@@ -21,6 +21,9 @@ commands:
       --quick        smaller sizes: a hint within two minutes
       --json FILE    also write everything as JSON; `-` is stdout
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
+  torture [--rounds N]
+                     kill the real binary under load, N times (500 unless told otherwise), and
+                     see that no timer is lost, early, or fired under two ids
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
@@ -41,7 +44,13 @@ pub(crate) enum Command {
     Bench {
         arguments: Vec<String>,
     },
+    Torture {
+        rounds: u32,
+    },
 }
+
+/// How often `torture` kills unless it is told otherwise.
+const ROUNDS: u32 = 500;
 
 /// How to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,6 +82,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             None => Ok(Command::Mutants { names: rest }),
         },
         "bench" => bench_arguments(&rest).map(|()| Command::Bench { arguments: rest }),
+        "torture" => rounds(&rest).map(|rounds| Command::Torture { rounds }),
         unknown => Err(refusal(&format!("there is no command `{unknown}`"))),
     }
 }
@@ -105,6 +115,29 @@ fn bench_arguments(args: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn rounds(args: &[String]) -> Result<u32, String> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let given = match words.as_slice() {
+        [] => return Ok(ROUNDS),
+        ["--rounds", given] => given,
+        ["--rounds"] => "",
+        [flag, ..] if flag.starts_with('-') && *flag != "--rounds" => {
+            return Err(unknown_flag("torture", flag));
+        }
+        [.., word] => {
+            return Err(refusal(&format!(
+                "`torture` takes --rounds and a number, but got `{word}`"
+            )));
+        }
+    };
+    let rounds = given.parse().ok().filter(|rounds| *rounds > 0);
+    rounds.ok_or_else(|| {
+        refusal(&format!(
+            "`--rounds` needs a number of rounds, not `{given}`"
+        ))
+    })
 }
 
 fn nothing_more(command: &str, rest: &[String]) -> Result<(), String> {
@@ -176,6 +209,13 @@ mod tests {
     }
 
     #[test]
+    fn torture_takes_a_number_of_rounds() {
+        let torture = |rounds| Ok(Command::Torture { rounds });
+        assert_eq!(parsed("torture"), torture(500));
+        assert_eq!(parsed("torture --rounds 7"), torture(7));
+    }
+
+    #[test]
     fn help_is_given_wherever_it_is_asked_for() {
         for line in ["help", "--help", "-h", "test --help", "tidy -h"] {
             assert_eq!(parsed(line), Ok(Command::Help), "{line}");
@@ -193,6 +233,11 @@ mod tests {
             ("mutants --all", "`--all`"),
             ("bench --fast", "`--fast`"),
             ("bench S1 --json", "`--json`"),
+            ("torture --fast", "`--fast`"),
+            ("torture 7", "`7`"),
+            ("torture --rounds", "number"),
+            ("torture --rounds 0", "`0`"),
+            ("torture --rounds 1 2", "`2`"),
         ] {
             let sentence = parsed(line).unwrap_err();
             assert!(sentence.contains(named), "{line}: {sentence}");
@@ -210,6 +255,8 @@ mod tests {
             "bench",
             "--no-servers",
             "--json",
+            "torture",
+            "--rounds",
         ] {
             assert!(HELP.contains(command), "{command}");
         }

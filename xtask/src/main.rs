@@ -10,6 +10,7 @@ mod process;
 mod servers;
 mod test_command;
 mod tidy;
+mod torture;
 mod workspace;
 
 use std::process::ExitCode;
@@ -48,5 +49,6 @@ fn carry_out(command: &Command) -> anyhow::Result<bool> {
         Command::Tidy => tidy::run(&root),
         Command::Mutants { names } => mutants::run(&root, names),
         Command::Bench { arguments } => bench::run(&root, arguments),
+        Command::Torture { rounds } => torture::run(&root, *rounds),
     }
 }
