@@ -1,13 +1,13 @@
-//! Timers on the real clock: schedules a few reminders and prints each as it fires.
+//! Timers of your own program, on one SQLite file: schedules a few reminders and prints each as it
+//! fires. Kill it on the way and start it again: what was scheduled fires then.
 //!
-//! Run it with `cargo run --release --example reminders`. The timers live in memory here, so they
-//! end with the program; a durable store is another adapter behind the same two ports.
+//! Run it with `cargo run --release --example reminders`.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_adapters_memory::MemoryTimerStore;
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::{Message, TenantId, TimerData, TimerKey, Topic};
 use punctual_ports::{Answer, ClockPort, ConsumerName, EventBusPort, Subscribe};
@@ -18,11 +18,12 @@ use tokio::sync::mpsc;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // The adapters: this machine's clock, a store, and a bus within the process.
+    // The adapters: this machine's clock, a file, and a bus within the process.
     let clock = Arc::new(SystemClock::start()?);
     let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
-    let store = MemoryTimerStore::new();
-    let ports = TimerPorts::new(clock.as_ref().clone(), UuidIds, store, bus.clone());
+    let file = std::env::temp_dir().join("punctual-reminders.db");
+    let store = SqliteTimerStore::open(&SqliteSettings::timers(&file), clock.now())?;
+    let ports = TimerPorts::new(clock.as_ref().clone(), UuidIds, store.clone(), bus.clone());
 
     // Who is told. The answer says what becomes of the timer: done, again later, or never.
     let (fired, mut firings) = mpsc::unbounded_channel();
@@ -58,7 +59,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             data: Some(TimerData::of(name)?),
             ..TimerRequest::at(key, due_at)
         };
-        timers.schedule(vec![request]).await?.remove(0)?;
+        // Replaces what an earlier run has left.
+        timers.replace(vec![request]).await?.remove(0)?;
         println!("scheduled {name:8} for {due_at}");
     }
     for _ in reminders {
@@ -77,6 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     stop.send(()).ok();
     let drained = running.await??;
     subscription.stop().await;
+    store.close().await;
     println!("stopped, {} unfinished", drained.unfinished);
     Ok(())
 }
