@@ -3,16 +3,18 @@
 //! | what happens | what we do | exit code |
 //! |---|---|---|
 //! | SIGTERM, SIGINT | claim nothing more, finish what is in flight, for at most 25 s | 0 |
-//! | a second signal | end at once; what was in flight fires again after the next start | 128 + its number |
+//! | a second signal | end at once, but not within a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
 //! | the store is broken | stop, with the cause | 1 |
 //! | a panic anywhere | end at once | 1 |
 
 mod banner;
+mod file_check;
 mod firing_lines;
 mod signals;
 mod stop;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +42,8 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
     let stop = Stop::new();
     let signals = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
-    tokio::spawn(signals.obey(stop.clone()));
     let clock = crate::commands::clock()?;
+    tokio::spawn(signals.obey(stop.clone(), clock.clone()));
     let is_durable = settings.database.synchronous == Synchronous::Full;
     let lines = FiringLines::start(stop.clone(), is_durable)
         .map_err(|error| Failure::refused(format!("standard output cannot be written: {error}")))?;
@@ -62,7 +64,11 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
     let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus);
     let worker = TimerWorker::new(&ports, settings.worker)?;
     let retention = Retention::new(&ports, settings.retention)?;
-    let watching = tokio::spawn(watch(store.clone(), ports.clone()));
+    let watching = tokio::spawn(watch(
+        store.clone(),
+        ports.clone(),
+        settings.database.path.clone(),
+    ));
 
     banner::show(&settings);
     let retaining = tokio::spawn(retain(retention, stop.clone()));
@@ -95,11 +101,13 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
     }
 }
 
-/// Lets the worker look whenever another process, such as `schedule`, has written to the file.
-async fn watch(store: SqliteTimerStore, ports: TimerPorts) {
+/// Lets the worker look whenever another process, such as `schedule`, has written to the file, and
+/// tells if that file is no longer ours.
+async fn watch(store: SqliteTimerStore, ports: TimerPorts, path: PathBuf) {
     let wake = ports.wake;
     let on_commit = move || wake.due_at(Timestamp::MIN);
-    store.watch_foreign_commits(ports.clock, on_commit).await;
+    let commits = store.watch_foreign_commits(Arc::clone(&ports.clock), on_commit);
+    tokio::join!(commits, file_check::watch(&path, ports.clock.as_ref()));
 }
 
 /// Removes what is old. If the store is broken, that is for all of us.

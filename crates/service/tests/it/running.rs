@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -169,9 +169,9 @@ impl Running {
         self.child.stdin.take().unwrap()
     }
 
-    /// Nobody reads its standard output any more.
-    pub(crate) fn close_stdout(&mut self) {
-        drop(self.child.stdout.take());
+    /// Its standard output, if nobody reads that yet.
+    pub(crate) fn take_stdout(&mut self) -> ChildStdout {
+        self.child.stdout.take().unwrap()
     }
 
     /// The next line of its standard output; `None` when it has closed it.

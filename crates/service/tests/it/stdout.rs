@@ -28,7 +28,7 @@ fn a_reader_that_is_gone_stops_it_and_loses_nothing() {
     let home = Home::new();
     let mut serving = Running::start_unread(home.command("serve").stdout(Stdio::piped()));
     serving.wait_until_ready();
-    serving.close_stdout();
+    drop(serving.take_stdout());
     home.json("schedule --tenant a --in 0s --name x");
     assert_it_stops_and_loses_nothing(&home, serving);
 }

@@ -1,0 +1,39 @@
+//! Notices that the database file was removed or replaced under us.
+//!
+//! We would go on with the old file, and every timer that is scheduled into the new one would wait
+//! for a restart that nobody knows of. We do not stop either: the timers of the old file exist
+//! nowhere else any more.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use punctual_ports::ClockPort;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SAY_EVERY: Duration = Duration::from_mins(1);
+
+/// Looks for as long as it is polled, and says what it found.
+pub(super) async fn watch(path: &Path, clock: &dyn ClockPort) {
+    let Some(ours) = identity(path) else {
+        return;
+    };
+    loop {
+        let wait = if identity(path) == Some(ours) {
+            LOOK_EVERY
+        } else {
+            tracing::error!(
+                database = %path.display(),
+                "the database file was removed or replaced: timers of the old file go on firing, those of the new one wait for a restart"
+            );
+            SAY_EVERY
+        };
+        clock.sleep_for(wait).await;
+    }
+}
+
+/// What tells a file from another of the same name.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
