@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 /// What standard output leads to, as far as it matters to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(crate) enum Kind {
     File,
     /// A pipe: what is not longer than a certain size arrives whole or not at all.
     Pipe,
+    /// The device that swallows everything. It is also what we find if standard output was closed.
+    Nowhere,
     /// A terminal or another device.
     Other,
 }
@@ -27,11 +29,15 @@ pub(crate) fn open() -> io::Result<(File, Kind)> {
     let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     // Writing nothing tells whether it was opened for writing at all.
     let _ = file.write(&[])?;
-    let kind = file.metadata()?.file_type();
+    let metadata = file.metadata()?;
+    let swallows = || std::fs::metadata("/dev/null").is_ok_and(|it| it.rdev() == metadata.rdev());
+    let kind = metadata.file_type();
     let kind = if kind.is_file() {
         Kind::File
     } else if kind.is_fifo() {
         Kind::Pipe
+    } else if kind.is_char_device() && swallows() {
+        Kind::Nowhere
     } else {
         Kind::Other
     };

@@ -22,26 +22,26 @@ pub(super) fn show(settings: &ServeSettings) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         database = %absolute(&database.path),
-        synchronous = synchronous(database.synchronous),
+        synchronous = synchronous(database.synchronous).0,
         "serving timers: each firing is one line of JSON on standard output"
     );
 }
 
 fn text(settings: &ServeSettings, program: &str) -> String {
     let database = &settings.database;
+    let (setting, survives) = synchronous(database.synchronous);
     let elsewhere = if database.path == Path::new(DEFAULT_DATABASE) {
         String::new()
     } else {
         format!(" --db {}", database.path.display())
     };
     format!(
-        "timer-service {} serves timers: SQLite ({}), in-process bus\n\
+        "timer-service {} serves timers: SQLite (synchronous {setting}: survives {survives}), in-process bus\n\
          data:  {}\n\
          out:   each firing is one line of JSON on standard output\n\
          try:   {program} schedule --tenant demo --in 5s{elsewhere}\n\
          stop:  Ctrl-C finishes what is in flight",
         env!("CARGO_PKG_VERSION"),
-        synchronous(database.synchronous),
         absolute(&database.path),
     )
 }
@@ -51,10 +51,11 @@ fn absolute(path: &Path) -> String {
     absolute.as_deref().unwrap_or(path).display().to_string()
 }
 
-const fn synchronous(setting: Synchronous) -> &'static str {
+/// The setting's name, and what an acknowledged timer survives with it.
+const fn synchronous(setting: Synchronous) -> (&'static str, &'static str) {
     match setting {
-        Synchronous::Full => "synchronous FULL: survives power failures",
-        Synchronous::Normal => "synchronous NORMAL: survives crashes",
+        Synchronous::Full => ("FULL", "power failures"),
+        Synchronous::Normal => ("NORMAL", "crashes"),
     }
 }
 

@@ -46,6 +46,9 @@ impl FiringLines {
             // Whoever wrote before us was killed within a line. Ours must not be part of it.
             file.write_all(b"\n")?;
         }
+        if kind == Kind::Nowhere {
+            tracing::warn!("standard output is closed or /dev/null: nobody will see a firing");
+        }
         let (queue, lines) = mpsc::channel(BATCH);
         let writer = Writer {
             chunk_limit: if kind == Kind::Pipe {

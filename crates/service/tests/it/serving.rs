@@ -1,11 +1,13 @@
 //! Serving: what is scheduled fires, whoever schedules it, and an orderly stop repeats nothing.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
+use punctual_domain::DueTimeReached;
 use punctual_ports::ClockPort;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -157,7 +159,10 @@ fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     // What was written is there, up to a line that was cut; the rest comes now.
     stdout.read_to_string(&mut first).unwrap();
     let whole = first.rfind('\n').unwrap();
-    let mut fired: BTreeSet<_> = firings(&first[..whole]).iter().map(|it| it.key()).collect();
+    let mut fired: BTreeSet<_> = firings(&first[..whole])
+        .iter()
+        .map(DueTimeReached::key)
+        .collect();
     let serving = home.serve();
     while fired.len() < COUNT {
         fired.insert(serving.firing().key());
@@ -195,6 +200,27 @@ fn a_database_that_is_replaced_under_it_is_noticed_and_the_old_timers_still_fire
     serving.wait_until_it_says("the database file was removed or replaced");
     let fired = serving.firing();
     assert_eq!(fired.service_call_id.to_string(), old["serviceCallId"]);
+}
+
+#[test]
+fn a_database_that_breaks_under_it_stops_it_with_the_cause() {
+    let home = Home::new();
+    let serving = home.serve();
+    home.json("schedule --tenant a --in 2s");
+    for file in ["timer.db", "timer.db-wal"] {
+        let path = home.path(file);
+        let length = std::fs::metadata(&path).unwrap().len();
+        let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+        let garbage = vec![0xee; usize::try_from(length).unwrap()];
+        file.write_all(&garbage).unwrap();
+    }
+    let ended = serving.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(
+        last.starts_with("error: the timer worker has stopped: "),
+        "{last}"
+    );
 }
 
 #[test]

@@ -52,6 +52,15 @@ fn run_with(home: &Home, line: &str, stdout: File) -> (Option<i32>, String) {
 }
 
 #[test]
+fn a_standard_output_that_leads_nowhere_is_said() {
+    let home = Home::new();
+    let mut serving = Running::start_unread(home.command("serve").stdout(Stdio::null()));
+    serving.wait_until_it_says("nobody will see a firing");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end().code, Some(0));
+}
+
+#[test]
 fn a_line_that_a_killed_process_has_cut_spoils_no_other() {
     let home = Home::new();
     let lines = home.path("firings.ndjson");
