@@ -154,6 +154,23 @@ fn the_shared_database_is_refused_for_timers_alone() {
 }
 
 #[test]
+fn a_database_of_a_newer_program_is_refused() {
+    let home = Home::new();
+    home.json("migrate");
+    let newer = rusqlite::Connection::open(home.db()).unwrap();
+    newer
+        .execute(
+            "INSERT INTO punctual_migrations
+             SELECT 9999, '9999_future', checksum, set_name, applied_at, '99.0.0'
+             FROM punctual_migrations LIMIT 1",
+            [],
+        )
+        .unwrap();
+    newer.close().unwrap();
+    assert_the_database_is_refused(&home, &["timer.db", "9999_future", "newer program"]);
+}
+
+#[test]
 fn a_database_that_is_not_there_is_not_made_by_reading_it() {
     let home = Home::new();
     for line in [
