@@ -110,7 +110,7 @@ fn a_signal_in_the_middle_of_firing_repeats_nothing() {
     let mut seen = BTreeSet::new();
     let mut stops = 0;
     while seen.len() < COUNT {
-        let serving = home.serve();
+        let mut serving = home.serve();
         let signal = if stops % 2 == 0 {
             Signal::TERM
         } else {
@@ -121,7 +121,8 @@ fn a_signal_in_the_middle_of_firing_repeats_nothing() {
             events.push(serving.firing());
         }
         serving.signal(signal);
-        // As `timeout` does, which tells the process and its group.
+        // As `timeout` does, which tells the process and then its group.
+        serving.wait_until_it_says("stopping");
         serving.signal(signal);
         let ended = serving.end();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
