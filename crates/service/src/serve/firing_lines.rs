@@ -40,8 +40,11 @@ impl FiringLines {
     ///
     /// # Errors
     /// If standard output cannot be written, or there is no thread to write it.
-    pub(super) fn start(stop: Stop, is_durable: bool) -> io::Result<Self> {
-        let (mut file, kind) = stdout::open()?;
+    pub(super) fn start(
+        (mut file, kind): (File, Kind),
+        stop: Stop,
+        is_durable: bool,
+    ) -> io::Result<Self> {
         if kind == Kind::File && stdout::is_cut(&file) {
             // Whoever wrote before us was killed within a line. Ours must not be part of it.
             file.write_all(b"\n")?;

@@ -27,14 +27,14 @@ use tokio::runtime::Handle;
 
 use crate::failure::Failure;
 use crate::settings::ServeSettings;
-use crate::store;
+use crate::{stdout, store};
 use firing_lines::FiringLines;
 use signals::Signals;
 use stop::{Reason, Stop};
 
 /// How long to wait for whatever is left after the worker has drained. It has had its time, and
 /// what is not finished then fires again.
-const LAST_MOMENTS: Duration = Duration::from_secs(2);
+const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
 /// Fires timers until a signal comes or going on makes no sense.
 pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
@@ -44,15 +44,18 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     let clock = crate::commands::clock()?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));
-    let is_durable = settings.database.synchronous == Synchronous::Full;
-    let lines = FiringLines::start(stop.clone(), is_durable)
-        .map_err(|error| Failure::refused(format!("standard output cannot be written: {error}")))?;
+    let unwritable =
+        |error| Failure::refused(format!("standard output cannot be written: {error}"));
+    let stdout = stdout::open().map_err(unwritable)?;
 
     let store = tokio::select! {
         biased;
         _ = stop.requested() => return Ok(()),
         opened = store::open(&settings.database, &clock) => opened?,
     };
+    // Only now that the role is ours: another process may still be writing to the same file.
+    let is_durable = settings.database.synchronous == Synchronous::Full;
+    let lines = FiringLines::start(stdout, stop.clone(), is_durable).map_err(unwritable)?;
     let bus = InProcessBus::new(Handlers::Spawned(Handle::current()));
     let wish = Subscribe {
         topic: Topic::TimerEvents,
@@ -77,12 +80,8 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
         .run(async move { _ = waiting.requested().await })
         .await;
 
-    // Whatever ended the worker ends the rest; the first reason is the one that counts.
-    let reason = match &outcome {
-        Err(stopped) => Reason::Failed(stopped.to_string()),
-        Ok(_) => Reason::Asked,
-    };
-    stop.request(reason);
+    // Whatever ended the worker ends the rest.
+    stop.request(Reason::Asked);
     watching.abort();
     let ending = async {
         subscription.stop().await;
@@ -92,12 +91,14 @@ pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
     tokio::select! {
         () = ending => {}
         () = clock.sleep_for(LAST_MOMENTS) => {
-            tracing::warn!("something was still under way and was left behind; it fires again");
+            tracing::warn!("something was still under way and was left behind: no timer is lost by that");
         }
     }
-    match stop.requested().await {
-        Reason::Asked => Ok(()),
-        Reason::Failed(sentence) => Err(Failure::failed(sentence)),
+    // A store that broke is the worst of the reasons, also if it did so while we were stopping.
+    match (outcome, stop.requested().await) {
+        (Err(stopped), _) => Err(stopped.into()),
+        (Ok(_), Reason::Failed(sentence)) => Err(Failure::failed(sentence)),
+        (Ok(_), Reason::Asked) => Ok(()),
     }
 }
 
