@@ -237,33 +237,23 @@ impl Ledger {
     }
 
     fn violate(&mut self, key: &TimerKey, what: &str) {
-        // The first few tell the story.
-        if self.violations.len() < 20 {
-            let history = self.timers.get(key).map(history).unwrap_or_default();
-            self.violations.push(format!("{key}: {what}\n{history}"));
-        }
+        let history = self.timers.get(key).map(history).unwrap_or_default();
+        self.violations.push(format!("{key}: {what}\n{history}"));
+    }
+
+    /// Everything that is wrong, with its history.
+    fn complaints(&self) -> Vec<String> {
+        let lost = self.timers.iter().filter(|it| it.1.is_owed_a_firing());
+        let lost = lost.map(|(key, timer)| format!("{key}: it was lost\n{}", history(timer)));
+        lost.chain(self.violations.iter().cloned()).collect()
     }
 
     /// Fails with the history of whatever is wrong.
     pub(crate) fn assert_all_is_well(&self) {
-        let lost: Vec<String> = self
-            .timers
-            .iter()
-            .filter(|(_, timer)| timer.is_owed_a_firing())
-            .map(|(key, timer)| format!("{key}: it was lost\n{}", history(timer)))
-            .collect();
-        let shown: String = lost
-            .iter()
-            .take(20)
-            .chain(&self.violations)
-            .cloned()
-            .collect();
-        assert!(
-            shown.is_empty(),
-            "{} lost, {} violations\n{shown}",
-            lost.len(),
-            self.violations.len()
-        );
+        let complaints = self.complaints();
+        // The first few tell the story.
+        let shown: String = complaints.iter().take(20).map(String::as_str).collect();
+        assert!(complaints.is_empty(), "{} wrong\n{shown}", complaints.len());
     }
 }
 
@@ -287,4 +277,168 @@ fn history(timer: &Timer) -> String {
         let _ = writeln!(text, "    cancelled {at}");
     }
     text
+}
+
+/// A ledger that never complains would prove nothing.
+mod complaints {
+    use super::*;
+    use punctual_domain::{FiringId, Registration, TenantId};
+    use serde_json::json;
+
+    fn key() -> TimerKey {
+        TimerKey::named(TenantId::new("a").unwrap(), "x")
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).unwrap()
+    }
+
+    fn far() -> Timestamp {
+        "2096-12-24T18:00:00Z".parse().unwrap()
+    }
+
+    fn event(due_at: Timestamp, registered_at: i64, reached_at: Timestamp) -> DueTimeReached {
+        let registration = Registration {
+            registered_at: at(registered_at),
+            due_at,
+        };
+        DueTimeReached {
+            tenant_id: key().tenant_id,
+            service_call_id: key().service_call_id,
+            reached_at,
+            due_at,
+            firing_id: FiringId {
+                key: key(),
+                registration,
+            },
+            data: None,
+        }
+    }
+
+    fn stored(due_at: Timestamp, reached_at: Option<Timestamp>) -> TimerEntry {
+        let mut timer = json!({
+            "tenantId": key().tenant_id,
+            "serviceCallId": key().service_call_id,
+            "correlationId": key().service_call_id,
+            "dueAt": due_at,
+            "registeredAt": at(1),
+            "state": "Scheduled",
+        });
+        if let Some(reached_at) = reached_at {
+            timer["state"] = json!("Reached");
+            timer["reachedAt"] = json!(reached_at);
+        }
+        serde_json::from_value(timer).unwrap()
+    }
+
+    /// A ledger with one acknowledged schedule, due in the past.
+    fn with_one(due_at: Timestamp) -> Ledger {
+        let mut ledger = Ledger::new();
+        ledger.asked(&key(), due_at);
+        ledger.acknowledged(&key(), due_at);
+        ledger
+    }
+
+    fn assert_says(ledger: &Ledger, words: &str) {
+        let complaints = ledger.complaints();
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        assert!(complaints[0].contains(words), "{complaints:?}");
+    }
+
+    #[test]
+    fn all_is_well_when_what_was_promised_came() {
+        let mut ledger = with_one(at(5));
+        assert_eq!((ledger.owed(), ledger.overdue()), (1, 1));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.run_begins();
+        ledger.fired(&event(at(5), 1, at(6)));
+        ledger.stored(&stored(at(5), Some(at(6))));
+        ledger.assert_all_is_well();
+        assert_eq!((ledger.owed(), ledger.duplicates), (0, 1));
+    }
+
+    #[test]
+    fn a_lost_timer_is_told_from_one_that_was_never_promised() {
+        let mut ledger = with_one(at(5));
+        assert_says(&ledger, "it was lost");
+        ledger.cancelled(&key());
+        ledger.assert_all_is_well();
+        let mut ledger = Ledger::new();
+        ledger.asked(&key(), at(5));
+        ledger.assert_all_is_well();
+    }
+
+    #[test]
+    fn a_moved_timer_owes_the_new_firing_or_one_that_may_have_been_stored_since() {
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.asked(&key(), at(7));
+        ledger.assert_all_is_well();
+        ledger.acknowledged(&key(), at(7));
+        assert_says(&ledger, "it was lost");
+        ledger.asked(&key(), at(9));
+        ledger.fired(&event(at(9), 1, at(9)));
+        ledger.assert_all_is_well();
+    }
+
+    #[test]
+    fn an_early_firing_is_told_by_its_own_account_and_by_our_clock() {
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(4)));
+        assert_says(&ledger, "early");
+        let mut ledger = with_one(far());
+        ledger.fired(&event(far(), 1, far()));
+        assert_says(&ledger, "early");
+    }
+
+    #[test]
+    fn two_firing_ids_of_one_schedule_are_told() {
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.fired(&event(at(5), 2, at(5)));
+        assert_says(&ledger, "two firing ids");
+    }
+
+    #[test]
+    fn a_firing_that_nobody_asked_for_is_told() {
+        let mut ledger = Ledger::new();
+        ledger.fired(&event(at(5), 1, at(5)));
+        assert_says(&ledger, "nobody asked for it");
+    }
+
+    #[test]
+    fn a_repetition_after_an_orderly_stop_is_told() {
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.run_ended_in_good_order();
+        ledger.run_begins();
+        ledger.fired(&event(at(5), 1, at(6)));
+        assert_says(&ledger, "good order");
+    }
+
+    #[test]
+    fn a_state_that_goes_back_and_a_mark_without_a_line_are_told() {
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.stored(&stored(at(5), Some(at(6))));
+        assert_says(&ledger, "no line says so");
+        let mut ledger = with_one(at(5));
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.stored(&stored(at(5), Some(at(5))));
+        ledger.stored(&stored(at(5), None));
+        assert_says(&ledger, "scheduled again");
+    }
+
+    #[test]
+    fn a_firing_after_a_cancellation_is_told_if_it_was_not_due_by_then() {
+        let mut ledger = with_one(far());
+        ledger.cancelled(&key());
+        ledger.fired(&event(far(), 1, far()));
+        let complaints = ledger.complaints().concat();
+        assert!(complaints.contains("moved or cancelled"), "{complaints}");
+        let mut ledger = with_one(at(5));
+        ledger.cancelled(&key());
+        ledger.fired(&event(at(5), 1, at(5)));
+        ledger.assert_all_is_well();
+    }
 }
