@@ -47,7 +47,8 @@ fn copy(source: &Connection, path: &Path) -> io::Result<()> {
         .map_err(io::Error::other)
         .and_then(|()| File::open(&partial)?.sync_all())
         // Fails if somebody has made a file of that name meanwhile, where a rename would replace it.
-        .and_then(|()| fs::hard_link(&partial, path));
+        .and_then(|()| fs::hard_link(&partial, path))
+        .and_then(|()| sync_folder(path));
     remove_if_there(&partial)?;
     copied
 }
@@ -65,6 +66,14 @@ fn copy_pages(source: &Connection, target: &Path) -> rusqlite::Result<()> {
             },
             None,
         )),
+    }
+}
+
+/// A file is there for good only when its name is on the disk too.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
     }
 }
 

@@ -46,6 +46,27 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     })
 }
 
+/// The file itself, whatever links lead to it: a role is locked by the file's name, and must be the
+/// same role for whoever comes by another link. The folder has to be there, the file need not.
+pub(crate) fn behind_links(path: &Path) -> Result<PathBuf, OpenError> {
+    let failed = |source| OpenError::Other {
+        path: path.to_path_buf(),
+        source: Box::new(source),
+    };
+    if let Ok(found) = path.canonicalize() {
+        return Ok(found);
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(path.to_path_buf());
+    };
+    let folder = folder.canonicalize().map_err(failed)?;
+    Ok(match path.read_link() {
+        // A link to a file that is not there yet; SQLite makes it there.
+        Ok(target) => folder.join(target),
+        Err(_) => folder.join(name),
+    })
+}
+
 /// Opens a file for writing, and creates it if it is missing.
 pub(crate) fn open_writable(path: &Path, busy_timeout: Duration) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE

@@ -200,6 +200,10 @@ impl TimerQueuePort for SqliteTimerStore {
                  timer role",
             ));
         }
+        if self.writer.is_closed() {
+            // Another process may have the role by now.
+            return Err(stopped(operation));
+        }
         let (claimer, claims) = (Arc::clone(&self.claimer), self.claims.clone());
         let look = tokio::task::spawn_blocking(move || {
             // A panic in an earlier look has left nothing behind: its snapshot is gone.

@@ -12,8 +12,8 @@ use super::SqliteTimerStore;
 use super::claiming::Claimer;
 use crate::claims::SharedClaims;
 use crate::connection::{
-    absolute, check_version, max_pages, open_reader, open_readers, open_writable, prepare_writer,
-    reads_at_once,
+    absolute, behind_links, check_version, max_pages, open_reader, open_readers, open_writable,
+    prepare_writer, reads_at_once,
 };
 use crate::migrate::{create_folder, migrate_connection};
 use crate::open_error::open_error;
@@ -40,6 +40,7 @@ impl SqliteTimerStore {
         let mut settings = settings.clone();
         settings.path = absolute(&settings.path)?;
         create_folder(&settings.path)?;
+        settings.path = behind_links(&settings.path)?;
         let role = match settings.role {
             Role::Timer => Some(RoleLock::take(&settings.path, role_lock::TIMER)?),
             Role::Client => None,

@@ -94,6 +94,8 @@ pub(super) fn page(
 ) -> rusqlite::Result<TimerPage> {
     let wanted = query.limit.saturating_add(1);
     let mut rows = Vec::new();
+    // One snapshot: a timer that is reached meanwhile would be on the page twice, or not at all.
+    let connection = connection.unchecked_transaction()?;
     // One state after the other is in the order of an index; both together are in none.
     for (state, statement) in [
         (TimerState::Scheduled, sql::PAGE_SCHEDULED),

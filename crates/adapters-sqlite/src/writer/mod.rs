@@ -119,6 +119,11 @@ impl Writer {
         done.map_err(|error| port_error(operation, error))
     }
 
+    /// Whether the file was closed, and the role with it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.commands.is_closed()
+    }
+
     /// Finishes what was asked before, and closes the file.
     pub(crate) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
@@ -206,26 +211,21 @@ impl Thread {
             // Perhaps some of them need no room, such as marks: each gets a chance of its own.
             Err(error) if is_full(&error) && group.len() > 1 => {
                 for job in group {
-                    let mut alone = vec![job];
-                    let done = self.transact(&mut alone);
-                    self.answer(alone, done);
+                    self.write(vec![job]);
                 }
             }
-            Err(error) => self.answer(group, Err(error)),
+            Err(error) => self.fail(group, error),
         }
     }
 
-    fn answer(&mut self, group: Vec<Box<dyn Job>>, done: rusqlite::Result<()>) {
-        match done.map_err(|error| port_error("write to the database", error)) {
-            Ok(()) => group.into_iter().for_each(|job| job.answer(None)),
-            Err(error) => {
-                if error.kind().is_critical() {
-                    tracing::error!(%error, "the database cannot be relied on any more");
-                    self.broken = Some(error.clone());
-                }
-                answer_all(group, &error);
-            }
+    /// Tells a group that nothing of it was written, and whether anything ever will be again.
+    fn fail(&mut self, group: Vec<Box<dyn Job>>, error: rusqlite::Error) {
+        let error = port_error("write to the database", error);
+        if error.kind().is_critical() {
+            tracing::error!(%error, "the database cannot be relied on any more");
+            self.broken = Some(error.clone());
         }
+        answer_all(group, &error);
     }
 
     /// Applies a group in one transaction: all of it, or nothing.

@@ -37,6 +37,11 @@ async fn closing_gives_the_role_back_and_leaves_no_log() {
     file.store.close().await;
     let late = file.store.save(vec![timer(1)], at(0)).await.unwrap_err();
     assert_eq!(late.kind(), PortErrorKind::Stopped);
+    let claimed = file
+        .store
+        .claim_due(at(0), 10, Duration::from_secs(1))
+        .await;
+    assert_eq!(claimed.unwrap_err().kind(), PortErrorKind::Stopped);
     let log = std::fs::metadata(with_end(file.path(), "-wal"));
     assert_eq!(log.map_or(0, |log| log.len()), 0);
     let again = SqliteTimerStore::open(&file.settings, Timestamp::MIN).unwrap();
@@ -119,4 +124,27 @@ async fn a_service_call_takes_its_timer_with_it() {
         .unwrap();
     assert_eq!(file.store.find(timer(0).key).await.unwrap(), None);
     assert!(file.store.find(timer(1).key).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_role_is_the_same_by_whatever_link_one_comes() {
+    let folder = folder();
+    let real = folder.path().join("real");
+    std::fs::create_dir(&real).unwrap();
+    let settings = |path: &str| {
+        let path = folder.path().join(path);
+        punctual_adapters_sqlite::SqliteSettings::timers(path)
+    };
+    // The first leads to a file that is not there yet.
+    std::os::unix::fs::symlink("real/timer.db", folder.path().join("link.db")).unwrap();
+    std::os::unix::fs::symlink(&real, folder.path().join("folder")).unwrap();
+    let _first = SqliteTimerStore::open(&settings("link.db"), Timestamp::MIN).unwrap();
+    for other in ["real/timer.db", "folder/timer.db", "real/../link.db"] {
+        let second = SqliteTimerStore::open(&settings(other), Timestamp::MIN);
+        let refused = second.err().unwrap();
+        assert!(
+            matches!(refused, OpenError::RoleTaken { .. }),
+            "{other}: {refused}"
+        );
+    }
 }

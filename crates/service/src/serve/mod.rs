@@ -3,7 +3,7 @@
 //! | what happens | what we do | exit code |
 //! |---|---|---|
 //! | SIGTERM, SIGINT | claim nothing more, finish what is in flight, for at most 25 s | 0 |
-//! | a second signal | end at once, but not within a second of the first; what was in flight fires again after the next start | 128 + its number |
+//! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
 //! | the store is broken | stop, with the cause | 1 |
 //! | a panic anywhere | end at once | 1 |

@@ -1,7 +1,7 @@
 //! Signals: the first stops us in good order, the second at once.
 //!
 //! Wrappers such as `timeout` send one signal twice, to the process and to its group. So that this
-//! is not taken for impatience, stopping in good order has a second to itself in any case.
+//! is not taken for impatience, what comes right after the first counts as the first.
 
 use std::io;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::stop::{Reason, Stop};
 
-/// How long after the first signal a second one takes effect.
-const AT_LEAST: Duration = Duration::from_secs(1);
+/// What comes so soon after the first signal is no second one.
+const ONE_SIGNAL: Duration = Duration::from_millis(200);
 
 /// SIGTERM and SIGINT, caught.
 pub(super) struct Signals {
@@ -37,7 +37,15 @@ impl Signals {
             "stopping: what is in flight is finished; a second signal ends at once"
         );
         stop.request(Reason::Asked);
-        let (second, ()) = tokio::join!(self.next(), clock.sleep_for(AT_LEAST));
+        let moment = clock.sleep_for(ONE_SIGNAL);
+        tokio::pin!(moment);
+        let second = loop {
+            tokio::select! {
+                biased;
+                () = &mut moment => break self.next().await,
+                _ = self.next() => {}
+            }
+        };
         // As a shell reports a process that died of the signal. Nothing is lost: what was not
         // marked fires again after the next start.
         std::process::exit(128 + second.as_raw_value());
