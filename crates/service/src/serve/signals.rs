@@ -34,18 +34,20 @@ impl Signals {
         let first = self.next().await;
         tracing::info!(
             signal = first.as_raw_value(),
-            "stopping: what is in flight is finished; a second signal ends at once"
+            "stopping: what is in flight is finished first"
         );
         stop.request(Reason::Asked);
         let moment = clock.sleep_for(ONE_SIGNAL);
         tokio::pin!(moment);
-        let second = loop {
+        loop {
             tokio::select! {
                 biased;
-                () = &mut moment => break self.next().await,
+                () = &mut moment => break,
                 _ = self.next() => {}
             }
-        };
+        }
+        tracing::info!("still finishing what is in flight; a second signal ends it at once");
+        let second = self.next().await;
         // As a shell reports a process that died of the signal. Nothing is lost: what was not
         // marked fires again after the next start.
         std::process::exit(128 + second.as_raw_value());

@@ -151,7 +151,7 @@ fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     }
     // From here on nobody reads, more is in flight than a pipe takes, and the drain cannot end.
     serving.signal(Signal::TERM);
-    serving.wait_until_it_says("stopping");
+    serving.wait_until_it_says("a second signal ends it at once");
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, Some(143));
 
