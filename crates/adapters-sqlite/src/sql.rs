@@ -139,10 +139,15 @@ statements! {
     NEXT_TENANT = "\
         SELECT tenant_id FROM timer_schedules WHERE tenant_id > ?1 ORDER BY tenant_id LIMIT 1";
 
-    /// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand.
-    READY_OF_TENANT = "\
-        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
+    /// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand. The
+    /// index holds all it asks for: of a tenant with much in hand, many rows are passed over.
+    DUE_OF_TENANT = "\
+        SELECT rowid, due_at FROM timer_schedules \
         WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 ORDER BY due_at";
+
+    /// When a row is ready, which may be later than it is due.
+    READY_AT = "\
+        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules WHERE rowid = ?1";
 
     /// Removes timers that were reached long ago.
     PURGE_REACHED = "\

@@ -170,7 +170,7 @@ impl Look<'_> {
         chosen: &mut BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<()> {
         let mut next_tenant = self.snapshot.prepare_cached(sql::NEXT_TENANT)?;
-        let mut of_tenant = self.snapshot.prepare_cached(sql::READY_OF_TENANT)?;
+        let mut of_tenant = self.snapshot.prepare_cached(sql::DUE_OF_TENANT)?;
         let begin = last_served.clone();
         let (mut served, mut wrapped) = (0, false);
         for _ in 0..TENANTS_VISITED.max(places * 2) {
@@ -209,8 +209,18 @@ impl Look<'_> {
         let mut rows = statement.query(params![tenant, self.until])?;
         let mut looked_at = 0;
         while looked_at < ROWS_OF_TENANT {
-            let Some(ready) = next(&mut rows)? else { break };
-            if self.is_in_hand(ready) || chosen.contains_key(&ready.1) {
+            let Some((due_at, row)) = next(&mut rows)? else {
+                break;
+            };
+            // Most that are in hand were never tried before, so that they were ready when they were
+            // due: they are passed over without a look at the table.
+            if self.is_in_hand((due_at, row)) || chosen.contains_key(&row) {
+                continue;
+            }
+            let Some(ready) = self.ready(row)? else {
+                continue;
+            };
+            if self.is_in_hand(ready) {
                 continue;
             }
             if ready.0 <= self.now {
@@ -219,6 +229,12 @@ impl Look<'_> {
             looked_at += 1;
         }
         Ok(None)
+    }
+
+    /// When a row is ready; `None` if that cannot be read.
+    fn ready(&self, row: RowId) -> rusqlite::Result<Option<Ready>> {
+        let mut statement = self.snapshot.prepare_cached(sql::READY_AT)?;
+        next(&mut statement.query(params![row])?)
     }
 
     /// The chosen rows whole, in the order in which they became ready.

@@ -39,7 +39,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("NEWEST_READY", &[READY]),
     ("NEXT_READY", &[READY]),
     ("NEXT_TENANT", &["COVERING INDEX", "(tenant_id>?)"]),
-    ("READY_OF_TENANT", &[DUE]),
+    ("DUE_OF_TENANT", &["COVERING INDEX", DUE]),
+    ("READY_AT", &[ROW]),
     (
         "PURGE_REACHED",
         &["idx_timer_schedules_reached_at (reached_at<?)", ROW],
