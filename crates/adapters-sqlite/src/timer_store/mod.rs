@@ -132,6 +132,7 @@ impl TimerPersistencePort for SqliteTimerStore {
 
     async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome> {
         let operation = "mark timers as reached";
+        let (places, batch) = settling::in_the_order_of_the_table(&self.claims.lock(), batch);
         let marked = self
             .each(operation, batch, false, |transaction, fired| {
                 Ok(match settling::check_mark(fired) {
@@ -140,7 +141,8 @@ impl TimerPersistencePort for SqliteTimerStore {
                 })
             })
             .await?;
-        Ok(marked.into_iter().map(Result::flatten).collect())
+        let marked = marked.into_iter().map(Result::flatten);
+        Ok(settling::in_the_order_given(&places, marked))
     }
 
     async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome> {
