@@ -80,3 +80,48 @@ fn filesystem(folder: &Path) -> String {
     let nearest = above.max_by_key(|(length, _)| *length);
     nearest.map_or_else(|| "unknown".to_owned(), |(_, name)| name)
 }
+
+/// What the processors have done so far, in ticks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    total: u64,
+    busy: u64,
+    ours: u64,
+}
+
+impl Usage {
+    pub(crate) fn now() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let all = stat.lines().next().unwrap_or_default();
+        let ticks = numbers(all, 1, 8);
+        let total = ticks.iter().sum();
+        // The fourth and fifth are idle, and idle while something waits for a disk.
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // After the name, which may hold anything: user, system, and both of children that ended.
+        let own = own.rsplit(')').next().unwrap_or_default();
+        Self {
+            total,
+            busy: total - idle,
+            ours: numbers(own, 11, 4).iter().sum(),
+        }
+    }
+
+    /// Which part of the machine others have used since then; between nothing and all.
+    pub(crate) fn others_since(self, then: Self) -> f64 {
+        let others = (self.busy - then.busy).saturating_sub(self.ours - then.ours);
+        let total = (self.total - then.total).max(1);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "ticks of one run are far below what a double holds exactly"
+        )]
+        let share = others as f64 / total as f64;
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// Some words of a text as numbers.
+fn numbers(text: &str, skip: usize, take: usize) -> Vec<u64> {
+    let words = text.split_whitespace().skip(skip).take(take);
+    words.map(|word| word.parse().unwrap_or(0)).collect()
+}

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use args::{Command, Options};
-use machine::Machine;
+use machine::{Machine, Usage};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use report::Measure;
@@ -76,14 +76,23 @@ fn measure(options: &Options) -> Outcome<()> {
     say(&heading(&machine, options.quick));
     let mut bench = Bench::new(folder.path(), options.quick)?;
     let mut measures: Vec<Measure> = Vec::new();
+    let mut others = serde_json::Map::new();
     for line in chosen {
         eprintln!("{}: {}", line.name, line.what);
+        let before = Usage::now();
         let found = (line.run)(&mut bench)
             .map_err(|error| format!("{} could not be measured: {error}", line.name))?;
         for measure in &found {
             say(&measure.text());
         }
         measures.extend(found);
+        let share = Usage::now().others_since(before);
+        say(&format!(
+            "{:<4} meanwhile, others used {:.0} % of this machine\n",
+            line.name,
+            share * 100.0
+        ));
+        others.insert(line.name.to_owned(), share.into());
     }
     let missed = measures.iter().filter(|measure| !measure.holds()).count();
     let targets = measures.iter().filter(|measure| measure.has_target());
@@ -104,6 +113,7 @@ fn measure(options: &Options) -> Outcome<()> {
         "machine": machine.json(),
         "loadBefore": load_before,
         "loadAfter": machine::load(),
+        "usedByOthers": others,
         "measures": measures.iter().map(Measure::json).collect::<Vec<_>>(),
     });
     let json = format!("{json:#}\n");
