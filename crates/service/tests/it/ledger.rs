@@ -118,11 +118,6 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn is_acknowledged(&self, key: &TimerKey) -> bool {
-        let timer = self.timers.get(key);
-        timer.is_some_and(|timer| timer.schedules.iter().any(|it| it.acknowledged.is_some()))
-    }
-
     pub(crate) fn cancelled(&mut self, key: &TimerKey) {
         let now = self.clock.now();
         self.timers.get_mut(key).unwrap().cancelled = Some(now);
