@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -100,6 +100,20 @@ struct Lines {
 impl Lines {
     fn of(source: impl Read + Send + 'static) -> Self {
         let (sender, lines) = channel();
+        Self::read(source, lines, move |line| sender.send(line).is_ok())
+    }
+
+    /// Reads only as far as somebody takes what was read: then the pipe fills up.
+    fn unhurried(source: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = sync_channel(1);
+        Self::read(source, lines, move |line| sender.send(line).is_ok())
+    }
+
+    fn read(
+        source: impl Read + Send + 'static,
+        lines: Receiver<String>,
+        hand_over: impl Fn(String) -> bool + Send + 'static,
+    ) -> Self {
         let reader = std::thread::spawn(move || {
             let mut source = BufReader::new(source);
             let mut line = Vec::new();
@@ -107,7 +121,7 @@ impl Lines {
                 // What has no end was cut off, and was never acknowledged.
                 if line.ends_with(b"\n") {
                     let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    if sender.send(text).is_err() {
+                    if !hand_over(text) {
                         return;
                     }
                 }
@@ -134,6 +148,13 @@ impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut running = Self::start_unread(command.stdout(Stdio::piped()));
         running.stdout = running.child.stdout.take().map(Lines::of);
+        running
+    }
+
+    /// Starts a process whose standard output is read only as lines are asked for.
+    pub(crate) fn start_unhurried(command: &mut Command) -> Self {
+        let mut running = Self::start_unread(command.stdout(Stdio::piped()));
+        running.stdout = running.child.stdout.take().map(Lines::unhurried);
         running
     }
 
