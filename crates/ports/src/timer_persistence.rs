@@ -6,7 +6,7 @@ use punctual_domain::{
     TimerKey, TimerState, Timestamp,
 };
 
-use crate::{BatchResult, PortError};
+use crate::{BatchResult, PortError, PortErrorKind};
 
 /// A schedule to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,24 @@ pub struct FiredTimer {
     pub reached_at: Timestamp,
 }
 
+impl FiredTimer {
+    /// Refuses a mark that would make a timer reached before its due time, as every store has to.
+    ///
+    /// # Errors
+    /// `Rejected`, if it would.
+    pub fn check(&self) -> Result<(), PortError> {
+        let due_at = self.firing_id.registration.due_at;
+        if self.reached_at >= due_at {
+            return Ok(());
+        }
+        Err(PortError::new(
+            PortErrorKind::Rejected,
+            "mark a timer as reached",
+            format!("{} is before its due time {due_at}", self.reached_at),
+        ))
+    }
+}
+
 /// What became of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -81,6 +99,17 @@ pub enum DeleteOutcome {
 /// Where a page ended. Opaque: only the store that gave it can read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageCursor(pub String);
+
+impl PageCursor {
+    /// What a store answers to a cursor that it did not give.
+    pub fn rejection() -> PortError {
+        PortError::new(
+            PortErrorKind::Rejected,
+            "list timers",
+            "the cursor is none that an earlier page gave",
+        )
+    }
+}
 
 /// Which timers of a tenant to list.
 #[derive(Debug, Clone, PartialEq, Eq)]

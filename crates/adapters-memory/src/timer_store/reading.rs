@@ -3,7 +3,7 @@
 use punctual_domain::{
     CorrelationId, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey, Timestamp,
 };
-use punctual_ports::{PageCursor, PortError, PortErrorKind, TimerPage, TimerPageQuery};
+use punctual_ports::{PageCursor, PortError, TimerPage, TimerPageQuery};
 use uuid::Uuid;
 
 use super::state::{Row, State};
@@ -79,11 +79,5 @@ fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortEr
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
         Some((due_at, call.parse().ok()?))
     };
-    parse().ok_or_else(|| {
-        PortError::new(
-            PortErrorKind::Rejected,
-            "list timers",
-            "the cursor is none that an earlier page gave",
-        )
-    })
+    parse().ok_or_else(PageCursor::rejection)
 }

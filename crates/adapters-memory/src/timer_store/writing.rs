@@ -2,9 +2,7 @@
 
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{Registration, ScheduleDecision, ScheduledTimer, TimerKey, Timestamp};
-use punctual_ports::{
-    DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind, SaveOutcome, SaveTimer,
-};
+use punctual_ports::{DeleteOutcome, FiredTimer, MarkOutcome, PortError, SaveOutcome, SaveTimer};
 
 use super::state::{Row, State};
 
@@ -34,21 +32,11 @@ impl State {
     }
 
     pub(super) fn mark_fired(&mut self, fired: &FiredTimer) -> Result<MarkOutcome, PortError> {
-        let registration = fired.firing_id.registration;
-        if fired.reached_at < registration.due_at {
-            return Err(PortError::new(
-                PortErrorKind::Rejected,
-                "mark a timer as reached",
-                format!(
-                    "{} is before its due time {}",
-                    fired.reached_at, registration.due_at
-                ),
-            ));
-        }
+        fired.check()?;
         let Some(row) = self.rows.get(&fired.firing_id.key) else {
             return Ok(MarkOutcome::NotFound);
         };
-        if row.timer.registration != registration {
+        if row.timer.registration != fired.firing_id.registration {
             return Ok(MarkOutcome::Moved);
         }
         if row.reached_at.is_some() {

@@ -135,7 +135,7 @@ impl TimerPersistencePort for SqliteTimerStore {
         let (places, batch) = settling::in_the_order_of_the_table(&self.claims.lock(), batch);
         let marked = self
             .each(operation, batch, false, |transaction, fired| {
-                Ok(match settling::check_mark(fired) {
+                Ok(match fired.check() {
                     Ok(()) => Ok(settling::mark(transaction, fired)?),
                     Err(early) => Err(early),
                 })

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use punctual_domain::{
     CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, TimerState, Timestamp,
 };
-use punctual_ports::{PageCursor, PortError, PortErrorKind, TimerPage, TimerPageQuery};
+use punctual_ports::{PageCursor, PortError, TimerPage, TimerPageQuery};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{TimerRow, sql_limit};
@@ -139,11 +139,5 @@ pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
         Some((due_at, row.parse().ok()?))
     };
-    parse().ok_or_else(|| {
-        PortError::new(
-            PortErrorKind::Rejected,
-            "list timers",
-            "the cursor is none that an earlier page gave",
-        )
-    })
+    parse().ok_or_else(PageCursor::rejection)
 }

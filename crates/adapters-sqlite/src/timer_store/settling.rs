@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{FiringId, TimerKey, Timestamp};
-use punctual_ports::{
-    Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind,
-    RetryLater,
-};
+use punctual_ports::{Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater};
 use rusqlite::params;
 
 use super::rows::sql_limit;
@@ -16,19 +13,6 @@ use crate::claims::{Claims, RowId};
 use crate::dead_letters;
 use crate::sql;
 use crate::writer::Transaction;
-
-/// Refuses a mark that would make a timer reached before its due time.
-pub(super) fn check_mark(fired: &FiredTimer) -> Result<(), PortError> {
-    let due_at = fired.firing_id.registration.due_at;
-    if fired.reached_at >= due_at {
-        return Ok(());
-    }
-    Err(PortError::new(
-        PortErrorKind::Rejected,
-        "mark a timer as reached",
-        format!("{} is before its due time {due_at}", fired.reached_at),
-    ))
-}
 
 /// Sorts marks by their rows, as far as those are in hand, and tells where each was before: to
 /// write a table from its beginning to its end is faster than to jump about in it.
