@@ -20,6 +20,7 @@ Environment (a flag beats it):
   DB_PATH                 the shared database, which `migrate` brings up to date too if it is set
   DB_SYNCHRONOUS          FULL: what is acknowledged survives a power failure [default]
                           NORMAL: it survives any crash of the process
+  DB_MAX_MIB              how large the timers' file may become, in MiB [default: no limit]
   TIMER_POLLING_INTERVAL  milliseconds between two looks that nothing asked for [default: 5000]
   TIMER_BATCH_SIZE        timers claimed at once [default: 100]
   RETENTION_DAYS          days that fired timers are kept [default: 30]

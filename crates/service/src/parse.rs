@@ -66,6 +66,12 @@ pub(crate) fn batch_size(text: &str) -> Result<usize, String> {
     Ok(usize::try_from(size).unwrap_or(usize::MAX))
 }
 
+/// A size in MiB, in bytes.
+pub(crate) fn mebibytes(text: &str) -> Result<u64, String> {
+    let advice = "give a size in MiB from 1 to 1000000";
+    Ok(number(text, 1..=1_000_000, advice)? * 1024 * 1024)
+}
+
 pub(crate) fn retention(text: &str) -> Result<Duration, String> {
     let days = number(text, 1..=36_500, "give days from 1 to 36500")?;
     Ok(Duration::from_hours(24 * days))

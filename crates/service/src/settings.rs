@@ -118,6 +118,7 @@ impl Environment<'_> {
         Ok(SqliteSettings {
             role: Role::Client,
             synchronous: self.synchronous(None)?,
+            max_file_bytes: self.read("DB_MAX_MIB", parse::mebibytes)?,
             ..SqliteSettings::timers(self.timer_database(db))
         })
     }
@@ -140,6 +141,7 @@ impl Environment<'_> {
         Ok(ServeSettings {
             database: SqliteSettings {
                 synchronous: self.synchronous(args.synchronous)?,
+                max_file_bytes: self.read("DB_MAX_MIB", parse::mebibytes)?,
                 ..SqliteSettings::timers(self.timer_database(args.database.db.as_deref()))
             },
             worker: WorkerSettings {
@@ -188,6 +190,7 @@ mod tests {
         let variables = [
             ("TIMER_DB_PATH", "/x/t.db"),
             ("DB_SYNCHRONOUS", "NORMAL"),
+            ("DB_MAX_MIB", "3"),
             ("TIMER_POLLING_INTERVAL", "250"),
             ("TIMER_BATCH_SIZE", "2000"),
             ("RETENTION_DAYS", "7"),
@@ -197,6 +200,7 @@ mod tests {
         let settings = serve(&variables, &ServeArgs::default()).unwrap();
         assert_eq!(settings.database.path, PathBuf::from("/x/t.db"));
         assert_eq!(settings.database.synchronous, Synchronous::Normal);
+        assert_eq!(settings.database.max_file_bytes, Some(3 * 1024 * 1024));
         assert_eq!(settings.worker.polling_interval, Duration::from_millis(250));
         assert_eq!(settings.worker.batch_size, 2_000);
         assert_eq!(settings.worker.check(), Ok(()), "a batch fits in hand");

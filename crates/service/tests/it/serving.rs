@@ -256,3 +256,35 @@ fn the_banner_says_where_the_data_is_and_what_to_try() {
         "{ended:?}"
     );
 }
+
+#[test]
+fn a_full_database_refuses_new_timers_and_fires_the_stored_ones() {
+    let home = Home::new();
+    let data = "x".repeat(10_000);
+    let mut feeding = Running::start(
+        home.command("schedule --batch -")
+            .env("DB_MAX_MIB", "1")
+            .stdin(Stdio::piped()),
+    );
+    let mut stdin = feeding.take_stdin();
+    let mut stored = 0;
+    // One after the other: more at once might all be refused at once.
+    for n in 0..150 {
+        let line = format!(
+            r#"{{"tenantId":"t","name":"{n}","dueAt":"2026-01-01T00:00:00Z","data":"{data}"}}"#
+        );
+        writeln!(stdin, "{line}").unwrap();
+        if feeding.line_within(Duration::from_secs(1)).is_err() {
+            break;
+        }
+        stored = n + 1;
+    }
+    drop(stdin);
+    let ended = feeding.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("has grown to its limit"), "{ended:?}");
+    assert!((20..150).contains(&stored), "{stored}");
+    let serving = home.serve();
+    let fired: BTreeSet<_> = (0..stored).map(|_| serving.firing().key()).collect();
+    assert_eq!(fired.len(), stored);
+}
