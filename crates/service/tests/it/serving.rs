@@ -12,7 +12,7 @@ use punctual_ports::ClockPort;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::running::{Home, Running, firings, instant};
+use crate::running::{Home, Running, firings, instant, run};
 
 #[test]
 fn a_timer_that_is_scheduled_beside_it_fires_within_a_second() {
@@ -260,30 +260,24 @@ fn the_banner_says_where_the_data_is_and_what_to_try() {
 #[test]
 fn a_full_database_refuses_new_timers_and_fires_the_stored_ones() {
     let home = Home::new();
-    let data = "x".repeat(10_000);
-    let mut feeding = Running::start(
-        home.command("schedule --batch -")
-            .env("DB_MAX_MIB", "1")
-            .stdin(Stdio::piped()),
+    let data = format!("\"{}\"", "x".repeat(15_000));
+    let schedule = |n: usize| {
+        let mut command = home.command(&format!("schedule --tenant t --in 0s --name {n}"));
+        run(command.args(["--data", &data]).env("DB_MAX_MIB", "1"))
+    };
+    let (stored, refused) = (0..100)
+        .find_map(|n| {
+            let ended = schedule(n);
+            (ended.code != Some(0)).then_some((n, ended))
+        })
+        .unwrap();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("the file has grown to its limit"),
+        "{refused:?}"
     );
-    let mut stdin = feeding.take_stdin();
-    let mut stored = 0;
-    // One after the other: more at once might all be refused at once.
-    for n in 0..150 {
-        let line = format!(
-            r#"{{"tenantId":"t","name":"{n}","dueAt":"2026-01-01T00:00:00Z","data":"{data}"}}"#
-        );
-        writeln!(stdin, "{line}").unwrap();
-        if feeding.line_within(Duration::from_secs(1)).is_err() {
-            break;
-        }
-        stored = n + 1;
-    }
-    drop(stdin);
-    let ended = feeding.end();
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("has grown to its limit"), "{ended:?}");
-    assert!((20..150).contains(&stored), "{stored}");
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    assert!(stored > 20, "{stored}");
     let serving = home.serve();
     let fired: BTreeSet<_> = (0..stored).map(|_| serving.firing().key()).collect();
     assert_eq!(fired.len(), stored);
