@@ -199,11 +199,11 @@ impl Bare {
         Ok(())
     }
 
-    /// Lets the log grow.
-    pub(crate) fn never_checkpoint(&self) -> Outcome<()> {
-        Ok(self
-            .connection
-            .pragma_update(None, "wal_autocheckpoint", 0)?)
+    /// Another page cache, in MiB, and another length of the log, in pages; zero lets it grow.
+    pub(crate) fn tune(&self, cache: i64, checkpoint: i64) -> Outcome<()> {
+        let connection = &self.connection;
+        connection.pragma_update(None, "cache_size", -1_024 * cache)?;
+        Ok(connection.pragma_update(None, "wal_autocheckpoint", checkpoint)?)
     }
 }
 

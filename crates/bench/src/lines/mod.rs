@@ -1,5 +1,6 @@
 //! The lines that are measured, one file each.
 
+mod pragmas;
 mod s1;
 mod s13;
 mod s15;
@@ -23,22 +24,32 @@ pub(crate) struct Line {
 /// Every line, in the order in which they are run: neighbours share their files.
 pub(crate) const ALL: [Line; 6] = [s1::LINE, s2::LINE, s3::LINE, s13::LINE, s5::LINE, s15::LINE];
 
-/// The lines of these names, or all without names.
+/// What is only measured when it is asked for: it explains a choice, and has no target.
+const BY_NAME: [Line; 1] = [pragmas::LINE];
+
+/// The lines of these names, or all that have targets without names.
 pub(crate) fn choose(names: &[String]) -> Outcome<Vec<&'static Line>> {
     if let Some(unknown) = names.iter().find(|name| !has(name)) {
-        let known: Vec<_> = ALL.iter().map(|line| line.name).collect();
+        let known: Vec<_> = every().map(|line| line.name).collect();
         return Err(format!(
             "there is no line {unknown}: give some of {}",
             known.join(", ")
         )
         .into());
     }
-    let chosen = |line: &&Line| names.is_empty() || names.iter().any(|name| name == line.name);
-    Ok(ALL.iter().filter(chosen).collect())
+    if names.is_empty() {
+        return Ok(ALL.iter().collect());
+    }
+    let chosen = |line: &&Line| names.iter().any(|name| name == line.name);
+    Ok(every().filter(chosen).collect())
+}
+
+fn every() -> impl Iterator<Item = &'static Line> {
+    ALL.iter().chain(&BY_NAME)
 }
 
 fn has(name: &str) -> bool {
-    ALL.iter().any(|line| line.name == name)
+    every().any(|line| line.name == name)
 }
 
 /// How many tenants there are unless a line is about their number.

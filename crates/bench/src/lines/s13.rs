@@ -137,7 +137,7 @@ fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
 pub(crate) fn fill_log(path: &Path, bytes: u64) -> Outcome<()> {
     let clock = SystemClock::start()?;
     let mut bare = Bare::open(path, Synchronous::Normal)?;
-    bare.never_checkpoint()?;
+    bare.tune(16, 0)?;
     let mut rows = Rows::new(tenants(TENANTS)?, 99, clock.now());
     while std::fs::metadata(log_of(path)).map_or(0, |it| it.len()) < bytes {
         bare.upsert(&rows.many_pending(1_000), 1_000, clock.now())?;
