@@ -19,8 +19,6 @@ pub(crate) const LINE: Line = Line {
     run,
 };
 
-const PER_TRANSACTION: usize = 64;
-
 /// What is varied: the page cache in MiB, and after how many pages the log is folded in.
 #[derive(Clone, Copy)]
 struct Tuning {
@@ -37,23 +35,38 @@ const SQLITES_OWN: Tuning = Tuning {
     checkpoint: 1_000,
 };
 
+/// How many rows share a commit: as with many callers, and as with large batches.
+const SIZES: [usize; 2] = [64, 1_000];
+
 fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let mut measures = Vec::new();
+    for per_transaction in SIZES {
+        measures.extend(compare(bench, per_transaction)?);
+    }
+    Ok(measures)
+}
+
+fn compare(bench: &mut Bench, per_transaction: usize) -> Outcome<Vec<Measure>> {
     let recipe = s3::backlog(bench);
-    let rows = bench.size(20_000, 6_400);
+    let rows = bench.size(20_000, 8_000);
+    let often = Tuning {
+        checkpoint: 1_000,
+        ..OURS
+    };
+    let work = |tuning| Work {
+        recipe,
+        rows,
+        per_transaction,
+        tuning,
+    };
     let [ours, defaults, small_cache, large_cache, often] = bench.take_turns(
         3,
         [
-            &|bench| stored(bench, recipe, rows, OURS),
-            &|bench| stored(bench, recipe, rows, SQLITES_OWN),
-            &|bench| stored(bench, recipe, rows, Tuning { cache: 2, ..OURS }),
-            &|bench| stored(bench, recipe, rows, Tuning { cache: 64, ..OURS }),
-            &|bench| {
-                let often = Tuning {
-                    checkpoint: 1_000,
-                    ..OURS
-                };
-                stored(bench, recipe, rows, often)
-            },
+            &|bench| stored(bench, work(OURS)),
+            &|bench| stored(bench, work(SQLITES_OWN)),
+            &|bench| stored(bench, work(Tuning { cache: 2, ..OURS })),
+            &|bench| stored(bench, work(Tuning { cache: 64, ..OURS })),
+            &|bench| stored(bench, work(often)),
         ],
     )?;
     let against = |what: &str, other: &Rounds| {
@@ -67,7 +80,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             figure_unit: Unit::Times,
             target: Target::None,
             on: format!(
-                "{} rows, {PER_TRANSACTION} a transaction, onto {} rows, {TENANTS} tenants, \
+                "{} rows, {per_transaction} a transaction, onto {} rows, {TENANTS} tenants, \
                  synchronous FULL, the bare loop on both sides",
                 grouped(rows),
                 grouped(recipe.rows)
@@ -82,12 +95,21 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     ])
 }
 
-fn stored(bench: &mut Bench, recipe: Recipe, rows: usize, tuning: Tuning) -> Outcome<f64> {
-    let copy = bench.copy(recipe)?;
-    let timers = bench.rows(recipe.tenants)?.many_pending(rows);
+/// What is done under which pragmas.
+#[derive(Clone, Copy)]
+struct Work {
+    recipe: Recipe,
+    rows: usize,
+    per_transaction: usize,
+    tuning: Tuning,
+}
+
+fn stored(bench: &mut Bench, work: Work) -> Outcome<f64> {
+    let copy = bench.copy(work.recipe)?;
+    let timers = bench.rows(work.recipe.tenants)?.many_pending(work.rows);
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
-    bare.tune(tuning.cache, tuning.checkpoint)?;
+    bare.tune(work.tuning.cache, work.tuning.checkpoint)?;
     let begun = Instant::now();
-    bare.upsert(&timers, PER_TRANSACTION, bench.now())?;
-    Ok(rate(rows, begun.elapsed()))
+    bare.upsert(&timers, work.per_transaction, bench.now())?;
+    Ok(rate(work.rows, begun.elapsed()))
 }
