@@ -11,6 +11,8 @@ use super::rows::{TimerRow, parsed};
 use crate::claims::{RowId, SharedClaims};
 use crate::sql;
 
+/// What became ready within this time is fresh, and does not wait for a backlog.
+const FRESH: Duration = Duration::from_secs(10);
 /// So many tenants are visited at least when a claim is shared; the next claim goes on there.
 const TENANTS_VISITED: usize = 256;
 /// So many rows of a tenant are looked at for one that is ready and free.
@@ -93,7 +95,7 @@ impl Claimer {
             now,
             until: now.to_string(),
         };
-        let mut chosen = look.first(sql::READY, limit.saturating_add(1))?;
+        let mut chosen = look.oldest(limit.saturating_add(1))?;
         let more_due = chosen.len() > limit;
         if more_due {
             chosen = look.share(chosen, limit, &mut self.last_served)?;
@@ -126,10 +128,10 @@ impl Look<'_> {
         self.in_hand.get(&row) == Some(&ready_at)
     }
 
-    /// The first few free rows of a list.
-    fn first(&self, list: &str, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+    /// The first few free rows that are ready.
+    fn oldest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let mut found = BTreeMap::new();
-        let mut statement = self.snapshot.prepare_cached(list)?;
+        let mut statement = self.snapshot.prepare_cached(sql::READY)?;
         let mut rows = statement.query(params![self.until])?;
         while found.len() < limit {
             let Some(ready) = next(&mut rows)? else { break };
@@ -140,8 +142,27 @@ impl Look<'_> {
         Ok(found)
     }
 
-    /// A quarter for the newest, so that fresh timers do not wait for a backlog; a quarter for the
-    /// tenants in turn, so that none waits for another's; the rest for the oldest.
+    /// The newest free row, and as many more as are fresh. The newest of a backlog would be no more
+    /// urgent than the rest of it, and far from it in the file.
+    fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+        let fresh_since = self.now.saturating_sub(FRESH);
+        let mut found = BTreeMap::new();
+        let mut statement = self.snapshot.prepare_cached(sql::NEWEST_READY)?;
+        let mut rows = statement.query(params![self.until])?;
+        while found.len() < limit {
+            let Some(ready) = next(&mut rows)? else { break };
+            if ready.0 < fresh_since && !found.is_empty() {
+                break;
+            }
+            if !self.is_in_hand(ready) {
+                found.insert(ready.1, ready.0);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Up to a quarter for what is fresh, so that it does not wait for a backlog; up to a quarter
+    /// for the tenants in turn, so that none waits for another's; the rest for the oldest.
     fn share(
         &self,
         oldest: BTreeMap<RowId, Timestamp>,
@@ -149,7 +170,7 @@ impl Look<'_> {
         last_served: &mut String,
     ) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let quarter = limit / 4;
-        let mut chosen = self.first(sql::NEWEST_READY, quarter)?;
+        let mut chosen = self.newest(quarter)?;
         self.serve_tenants_in_turn(quarter.max(1).min(limit), last_served, &mut chosen)?;
         let mut oldest: Vec<Ready> = oldest.into_iter().map(|(row, at)| (at, row)).collect();
         oldest.sort_unstable();
