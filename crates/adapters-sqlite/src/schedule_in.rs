@@ -10,8 +10,13 @@ use crate::timer_store::save_on;
 /// Stores a timer within a transaction of the caller's, on a connection of the caller's to the same
 /// file. It is durable when, and only when, the caller's commit is.
 ///
-/// The process that fires the timers learns of it within a second, or sooner if it is told. To begin
-/// the transaction with `TransactionBehavior::Immediate` spares the caller a `SQLITE_BUSY` that no
+/// The answer is that of any other schedule: `AlreadyReached` stores nothing.
+///
+/// The worker learns of it at its next poll; within a second, if the process that fires runs
+/// [`SqliteTimerStore::watch_foreign_commits`](crate::SqliteTimerStore::watch_foreign_commits); at
+/// once, if the caller tells its `WakeSignal` the due time after the commit.
+///
+/// `Transaction` is that of `rusqlite` 0.40, which this crate re-exports. To begin the transaction with `TransactionBehavior::Immediate` spares the caller a `SQLITE_BUSY` that no
 /// waiting can cure.
 ///
 /// ```

@@ -20,7 +20,8 @@ pub enum Synchronous {
 pub enum Role {
     /// It fires the timers: only one may at a time, and a second is refused.
     Timer,
-    /// It schedules and reads beside the one that fires.
+    /// It schedules, cancels and reads beside the one that fires, and never fires itself: a worker
+    /// on it stops at once.
     Client,
 }
 
@@ -29,7 +30,7 @@ pub enum Role {
 pub struct SqliteSettings {
     /// The file; it and its folder are created if they are missing.
     pub path: PathBuf,
-    /// Which tables it has.
+    /// Which tables it has: timers alone, unless timers belong to service calls in the same file.
     pub set: SchemaSet,
     /// What it is opened for.
     pub role: Role,
@@ -56,6 +57,14 @@ impl SqliteSettings {
             busy_timeout: Duration::from_secs(5),
             max_file_bytes: None,
             max_log_bytes: 1 << 30,
+        }
+    }
+
+    /// The same file, for scheduling, cancelling and reading beside the process that fires it.
+    pub fn client(path: impl Into<PathBuf>) -> Self {
+        Self {
+            role: Role::Client,
+            ..Self::timers(path)
         }
     }
 }

@@ -100,6 +100,8 @@ pub enum ClaimOutcome {
 /// - If no more than `limit` are due, all of them are given, by due time (retry time).
 /// - `next_due_at` is the earliest due time (retry time) after `now` among timers that nobody has
 ///   claimed, and `more_due` tells whether something due was left behind.
+/// - A store that may never claim, for example because it was opened beside the one that does,
+///   answers `Rejected`, and the worker stops.
 /// - Claims do not survive the process that holds them, or else end with their lease.
 ///
 /// ## Fairness

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
-use punctual_domain::{Message, TenantId, TimerData, TimerKey, Topic};
+use punctual_domain::{Message, TenantId, TimerData, TimerKey, Timestamp, Topic};
 use punctual_ports::{Answer, ClockPort, ConsumerName, EventBusPort, Subscribe};
 use punctual_workflows::{
     ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, each_message,
@@ -24,6 +24,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::temp_dir().join("punctual-reminders.db");
     let store = SqliteTimerStore::open(&SqliteSettings::timers(&file), clock.now())?;
     let ports = TimerPorts::new(clock.as_ref().clone(), UuidIds, store.clone(), bus.clone());
+
+    // What other programs commit to the file is noticed within a second.
+    let (watched, wake) = (store.clone(), ports.wake.clone());
+    let for_watch: Arc<dyn ClockPort> = clock.clone();
+    tokio::spawn(async move {
+        let look = || wake.due_at(Timestamp::MIN);
+        watched.watch_foreign_commits(for_watch, look).await;
+    });
 
     // Who is told. The answer says what becomes of the timer: done, again later, or never.
     let (fired, mut firings) = mpsc::unbounded_channel();

@@ -49,7 +49,9 @@ impl fmt::Display for Failure {
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::Missing { .. } => Self::failed(error.to_string()),
+            OpenError::Missing { .. } => Self::failed(format!(
+                "{error}: name another with --db or TIMER_DB_PATH, or make it with `timer-service migrate`"
+            )),
             _ => Self::refused(error.to_string()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_adapters_sqlite::{OpenError, SqliteSettings, SqliteTimerStore};
+use punctual_adapters_sqlite::{OpenError, SqliteSettings, SqliteTimerStore, migration_status};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 
@@ -37,9 +37,16 @@ pub(crate) async fn open_existing(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
-    if let Ok(false) = settings.path.try_exists() {
-        let path = settings.path.clone();
-        return Err(OpenError::Missing { path }.into());
+    let (path, set) = (settings.path.clone(), settings.set);
+    let looked = tokio::task::spawn_blocking(move || migration_status(&path, set)).await;
+    let status =
+        looked.map_err(|error| Failure::failed(format!("a look broke off: {error}")))??;
+    // To read must not change: it may be another program's file, or one of an older version.
+    if status.pending() > 0 {
+        return Err(Failure::failed(format!(
+            "the database {} has no timers, or is not up to date: name another with --db, or bring it up to date with `timer-service migrate`",
+            settings.path.display()
+        )));
     }
     open(settings, clock).await
 }

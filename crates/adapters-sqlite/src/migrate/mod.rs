@@ -76,6 +76,15 @@ pub(crate) fn migrate_connection(
     apply::apply_pending(connection, path, set, now)
 }
 
+/// Refuses a file that is not ours to migrate, and touches nothing.
+pub(crate) fn check_connection(
+    connection: &mut Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<(), OpenError> {
+    look(connection, path, set).map(drop)
+}
+
 /// Creates the folder of a database file, with those above it.
 pub(crate) fn create_folder(path: &Path) -> Result<(), OpenError> {
     let Some(folder) = path.parent() else {

@@ -15,7 +15,7 @@ use crate::connection::{
     absolute, behind_links, check_version, max_pages, open_reader, open_readers, open_writable,
     prepare_writer, reads_at_once,
 };
-use crate::migrate::{create_folder, migrate_connection};
+use crate::migrate::{check_connection, create_folder, migrate_connection};
 use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
 use crate::writer::{Desk, Writer};
@@ -41,11 +41,13 @@ impl SqliteTimerStore {
         settings.path = absolute(&settings.path)?;
         create_folder(&settings.path)?;
         settings.path = behind_links(&settings.path)?;
+        let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
+        // First, so that no lock file is left beside a file that is not ours.
+        check_connection(&mut connection, &settings.path, settings.set)?;
         let role = match settings.role {
             Role::Timer => Some(RoleLock::take(&settings.path, role_lock::TIMER)?),
             Role::Client => None,
         };
-        let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
         migrate_connection(&mut connection, &settings.path, settings.set, now)?;
         Self::start(&settings, connection, role)
     }

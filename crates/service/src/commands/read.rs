@@ -76,10 +76,14 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
     let found = session
         .store
-        .find_by_correlation(args.correlation, args.limit)
+        .find_by_correlation(args.correlation, args.limit.saturating_add(1))
         .await;
     session.close().await;
-    let timers = found?;
+    let mut timers = found?;
+    if timers.len() > args.limit {
+        timers.truncate(args.limit);
+        crate::say("there are more: give a greater --limit");
+    }
     if timers.is_empty() {
         return Err(Failure::failed(format!(
             "no timer belongs to correlation id {}",

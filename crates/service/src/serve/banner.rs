@@ -21,6 +21,7 @@ pub(super) fn show(settings: &ServeSettings) {
     let database = &settings.database;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
+        process = std::process::id(),
         database = %absolute(&database.path),
         synchronous = synchronous(database.synchronous).0,
         "serving timers: each firing is one line of JSON on standard output"
@@ -36,12 +37,13 @@ fn text(settings: &ServeSettings, program: &str) -> String {
         format!(" --db {}", database.path.display())
     };
     format!(
-        "timer-service {} serves timers: SQLite (synchronous {setting}: survives {survives}), in-process bus\n\
+        "timer-service {} (process {}) serves timers: SQLite (synchronous {setting}: survives {survives}), in-process bus\n\
          data:  {}\n\
          out:   each firing is one line of JSON on standard output\n\
          try:   {program} schedule --tenant demo --in 5s{elsewhere}\n\
          stop:  Ctrl-C finishes what is in flight",
         env!("CARGO_PKG_VERSION"),
+        std::process::id(),
         absolute(&database.path),
     )
 }

@@ -100,6 +100,8 @@ pub struct TimerWorker {
     last_look_took: Duration,
     /// Whether claims had to go back because their tenant has too much in hand.
     has_held_back: bool,
+    /// Whether something was finished since the last look for what had to go back.
+    has_made_room: bool,
     bus_pause: Pause,
     /// Looks at the store fail.
     store_pause: Pause,
@@ -143,6 +145,7 @@ impl TimerWorker {
             next_renewal: None,
             last_look_took: Duration::ZERO,
             has_held_back: false,
+            has_made_room: false,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
             settle_pause: Pause::new("settle", FIRST_PAUSE, LONGEST_PAUSE),

@@ -82,6 +82,8 @@ pub(super) struct Settled {
     pub(super) retries: Vec<RetryLater>,
     /// Whether claims were given back that somebody should look for again.
     pub(super) released: bool,
+    /// Whether claims are back that had to go because their tenant had too much in hand.
+    pub(super) has_held_back: bool,
     /// Whether something was finished, so that there is room for more of its tenant's.
     pub(super) has_made_room: bool,
     /// What has to be told again.
@@ -128,6 +130,7 @@ pub(super) async fn settle(
     if !batch.held_back.is_empty() {
         let answer = queue.release(batch.held_back.clone()).await;
         let told = settled.hear(batch.held_back, answer, Told::of_claim);
+        settled.has_held_back = !told.done.is_empty();
         settled.failed.held_back = told.again;
     }
     settled

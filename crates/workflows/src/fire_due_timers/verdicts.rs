@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use punctual_domain::Timestamp;
 use punctual_ports::{
-    BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, RetryLater,
+    BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, PortErrorKind,
+    RetryLater,
 };
 
 use super::in_hand::{Lease, Stage, Taken};
@@ -72,6 +73,10 @@ impl TimerWorker {
     ) -> Result<(), WorkerStopped> {
         let batch = match batch {
             Ok(batch) => batch,
+            // Not this time's misfortune: a store that may not claim never will.
+            Err(error) if error.kind() == PortErrorKind::Rejected => {
+                return Err(WorkerStopped { cause: error });
+            }
             Err(error) => {
                 // The look saw nothing, so the next one is due as this one was.
                 self.ports.wake.end_look(Some(now));
@@ -103,7 +108,6 @@ impl TimerWorker {
                     self.ready.push(claim.timer);
                 }
                 Taken::TooMuch => {
-                    self.has_held_back = true;
                     self.unsettled.held_back.push(claim.reference());
                 }
             }
@@ -202,10 +206,14 @@ impl TimerWorker {
         for retry in settled.retries {
             self.ports.wake.due_at(retry.retry_at);
         }
-        // What had to go back because its tenant had too much in hand may fit now.
-        let room_again = self.has_held_back && settled.has_made_room;
-        if settled.released || room_again {
+        // What had to go back because its tenant had too much in hand may fit when two things have
+        // happened, in whichever order: it is back, and something else was finished. To look when
+        // only one of them has would miss it.
+        self.has_held_back |= settled.has_held_back;
+        self.has_made_room |= settled.has_made_room;
+        if settled.released || (self.has_held_back && self.has_made_room) {
             self.has_held_back = false;
+            self.has_made_room = false;
             self.ports.wake.due_at(self.ports.clock.now());
         }
         self.unsettled.put_back(settled.failed);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use punctual_adapters_memory::faults::Fault;
 use punctual_ports::{Answer, ClockPort};
 use punctual_workflows::{TimerRequest, WorkerSettings};
 
-use crate::world::{World, key_of, ms, secs};
+use crate::world::{World, key_of, ms, rare_polls, secs};
 
 #[tokio::test]
 async fn fresh_timers_fire_on_time_while_a_backlog_drains() {
@@ -47,6 +48,34 @@ async fn fresh_timers_fire_on_time_while_a_backlog_drains() {
         .unwrap();
     assert!(latest <= ms(1_500), "a fresh timer waited for {latest:?}");
     assert!(seen.len() < 6_000, "the backlog was still there");
+}
+
+#[tokio::test]
+async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late() {
+    let world = World::with(WorkerSettings {
+        batch_size: 8,
+        max_in_hand: 8,
+        ..rare_polls()
+    })
+    .await;
+    // The first marks take a second, in which the tenant has all that it may have in hand...
+    let slow = Fault::DelayBefore(secs(1));
+    world.faults.at_call_of("mark_fired", 1, slow);
+    // ... and what goes back because of that is released only after the next look.
+    let late = Fault::DelayBefore(ms(100));
+    world.faults.at_call_of("release", 1, late);
+    let keys: Vec<_> = (0..12).map(|n| key_of("a", &n.to_string())).collect();
+    for key in &keys[..7] {
+        world.schedule(key, ms(0)).await;
+    }
+    world.advance(ms(500)).await;
+    for key in &keys[7..] {
+        world.schedule(key, ms(0)).await;
+    }
+    world.advance(secs(10)).await;
+    for key in &keys {
+        assert!(world.is_reached(key).await, "{key:?}");
+    }
 }
 
 #[tokio::test]

@@ -224,6 +224,17 @@ async fn a_broken_store_stops_the_worker_and_tells_why() {
 }
 
 #[tokio::test]
+async fn a_store_that_may_never_claim_stops_the_worker() {
+    let world = World::new().await;
+    let fault = Fault::FailBefore(PortErrorKind::Rejected);
+    world.faults.at_call_of("claim_due", 1, fault);
+    world.schedule(&key("a"), secs(1)).await;
+    world.advance(secs(60)).await;
+    let stopped = world.worker.stopped().unwrap();
+    assert_eq!(stopped.cause.kind(), PortErrorKind::Rejected);
+}
+
+#[tokio::test]
 async fn a_crash_after_the_event_and_before_the_mark_repeats_it_under_the_same_id() {
     for fault in [Fault::CrashAfter, Fault::CrashBefore] {
         let operation = if fault == Fault::CrashAfter {
