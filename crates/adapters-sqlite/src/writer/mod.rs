@@ -9,6 +9,7 @@ mod job;
 
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use punctual_ports::{BatchResult, PortError, PortErrorKind};
 use rusqlite::Connection;
@@ -176,11 +177,9 @@ impl Thread {
                 self.write(vec![job]);
             }
         }
-        if self.broken.is_none() {
-            let folded =
-                self.desk
-                    .connection
-                    .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        // Only whoever fires: beside it, a command that ends has nothing to tidy up.
+        if self.broken.is_none() && self.desk.role.is_some() {
+            let folded = fold_log_in(&self.desk.connection);
             if let Err(error) = folded {
                 tracing::debug!(%error, "the log was left to be folded in at the next start");
             }
@@ -295,6 +294,13 @@ impl Thread {
             });
         !folded.unwrap_or(false)
     }
+}
+
+/// Folds the whole log into the file, unless somebody is in the way: to wait for a reader would keep
+/// the write lock meanwhile, and every other program out.
+fn fold_log_in(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::ZERO)?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {

@@ -12,7 +12,7 @@ use punctual_ports::{
     TimerPersistencePort, TimerQueuePort,
 };
 
-use crate::store::{OnFile, at, save_some, timer};
+use crate::store::{OnFile, at, save_some, timer, with_end};
 
 fn client_of(file: &OnFile) -> SqliteTimerStore {
     let mut settings = file.settings.clone();
@@ -83,6 +83,17 @@ async fn a_lock_that_stays_is_a_busy_that_can_be_tried_again() {
     assert!(claimed.is_ok(), "firing does not wait for the lock");
     drop(lock);
     save_some(&file.store, 1..2).await;
+}
+
+#[tokio::test]
+async fn a_client_that_ends_leaves_the_log_to_whoever_fires() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let client = client_of(&file);
+    save_some(&client, 0..1).await;
+    client.close().await;
+    // To fold all of it in, it would have to wait for every reader, and keep the write lock meanwhile.
+    let log = std::fs::metadata(with_end(file.path(), "-wal")).unwrap();
+    assert!(log.len() > 0);
 }
 
 #[tokio::test]
