@@ -69,6 +69,16 @@ statements! {
         WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
             AND tenant_id = ?5 AND service_call_id = ?6";
 
+    /// Marks a row that was looked at within the transaction.
+    MARK_PLACE = "\
+        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL \
+        WHERE rowid = ?1 AND state = 'Scheduled'";
+
+    /// Makes a row that was looked at within the transaction due again later.
+    RETRY_PLACE = "\
+        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = ?2 \
+        WHERE rowid = ?1 AND state = 'Scheduled'";
+
     /// Removes a row.
     DELETE_ROW = "DELETE FROM timer_schedules WHERE rowid = ?1";
 
@@ -137,13 +147,15 @@ statements! {
 
     /// The tenant after one. With `due_at` in the order, it would sort the whole tenant.
     NEXT_TENANT = "\
-        SELECT tenant_id FROM timer_schedules WHERE tenant_id > ?1 ORDER BY tenant_id LIMIT 1";
+        SELECT tenant_id FROM timer_schedules WHERE tenant_id > CAST(?1 AS TEXT) \
+        ORDER BY tenant_id LIMIT 1";
 
     /// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand. The
     /// index holds all it asks for: of a tenant with much in hand, many rows are passed over.
     DUE_OF_TENANT = "\
         SELECT rowid, due_at FROM timer_schedules \
-        WHERE tenant_id = ?1 AND state = 'Scheduled' AND due_at <= ?2 ORDER BY due_at";
+        WHERE tenant_id = CAST(?1 AS TEXT) AND state = 'Scheduled' AND due_at <= ?2 \
+        ORDER BY due_at";
 
     /// When a row is ready, which may be later than it is due.
     READY_AT = "\

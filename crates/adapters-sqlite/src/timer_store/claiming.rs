@@ -17,6 +17,8 @@ const FRESH: Duration = Duration::from_secs(10);
 const TENANTS_VISITED: usize = 256;
 /// So many rows of a tenant are looked at for one that is ready and free.
 const ROWS_OF_TENANT: usize = 64;
+/// How long a row that cannot be read is passed over before it is tried again.
+const MENDED_AFTER: Duration = Duration::from_mins(1);
 
 /// When a row is ready, and where it is: the order in which timers are claimed.
 type Ready = (Timestamp, RowId);
@@ -24,15 +26,38 @@ type Ready = (Timestamp, RowId);
 /// The connection that claims, and whose turn it is.
 pub(crate) struct Claimer {
     connection: Connection,
-    /// The tenant that was served last when a claim had to be shared.
-    last_served: String,
+    /// The tenant that was served last when a claim had to be shared. As bytes: another program may
+    /// have written one that is no text.
+    last_served: Vec<u8>,
+    unreadable: Unreadable,
+}
+
+/// Rows that were written by some other program and cannot be read, with when they are ready. They
+/// are passed over, since they would take the places of those that can be read, for ever.
+struct Unreadable {
+    rows: HashMap<RowId, Timestamp>,
+    /// From when on they are remembered: now and then, one may have been mended.
+    since: Timestamp,
+}
+
+impl Unreadable {
+    fn forget_sometimes(&mut self, now: Timestamp) {
+        if now < self.since || now.since(self.since) >= MENDED_AFTER {
+            self.rows.clear();
+            self.since = now;
+        }
+    }
 }
 
 impl Claimer {
-    pub(crate) const fn new(connection: Connection) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            last_served: String::new(),
+            last_served: Vec::new(),
+            unreadable: Unreadable {
+                rows: HashMap::new(),
+                since: Timestamp::MIN,
+            },
         }
     }
 
@@ -88,23 +113,34 @@ impl Claimer {
         now: Timestamp,
         limit: usize,
     ) -> rusqlite::Result<Seen> {
-        let look = Look {
+        self.unreadable.forget_sometimes(now);
+        let mut look = Look {
             // One snapshot for all that follows; nothing is written, so it just ends.
             snapshot: self.connection.unchecked_transaction()?,
             in_hand,
+            unreadable: &mut self.unreadable.rows,
             now,
             until: now.to_string(),
         };
-        let mut chosen = look.oldest(limit.saturating_add(1))?;
-        let more_due = chosen.len() > limit;
-        if more_due {
-            chosen = look.share(chosen, limit, &mut self.last_served)?;
+        loop {
+            let mut last_served = self.last_served.clone();
+            let mut chosen = look.oldest(limit.saturating_add(1))?;
+            let more_due = chosen.len() > limit;
+            if more_due {
+                chosen = look.share(chosen, limit, &mut last_served)?;
+            }
+            let rows = look.rows(&chosen)?;
+            if rows.len() < chosen.len() {
+                // Some cannot be read, and now it is known which: others get their places.
+                continue;
+            }
+            self.last_served = last_served;
+            return Ok(Seen {
+                rows,
+                more_due,
+                next_due_at: look.next_due_at()?,
+            });
         }
-        Ok(Seen {
-            rows: look.rows(&chosen)?,
-            more_due,
-            next_due_at: look.next_due_at()?,
-        })
     }
 }
 
@@ -118,14 +154,17 @@ struct Seen {
 struct Look<'a> {
     snapshot: rusqlite::Transaction<'a>,
     in_hand: &'a HashMap<RowId, Timestamp>,
+    unreadable: &'a mut HashMap<RowId, Timestamp>,
     now: Timestamp,
     until: String,
 }
 
 impl Look<'_> {
-    /// Whether somebody has a row in hand, as it is now: one that was moved since is in no hand.
+    /// Whether somebody has a row in hand, as it is now, or it cannot be read: one that was moved
+    /// since is in no hand.
     fn is_in_hand(&self, (ready_at, row): Ready) -> bool {
-        self.in_hand.get(&row) == Some(&ready_at)
+        let is_known = |rows: &HashMap<_, _>| rows.get(&row) == Some(&ready_at);
+        is_known(self.in_hand) || is_known(self.unreadable)
     }
 
     /// The first few free rows that are ready.
@@ -135,7 +174,9 @@ impl Look<'_> {
         let mut rows = statement.query(params![self.until])?;
         while found.len() < limit {
             let Some(ready) = next(&mut rows)? else { break };
-            if !self.is_in_hand(ready) {
+            // The order of texts is the order of times only if we wrote them: what another program
+            // wrote with an offset of its own may come too soon.
+            if ready.0 <= self.now && !self.is_in_hand(ready) {
                 found.insert(ready.1, ready.0);
             }
         }
@@ -154,7 +195,7 @@ impl Look<'_> {
             if ready.0 < fresh_since && !found.is_empty() {
                 break;
             }
-            if !self.is_in_hand(ready) {
+            if ready.0 <= self.now && !self.is_in_hand(ready) {
                 found.insert(ready.1, ready.0);
             }
         }
@@ -167,7 +208,7 @@ impl Look<'_> {
         &self,
         oldest: BTreeMap<RowId, Timestamp>,
         limit: usize,
-        last_served: &mut String,
+        last_served: &mut Vec<u8>,
     ) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let quarter = limit / 4;
         let mut chosen = self.newest(quarter)?;
@@ -187,7 +228,7 @@ impl Look<'_> {
     fn serve_tenants_in_turn(
         &self,
         places: usize,
-        last_served: &mut String,
+        last_served: &mut Vec<u8>,
         chosen: &mut BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<()> {
         let mut next_tenant = self.snapshot.prepare_cached(sql::NEXT_TENANT)?;
@@ -199,7 +240,9 @@ impl Look<'_> {
                 break;
             }
             let after = next_tenant
-                .query_row(params![last_served.as_str()], |row| row.get::<_, String>(0))
+                .query_row(params![&*last_served], |row| {
+                    Ok(row.get_ref(0)?.as_bytes()?.to_vec())
+                })
                 .optional()?;
             let Some(tenant) = after else {
                 if wrapped {
@@ -224,7 +267,7 @@ impl Look<'_> {
     fn oldest_of(
         &self,
         statement: &mut Statement<'_>,
-        tenant: &str,
+        tenant: &[u8],
         chosen: &BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<Option<Ready>> {
         let mut rows = statement.query(params![tenant, self.until])?;
@@ -259,16 +302,17 @@ impl Look<'_> {
     }
 
     /// The chosen rows whole, in the order in which they became ready.
-    fn rows(&self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
+    fn rows(&mut self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
         let mut statement = self.snapshot.prepare_cached(sql::FIND_ROW)?;
         let mut rows = Vec::with_capacity(chosen.len());
         // In the order of the table, which touches each page once.
-        for place in chosen.keys() {
+        for (place, ready_at) in chosen {
             match statement.query_row(params![place], TimerRow::read) {
                 Ok(row) => rows.push(row),
                 Err(error) if error.sqlite_error_code().is_none() => {
                     // Written by some other program. It must not hold up everybody else.
                     tracing::error!(%error, place, "a timer cannot be read and does not fire");
+                    self.unreadable.insert(*place, *ready_at);
                 }
                 Err(error) => return Err(error),
             }
@@ -281,7 +325,8 @@ impl Look<'_> {
         let mut statement = self.snapshot.prepare_cached(sql::NEXT_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
-            if !self.is_in_hand(ready) {
+            // Again the order of texts: a time that has passed would be looked for without end.
+            if ready.0 > self.now && !self.is_in_hand(ready) {
                 return Ok(Some(ready.0));
             }
         }

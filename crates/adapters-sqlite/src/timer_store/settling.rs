@@ -5,10 +5,10 @@ use std::time::Duration;
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{FiringId, TimerKey, Timestamp};
 use punctual_ports::{Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater};
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use super::rows::sql_limit;
-use super::saving::existing;
+use super::saving::{Found, existing};
 use crate::claims::{Claims, RowId};
 use crate::dead_letters;
 use crate::sql;
@@ -46,7 +46,7 @@ pub(super) fn mark(
     let firing = &fired.firing_id;
     let in_hand = transaction.claims().row_of(firing);
     if let Some((row, _)) = in_hand
-        && write_row(transaction, sql::MARK_ROW, row, fired.reached_at, firing)?
+        && write_row(transaction, &MARK, row, fired.reached_at, firing)?
     {
         return Ok(MarkOutcome::Marked);
     }
@@ -61,13 +61,7 @@ pub(super) fn mark(
     if found.reached_at.is_some() {
         return Ok(MarkOutcome::AlreadyReached);
     }
-    write_row(
-        transaction,
-        sql::MARK_ROW,
-        found.place,
-        fired.reached_at,
-        firing,
-    )?;
+    write_row(transaction, &MARK, found.place, fired.reached_at, firing)?;
     Ok(MarkOutcome::Marked)
 }
 
@@ -78,17 +72,35 @@ fn end_claim(transaction: &mut Transaction<'_>, row: Option<RowId>) {
     }
 }
 
+/// A change of a row, in two forms.
+struct Change {
+    /// Finds out by itself whether the row is the firing's, by the text of its times.
+    if_written_by_us: &'static str,
+    /// For a row that was read before.
+    at_place: &'static str,
+}
+
+const MARK: Change = Change {
+    if_written_by_us: sql::MARK_ROW,
+    at_place: sql::MARK_PLACE,
+};
+
+const RETRY: Change = Change {
+    if_written_by_us: sql::RETRY_ROW,
+    at_place: sql::RETRY_PLACE,
+};
+
 /// Changes the row of a firing, if it still is that firing's.
 fn write_row(
     transaction: &mut Transaction<'_>,
-    statement: &str,
+    change: &Change,
     row: RowId,
     at: Timestamp,
     firing: &FiringId,
 ) -> rusqlite::Result<bool> {
     let changed = transaction
         .connection
-        .prepare_cached(statement)?
+        .prepare_cached(change.if_written_by_us)?
         .execute(params![
             row,
             at.to_string(),
@@ -97,10 +109,30 @@ fn write_row(
             firing.key.tenant_id.as_str(),
             firing.key.service_call_id.to_string(),
         ])?;
-    if changed == 1 {
+    if changed == 1 || write_foreign_row(transaction, change, row, at, firing)? {
         transaction.changes(row);
+        return Ok(true);
     }
-    Ok(changed == 1)
+    Ok(false)
+}
+
+/// The same for a row whose times another program wrote in a form of its own, such as without
+/// milliseconds. What cannot be marked would fire for ever.
+fn write_foreign_row(
+    transaction: &Transaction<'_>,
+    change: &Change,
+    row: RowId,
+    at: Timestamp,
+    firing: &FiringId,
+) -> rusqlite::Result<bool> {
+    let found = existing(transaction.connection, &firing.key)?;
+    let is_it = |found: &Found| found.place == row && found.registration == firing.registration;
+    if !found.as_ref().is_some_and(is_it) {
+        return Ok(false);
+    }
+    let at = at.max(firing.registration.due_at).to_string();
+    let mut statement = transaction.connection.prepare_cached(change.at_place)?;
+    Ok(statement.execute(params![row, at])? == 1)
 }
 
 /// Makes a claimed timer due again later.
@@ -112,12 +144,11 @@ pub(super) fn retry_later(
         return Ok(ClaimOutcome::Lost);
     };
     let firing = &retry.claim.firing_id;
-    let applied = write_row(transaction, sql::RETRY_ROW, row, retry.retry_at, firing)?;
+    let applied = write_row(transaction, &RETRY, row, retry.retry_at, firing)?;
     Ok(outcome(transaction, applied, row))
 }
 
-/// Makes a claimed timer reached, with its dead letter. The transaction is what makes it both or
-/// neither.
+/// Makes a claimed timer reached, with its dead letter: both or neither.
 pub(super) fn bury(
     transaction: &mut Transaction<'_>,
     burial: &Burial,
@@ -126,11 +157,37 @@ pub(super) fn bury(
         return Ok(ClaimOutcome::Lost);
     };
     let firing = &burial.claim.firing_id;
-    let applied = write_row(transaction, sql::MARK_ROW, row, burial.reached_at, firing)?;
-    if applied {
-        dead_letters::record(transaction.connection, &burial.letter)?;
-    }
+    let applied = all_or_nothing(transaction, |transaction| {
+        let applied = write_row(transaction, &MARK, row, burial.reached_at, firing)?;
+        if applied {
+            dead_letters::record(transaction.connection, &burial.letter)?;
+        }
+        Ok(applied)
+    })?;
     Ok(outcome(transaction, applied, row))
+}
+
+/// Several statements of one item. The transaction alone does not undo the first if a later one
+/// fails by the item's own fault: a constraint or trigger that the host has added, for instance.
+fn all_or_nothing<T>(
+    transaction: &mut Transaction<'_>,
+    write: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let connection = transaction.connection;
+    execute(connection, "SAVEPOINT item")?;
+    let written = write(transaction);
+    // On some errors SQLite has rolled the whole transaction back, and the savepoint with it.
+    if written.is_err() && !connection.is_autocommit() {
+        execute(connection, "ROLLBACK TO item")?;
+    }
+    if !connection.is_autocommit() {
+        execute(connection, "RELEASE item")?;
+    }
+    written
+}
+
+fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(statement)?.execute([]).map(drop)
 }
 
 fn outcome(transaction: &mut Transaction<'_>, applied: bool, row: RowId) -> ClaimOutcome {
@@ -177,7 +234,21 @@ pub(super) fn delete(
         }
         claims.is_changing(found.place);
     }
+    all_or_nothing(transaction, |transaction| {
+        remove(transaction, key, &found, now)
+    })?;
     transaction.changes(found.place);
+    transaction.tombstone_added();
+    Ok(DeleteOutcome::Deleted)
+}
+
+/// Takes a row out of the table and remembers that it was deleted.
+fn remove(
+    transaction: &Transaction<'_>,
+    key: &TimerKey,
+    found: &Found,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
     let connection = transaction.connection;
     connection
         .prepare_cached(sql::DELETE_ROW)?
@@ -189,9 +260,8 @@ pub(super) fn delete(
             key.tenant_id.as_str(),
             key.service_call_id.to_string(),
             deleted_at.to_string()
-        ])?;
-    transaction.tombstone_added();
-    Ok(DeleteOutcome::Deleted)
+        ])
+        .map(drop)
 }
 
 /// Removes what is older than an instant, at most so many rows.

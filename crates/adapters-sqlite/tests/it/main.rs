@@ -5,6 +5,7 @@
 mod backup;
 mod beside_others;
 mod claim_races;
+mod foreign_rows;
 mod migrations;
 mod opening;
 mod query_plans;

@@ -25,6 +25,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("REMOVE_TOMBSTONE", &[TOMBSTONE]),
     ("MARK_ROW", &[ROW]),
     ("RETRY_ROW", &[ROW]),
+    ("MARK_PLACE", &[ROW]),
+    ("RETRY_PLACE", &[ROW]),
     ("DELETE_ROW", &[ROW]),
     ("FIND", &[KEY]),
     ("FIND_ROW", &[ROW]),
