@@ -38,11 +38,7 @@ impl SqliteTimerStore {
 }
 
 fn copy(source: &Connection, path: &Path) -> io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    // Left behind by one that was interrupted.
-    remove_if_there(&partial)?;
+    let partial = reserve(path)?;
     let copied = copy_pages(source, &partial)
         .map_err(io::Error::other)
         .and_then(|()| File::open(&partial)?.sync_all())
@@ -51,6 +47,23 @@ fn copy(source: &Connection, path: &Path) -> io::Result<()> {
         .and_then(|()| sync_folder(path));
     remove_if_there(&partial)?;
     copied
+}
+
+/// Makes a file of a name that nobody else uses, beside the one that is wanted.
+fn reserve(path: &Path) -> io::Result<PathBuf> {
+    for number in 0..100 {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}-{number}.partial", std::process::id()));
+        match File::create_new(&name) {
+            Ok(_) => return Ok(name.into()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "a hundred unfinished backups are in the way: remove the files that end in .partial",
+    ))
 }
 
 /// All pages in one step: one snapshot, which later commits neither change nor restart.

@@ -16,7 +16,11 @@ const FRESH: Duration = Duration::from_secs(10);
 /// So many tenants are visited at least when a claim is shared; the next claim goes on there.
 const TENANTS_VISITED: usize = 256;
 /// So many rows of a tenant are looked at for one that is ready and free.
-const ROWS_OF_TENANT: usize = 64;
+const ROWS_OF_TENANT: usize = 512;
+/// So many rows that cannot be read are remembered. If there are more, they may take places.
+const MOST_UNREADABLE: usize = 10_000;
+/// When to look again if a row was changing under the look: the change may be undone.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long a row that cannot be read is passed over before it is tried again.
 const MENDED_AFTER: Duration = Duration::from_mins(1);
 
@@ -76,7 +80,7 @@ impl Claimer {
         let Seen {
             rows,
             mut more_due,
-            next_due_at,
+            mut next_due_at,
         } = match look {
             Ok(seen) => seen,
             Err(error) => {
@@ -89,6 +93,8 @@ impl Claimer {
         for row in rows {
             if claims.is_out_of_date(row.place) {
                 more_due = true;
+                let again = now.saturating_add(LOOK_AGAIN);
+                next_due_at = Some(next_due_at.map_or(again, |next| next.min(again)));
                 continue;
             }
             let token = claims.claim(row.place, row.timer.firing_id(), row.ready_at, until);
@@ -130,7 +136,7 @@ impl Claimer {
                 chosen = look.share(chosen, limit, &mut last_served)?;
             }
             let rows = look.rows(&chosen)?;
-            if rows.len() < chosen.len() {
+            if rows.len() < chosen.len() && look.unreadable.len() < MOST_UNREADABLE {
                 // Some cannot be read, and now it is known which: others get their places.
                 continue;
             }
