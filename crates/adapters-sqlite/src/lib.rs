@@ -3,6 +3,16 @@
 //! - [`SqliteTimerStore`] implements the ports of a timer store;
 //! - [`schedule_in`] stores a timer within a transaction of the caller's own;
 //! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
+//!
+//! # Speed
+//! `rusqlite` builds SQLite so that all connections of a process share one page cache behind one
+//! lock. Firing and scheduling at the same time is faster without; this workspace's
+//! `.cargo/config.toml` sets, and yours should set:
+//!
+//! ```toml
+//! [env]
+//! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DSQLITE_DEFAULT_MEMSTATUS=0"
+//! ```
 
 mod backup;
 mod claims;
