@@ -5,14 +5,14 @@ use std::time::Duration;
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{FiringId, TimerKey, Timestamp};
 use punctual_ports::{Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use super::rows::sql_limit;
 use super::saving::{Found, existing};
 use crate::claims::{Claims, RowId};
 use crate::dead_letters;
 use crate::sql;
-use crate::writer::Transaction;
+use crate::writer::{Transaction, execute};
 
 /// Sorts marks by their rows, as far as those are in hand, and tells where each was before: to
 /// write a table from its beginning to its end is faster than to jump about in it.
@@ -184,10 +184,6 @@ fn all_or_nothing<T>(
         execute(connection, "RELEASE item")?;
     }
     written
-}
-
-fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
-    connection.prepare_cached(statement)?.execute([]).map(drop)
 }
 
 fn outcome(transaction: &mut Transaction<'_>, applied: bool, row: RowId) -> ClaimOutcome {

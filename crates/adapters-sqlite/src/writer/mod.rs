@@ -303,7 +303,8 @@ fn fold_log_in(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
+/// Runs a statement without parameters.
+pub(crate) fn execute(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(statement)?.execute([]).map(drop)
 }
 
