@@ -8,6 +8,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use rustix::event::{PollFd, PollFlags, poll};
+
 /// What standard output leads to, as far as it matters to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -42,6 +44,28 @@ pub(crate) fn open() -> io::Result<(File, Kind)> {
         Kind::Other
     };
     Ok((file, kind))
+}
+
+/// Writes, and waits where there is no room yet: whoever gave us standard output may have made it
+/// one that does not wait, and "not now" is no failure.
+pub(crate) struct Patient<'a>(pub(crate) &'a File);
+
+impl Write for Patient<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut room = [PollFd::new(self.0, PollFlags::OUT)];
+                    poll(&mut room, None)?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether a file that we go on writing to ends in the middle of a line, because whoever wrote it

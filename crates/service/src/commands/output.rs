@@ -8,7 +8,7 @@ use punctual_domain::{TimerEntry, TimerState};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::stdout;
+use crate::stdout::{self, Patient};
 
 /// Where the answers of a command go.
 pub(super) struct Answers(File);
@@ -27,7 +27,9 @@ impl Answers {
                 .map_err(|error| Failure::failed(format!("an answer is no JSON: {error}")))?;
             text.push(b'\n');
         }
-        self.0.write_all(&text).map_err(|error| unwritable(&error))
+        Patient(&self.0)
+            .write_all(&text)
+            .map_err(|error| unwritable(&error))
     }
 
     pub(super) fn line<T: Serialize>(&mut self, answer: &T) -> Result<(), Failure> {
@@ -36,7 +38,7 @@ impl Answers {
 
     pub(super) fn table(&mut self, timers: &[TimerEntry]) -> Result<(), Failure> {
         let text = table(timers);
-        self.0
+        Patient(&self.0)
             .write_all(text.as_bytes())
             .map_err(|error| unwritable(&error))
     }

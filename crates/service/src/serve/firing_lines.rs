@@ -14,7 +14,7 @@ use punctual_ports::{Answer, MessageHandler};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stop::{Reason, Stop};
-use crate::stdout::{self, Kind};
+use crate::stdout::{self, Kind, Patient};
 
 /// How many lines are written at once at most, and how many may wait.
 const BATCH: usize = 256;
@@ -129,7 +129,7 @@ impl Writer {
             return 0;
         }
         let lines: Vec<&[u8]> = batch.iter().map(|line| line.bytes.as_slice()).collect();
-        let (written, mut result) = write_lines(&mut self.file, &lines, self.chunk_limit);
+        let (written, mut result) = write_lines(&mut Patient(&self.file), &lines, self.chunk_limit);
         if result.is_ok() && self.syncs {
             result = self.file.sync_data();
         }

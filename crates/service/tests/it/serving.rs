@@ -87,7 +87,7 @@ fn a_timer_that_may_be_firing_cannot_be_cancelled() {
 }
 
 /// Schedules many timers that are due, and returns how many.
-fn schedule_many(home: &Home, count: usize, data: &str) {
+pub(crate) fn schedule_many(home: &Home, count: usize, data: &str) {
     let mut feeding = Running::start(home.command("schedule --batch -").stdin(Stdio::piped()));
     let mut stdin = feeding.take_stdin();
     for n in 0..count {

@@ -1,12 +1,15 @@
 //! Standard output breaks, is full, or was cut: no firing is lost there.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::Signal;
 
 use crate::running::{Home, Running, firing};
+use crate::serving::schedule_many;
 
 /// It ends with 1 and a sentence, and what it could not write fires after the next start.
 fn assert_it_stops_and_loses_nothing(home: &Home, serving: Running) {
@@ -78,6 +81,23 @@ fn a_line_that_a_killed_process_has_cut_spoils_no_other() {
     let written: Vec<&str> = written.lines().collect();
     assert_eq!(written.len(), 3, "{written:?}");
     assert_ne!(firing(written[1]).key(), firing(written[2]).key());
+}
+
+#[test]
+fn a_pipe_that_does_not_wait_is_waited_for() {
+    const COUNT: usize = 100;
+    let home = Home::new();
+    schedule_many(&home, COUNT, &"x".repeat(10_000));
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&write, true).unwrap();
+    let serving = Running::start_unread(home.command("serve").stdout(Stdio::from(write)));
+    // Read by the byte, so that more is written than read, and the pipe is full.
+    let slow = BufReader::with_capacity(1, File::from(read));
+    let lines = slow.lines().take(COUNT).map(Result::unwrap);
+    let fired: BTreeSet<_> = lines.map(|line| firing(&line).key()).collect();
+    assert_eq!(fired.len(), COUNT);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end().code, Some(0));
 }
 
 #[test]
