@@ -333,3 +333,57 @@ fn answer_all(group: Vec<Box<dyn Job>>, error: &PortError) {
         job.answer(Some(error));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    fn writer() -> Writer {
+        Writer::start(Desk {
+            connection: Connection::open_in_memory().unwrap(),
+            claims: SharedClaims::default(),
+            role: None,
+            path: PathBuf::from("in memory"),
+            max_log_bytes: u64::MAX,
+            max_pages: None,
+        })
+        .unwrap()
+    }
+
+    /// Writes something that ends with this code of SQLite's, zero for well.
+    async fn write(writer: &Writer, code: i32) -> Result<(), PortErrorKind> {
+        let batch = Batch {
+            apply: move |_: &mut Transaction<'_>, (): &()| match code {
+                0 => Ok(()),
+                _ => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+            },
+            needs_room: false,
+        };
+        let written = writer.write("try it", vec![()], batch).await;
+        written.map(drop).map_err(|error| error.kind())
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_sync_nothing_is_written_any_more() {
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_CORRUPT] {
+            let writer = writer();
+            assert_eq!(write(&writer, 0).await, Ok(()));
+            assert_eq!(write(&writer, code).await, Err(PortErrorKind::Broken));
+            // SQLite itself would go on, as if what it could not write were there.
+            assert_eq!(write(&writer, 0).await, Err(PortErrorKind::Broken));
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_full_disk_or_a_lock_the_next_one_has_its_chance() {
+        let writer = writer();
+        for (code, kind) in [
+            (ffi::SQLITE_FULL, PortErrorKind::StorageFull),
+            (ffi::SQLITE_BUSY, PortErrorKind::Busy),
+        ] {
+            assert_eq!(write(&writer, code).await, Err(kind));
+            assert_eq!(write(&writer, 0).await, Ok(()));
+        }
+    }
+}
