@@ -354,3 +354,36 @@ fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SchemaSet;
+
+    #[test]
+    fn a_row_that_changes_under_the_look_is_looked_for_again_soon() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("timer.db");
+        crate::migrate(&path, SchemaSet::TimersOnly, Timestamp::MIN).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        let id = "00000000-0000-7000-8000-000000000001";
+        let insert = "INSERT INTO timer_schedules (tenant_id, service_call_id, correlation_id, \
+                      due_at, registered_at) VALUES ('a', ?1, ?1, ?2, ?2)";
+        connection
+            .execute(insert, [id, &Timestamp::MIN.to_string()])
+            .unwrap();
+        let claims = SharedClaims::default();
+        let mut claimer = Claimer::new(connection);
+        let now = Timestamp::MIN.saturating_add(Duration::from_secs(1));
+        let mut claim = || claimer.claim_due(&claims, now, 10, Duration::from_secs(30));
+
+        claims.lock().is_changing(1);
+        let batch = claim().unwrap();
+        assert!(batch.claims.is_empty() && batch.more_due);
+        assert_eq!(batch.next_due_at, Some(now.saturating_add(LOOK_AGAIN)));
+
+        // The change is undone, and nobody else would have woken the worker for it.
+        claims.lock().rolled_back();
+        assert_eq!(claim().unwrap().claims.len(), 1);
+    }
+}

@@ -87,6 +87,8 @@ impl SqliteTimerStore {
     /// Finishes what was asked before, folds the log into the file and gives the role back. All
     /// clones then answer `Stopped` to whoever wants to write.
     ///
+    /// Stop the worker first: what it has in hand, another process may claim from now on.
+    ///
     /// Dropping the last clone does the same, but nobody waits for it.
     pub async fn close(&self) {
         self.writer.close().await;

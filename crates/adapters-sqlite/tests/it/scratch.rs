@@ -9,6 +9,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
+use crate::store::folder;
+
 /// A folder of its own with a place for a file in it; gone when dropped.
 pub(crate) struct Scratch {
     folder: TempDir,
@@ -17,10 +19,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// In memory where that is possible.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        Self {
-            folder: folder.unwrap(),
-        }
+        Self { folder: folder() }
     }
 
     pub(crate) fn folder(&self) -> &Path {
