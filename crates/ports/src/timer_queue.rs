@@ -115,7 +115,8 @@ pub enum ClaimOutcome {
 /// - `retry_later` adds one to the attempts, makes the timer due again at `retry_at`, but not before
 ///   its due time, and ends the claim. The due time itself never changes.
 /// - `release` ends the claim and changes nothing else.
-/// - `bury` makes the timer reached and records its dead letter, both or neither.
+/// - `bury` makes the timer reached and records its dead letter, both or neither. If a
+///   letter with that id is there already, that is the one.
 /// - `renew` makes the lease end `lease` after `now`.
 /// - All four answer `Lost`, and change nothing, for a claim that is no longer the timer's.
 #[async_trait]

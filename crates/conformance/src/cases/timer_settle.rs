@@ -4,7 +4,7 @@ use punctual_domain::TimerEntry;
 use punctual_ports::{Burial, Claim, ClaimOutcome, DeadLetter};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, direct, key, key_of, letter, only};
+use crate::store::{Store, at, command, direct, key, key_of, letter, only};
 
 suite! { $ timer_settle_suite, timer_settle =>
     a_failed_firing_is_due_again_at_its_retry_time,
@@ -15,6 +15,7 @@ suite! { $ timer_settle_suite, timer_settle =>
     a_released_timer_is_as_it_was,
     a_renewed_claim_lasts_longer,
     a_buried_timer_is_reached_and_has_a_dead_letter,
+    a_firing_that_is_buried_again_has_one_dead_letter,
     a_claim_that_another_worker_has_is_lost,
     a_claim_of_a_moved_timer_is_lost,
     a_claim_of_a_deleted_timer_is_lost,
@@ -136,6 +137,18 @@ pub async fn a_buried_timer_is_reached_and_has_a_dead_letter(fixture: impl Timer
     assert_eq!(found.reached_at(), Some(at(1_500)));
     assert_eq!(letters(&store).await, 1);
     assert_eq!(store.claim(999_999, 10).await, []);
+}
+
+/// Its row was purged, and its command came again: the same firing, so the same letter.
+pub async fn a_firing_that_is_buried_again_has_one_dead_letter(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    for _ in 0..2 {
+        store.save(command(key(1), 500, 1_000), 500).await;
+        let claim = store.claim_one(1_000).await;
+        assert_eq!(bury(&store, &claim).await, ClaimOutcome::Applied);
+        assert_eq!(store.purge(2_000, 10).await, 1);
+    }
+    assert_eq!(letters(&store).await, 1);
 }
 
 /// Its words change nothing, whatever they are.

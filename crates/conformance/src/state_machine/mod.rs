@@ -17,8 +17,8 @@ use crate::TimerStoreFixture;
 /// Runs random histories on stores that `make` makes, and fails with the smallest history that
 /// the store answers differently from the model.
 ///
-/// The number of histories is `PROPTEST_CASES`, 64 if that is not set. A failing history is
-/// printed whole.
+/// The number of histories is `PROPTEST_CASES`, 64 if that is not set, and `PROPTEST_RNG_SEED` says
+/// which; without it they are new ones each time. A failing history is printed whole.
 pub fn check<F, M>(make: impl Fn() -> M)
 where
     F: TimerStoreFixture,

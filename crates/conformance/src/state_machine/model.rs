@@ -1,6 +1,6 @@
 //! The small model: what a store should hold, written as plainly as possible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{Existing, Registration, ScheduleDecision, TimerKey, Timestamp};
@@ -31,7 +31,9 @@ impl Row {
 pub(super) struct Model {
     pub(super) rows: BTreeMap<TimerKey, Row>,
     pub(super) deleted: BTreeMap<TimerKey, Timestamp>,
-    pub(super) letters: usize,
+    /// The ids of the dead letters. A firing that is buried again, after its row was purged and a
+    /// redelivered command made it anew, has the id of the first and so is the same letter.
+    pub(super) letters: BTreeSet<String>,
 }
 
 impl Model {
