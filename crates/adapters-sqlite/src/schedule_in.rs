@@ -5,6 +5,7 @@ use punctual_ports::{PortError, SaveOutcome, SaveTimer};
 use rusqlite::Transaction;
 
 use crate::port_errors::port_error;
+use crate::sql;
 use crate::timer_store::save_on;
 
 /// Stores a timer within a transaction of the caller's, on a connection of the caller's to the same
@@ -16,8 +17,9 @@ use crate::timer_store::save_on;
 /// [`SqliteTimerStore::watch_foreign_commits`](crate::SqliteTimerStore::watch_foreign_commits); at
 /// once, if the caller tells its `WakeSignal` the due time after the commit.
 ///
-/// `Transaction` is that of `rusqlite` 0.40, which this crate re-exports. To begin the transaction with `TransactionBehavior::Immediate` spares the caller a `SQLITE_BUSY` that no
-/// waiting can cure.
+/// `Transaction` is that of `rusqlite` 0.40, which this crate re-exports. To begin it with
+/// `TransactionBehavior::Immediate` spares the caller a `SQLITE_BUSY` that no waiting can cure: a
+/// transaction that has read something cannot begin to write once somebody else has.
 ///
 /// ```
 /// # use punctual_adapters_sqlite::*;
@@ -56,7 +58,18 @@ pub fn schedule_in(
     timer: &SaveTimer,
     now: Timestamp,
 ) -> Result<SaveOutcome, PortError> {
-    save_on(transaction, timer, now, true)
+    take_write_lock(transaction)
+        .and_then(|()| save_on(transaction, timer, now, true))
         .map(|saved| saved.outcome)
         .map_err(|error| port_error("schedule a timer", error))
+}
+
+/// Begins to write before anything is read, so that a transaction that has not read yet waits for
+/// its turn instead of failing at once.
+fn take_write_lock(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    let no_row = rusqlite::types::Null;
+    transaction
+        .prepare_cached(sql::DELETE_ROW)?
+        .execute([no_row])?;
+    Ok(())
 }

@@ -18,6 +18,8 @@ mod timer_data;
 pub mod timer_entry;
 mod timer_key;
 mod timestamp;
+#[cfg(any(test, feature = "time", feature = "jiff", feature = "chrono"))]
+mod timestamp_conversions;
 
 pub use firing_id::{FiringId, FiringIdError};
 pub use ids::{CorrelationId, EnvelopeId, IdError, ServiceCallId};

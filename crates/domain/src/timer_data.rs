@@ -43,6 +43,9 @@ pub enum TimerDataError {
         /// What is wrong and where.
         reason: String,
     },
+    /// There is no data to read.
+    #[error("the timer has no data: it was scheduled without any")]
+    Missing,
     /// The data is JSON, but not of the type that it was to be read as.
     #[error("data is JSON of another shape than expected ({reason})")]
     OtherShape {

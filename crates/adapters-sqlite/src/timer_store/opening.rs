@@ -1,5 +1,6 @@
 //! Opening and closing a file, and what goes on around its tables.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,6 +83,11 @@ impl SqliteTimerStore {
             // A deletion may wait so long for the write lock after it looked at the clock.
             others_hold: settings.busy_timeout.saturating_add(MOMENT),
         })
+    }
+
+    /// The file, as it was found behind any links.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Finishes what was asked before, folds the log into the file and gives the role back. All

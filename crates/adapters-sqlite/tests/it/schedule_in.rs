@@ -1,8 +1,10 @@
 //! Scheduling inside the caller's own transaction.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use punctual_adapters_sqlite::{SchemaSet, schedule_in};
 use punctual_domain::{CorrelationId, ScheduleOrigin, TenantId, TimerKey};
-use punctual_ports::{DeleteOutcome, SaveOutcome, SaveTimer, TimerPersistencePort};
+use punctual_ports::{DeleteOutcome, PortErrorKind, SaveOutcome, SaveTimer, TimerPersistencePort};
 use rusqlite::TransactionBehavior;
 use uuid::Uuid;
 
@@ -85,4 +87,27 @@ async fn a_timer_of_a_service_call_that_is_not_there_is_not_stored() {
     assert_eq!(outcome, SaveOutcome::NoParent);
     transaction.commit().unwrap();
     assert_eq!(file.store.find(orphan.key).await.unwrap(), None);
+}
+
+/// A transaction that has not read anything yet can wait for its turn, so it does.
+#[tokio::test]
+async fn a_transaction_that_begins_with_it_waits_for_the_write_lock() {
+    static WAITED: AtomicBool = AtomicBool::new(false);
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let (mut other, mut mine) = (file.outsider(), file.outsider());
+    let timer = timer("a", ScheduleOrigin::Direct);
+    let held = other
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    mine.busy_handler(Some(|_| {
+        WAITED.store(true, Ordering::SeqCst);
+        false
+    }))
+    .unwrap();
+    let transaction = mine.transaction().unwrap();
+    let busy = schedule_in(&transaction, &timer, at(0)).unwrap_err();
+    assert_eq!(busy.kind(), PortErrorKind::Busy);
+    assert!(WAITED.load(Ordering::SeqCst), "it asked for its turn");
+    held.rollback().unwrap();
+    schedule_in(&transaction, &timer, at(0)).unwrap();
 }

@@ -1,8 +1,9 @@
 //! The messages that the timer takes and gives.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{FiringId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
+use crate::{FiringId, ServiceCallId, TenantId, TimerData, TimerDataError, TimerKey, Timestamp};
 
 /// Asks for a timer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,14 @@ impl ScheduleTimer {
 }
 
 impl DueTimeReached {
+    /// Reads the data that was given with the schedule.
+    ///
+    /// # Errors
+    /// If there is none, or it is of another shape.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, TimerDataError> {
+        self.data.as_ref().ok_or(TimerDataError::Missing)?.read()
+    }
+
     /// The key of the timer that fired.
     pub fn key(&self) -> TimerKey {
         TimerKey::new(self.tenant_id.clone(), self.service_call_id)
@@ -55,6 +64,15 @@ impl DueTimeReached {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_is_read_as_what_it_is_and_its_absence_is_told() {
+        let mut event = event();
+        assert_eq!(event.read::<u8>(), Err(TimerDataError::Missing));
+        event.data = Some(TimerData::of(&7).unwrap());
+        assert_eq!(event.read::<u8>(), Ok(7));
+        assert!(event.read::<String>().is_err());
+    }
 
     const CALL: &str = "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
 

@@ -1,0 +1,360 @@
+//! Putting an engine together, with every mistake told before anything is opened.
+
+use std::future::Future;
+#[cfg(feature = "sqlite")]
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+#[cfg(feature = "testing")]
+use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
+#[cfg(feature = "sqlite")]
+use punctual_adapters_sqlite::{Role, SqliteSettings};
+use punctual_adapters_system::UuidIds;
+use punctual_domain::DueTimeReached;
+use punctual_ports::{DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort};
+use punctual_workflows::{
+    Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
+};
+
+use crate::clock::Clock;
+use crate::engine::{Engine, Plan};
+use crate::handler::{Handle, HandlerError};
+use crate::store::Store;
+use crate::{Error, ErrorKind, Punctual};
+
+/// Makes a [`Punctual`]: name a place for the timers and somebody to tell, and [`build`](Self::build).
+///
+/// ```
+/// # use punctual::testing::FakeClock;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), punctual::Error> {
+/// # let folder = tempfile::tempdir().expect("a folder");
+/// # let path = folder.path().join("timers.db");
+/// use punctual::{DueTimeReached, Punctual};
+///
+/// let punctual = Punctual::builder()
+///     .sqlite(path)
+///     .on_due(|due: DueTimeReached| async move {
+///         println!("{} is due", due.service_call_id);
+///         Ok(())
+///     })
+///     .build()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is opened before `build`"]
+pub struct Builder {
+    storage: Vec<Storage>,
+    handlers: Vec<Box<Handle>>,
+    bus: Option<Arc<dyn EventBusPort>>,
+    takes_commands: bool,
+    worker: WorkerSettings,
+    retention: RetentionSettings,
+    #[cfg(feature = "testing")]
+    clock: Option<FakeClock>,
+}
+
+enum Storage {
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteSettings),
+    #[cfg(feature = "testing")]
+    Memory,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            storage: Vec::new(),
+            handlers: Vec::new(),
+            bus: None,
+            takes_commands: false,
+            worker: WorkerSettings::default(),
+            retention: RetentionSettings::default(),
+            #[cfg(feature = "testing")]
+            clock: None,
+        }
+    }
+
+    /// Keeps the timers in an SQLite file, which this engine fires. File and folder are created if
+    /// they are missing. A file has one engine; others may use it as [clients](Self::sqlite_client).
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(self, path: impl Into<PathBuf>) -> Self {
+        self.sqlite_with(SqliteSettings::timers(path))
+    }
+
+    /// Schedules, reads and cancels in a file that another process fires. What it schedules is
+    /// noticed there within a second.
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite_client(self, path: impl Into<PathBuf>) -> Self {
+        self.sqlite_with(SqliteSettings::client(path))
+    }
+
+    /// The same with all settings: how durable, how large, how long to wait for a lock.
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite_with(mut self, settings: SqliteSettings) -> Self {
+        self.storage.push(Storage::Sqlite(settings));
+        self
+    }
+
+    /// Keeps the timers in memory, on a clock that is moved by hand: for tests.
+    #[cfg(feature = "testing")]
+    pub fn in_memory(mut self, clock: FakeClock) -> Self {
+        self.storage.push(Storage::Memory);
+        self.fake_clock(clock)
+    }
+
+    /// Goes by a clock that is moved by hand, also on SQLite: for tests of code that uses
+    /// [`schedule_in`](Punctual::schedule_in).
+    #[cfg(feature = "testing")]
+    pub fn fake_clock(mut self, clock: FakeClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Who is told when a timer is due: at least once, so the handler has to be correct when it is
+    /// told twice (by [`firing_id`](DueTimeReached::firing_id) it knows). An error means again
+    /// later, [`HandlerError::poison`] never again, a panic is an error like any other.
+    ///
+    /// Up to 64 calls run at once, as tasks of the runtime. A handler that never returns keeps its
+    /// place, so give it a limit of its own.
+    pub fn on_due<H, F>(self, handler: H) -> Self
+    where
+        H: Fn(DueTimeReached) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        self.on_due_with(move |due, _| handler(due))
+    }
+
+    /// The same with the engine at hand, for a handler that schedules: to schedule its own key
+    /// arms the timer anew, and that is how something happens every day.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), punctual::Error> {
+    /// use std::time::Duration;
+    /// use punctual::testing::FakeClock;
+    /// use punctual::{Punctual, TenantId, Timer, TimerKey};
+    ///
+    /// let clock = FakeClock::new("2026-12-01T08:00:00Z".parse()?);
+    /// let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    /// let punctual = Punctual::builder()
+    ///     .in_memory(clock.clone())
+    ///     .on_due_with(move |due, punctual| {
+    ///         let said = said.clone();
+    ///         async move {
+    ///             said.send(due.due_at)?;
+    ///             let tomorrow = due.due_at.saturating_add(Duration::from_hours(24));
+    ///             let _ = punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
+    ///             Ok(())
+    ///         }
+    ///     })
+    ///     .build()
+    ///     .await?;
+    /// let running = punctual.start().await?;
+    /// let daily = TimerKey::named(TenantId::default(), "daily report");
+    /// let _ = punctual.schedule(Timer::after(daily, Duration::from_hours(1))).await?;
+    /// clock.advance(Duration::from_hours(24 * 7)).await;
+    /// assert_eq!(heard.len(), 7);
+    /// assert_eq!(heard.recv().await.unwrap().to_string(), "2026-12-01T09:00:00.000Z");
+    /// running.shutdown().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_due_with<H, F>(mut self, handler: H) -> Self
+    where
+        H: Fn(DueTimeReached, Punctual) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let handle = move |due, punctual| handler(due, punctual).boxed();
+        self.handlers.push(Box::new(handle));
+        self
+    }
+
+    /// Sends the events through a bus of your own instead of one inside this process. A handler, if
+    /// there is one, is subscribed to it.
+    ///
+    /// An adapter is a small trait with a written contract: [`EventBusPort`](crate::ports::EventBusPort).
+    pub fn bus(mut self, bus: impl EventBusPort + 'static) -> Self {
+        self.bus = Some(Arc::new(bus));
+        self
+    }
+
+    /// Also takes `ScheduleTimer` commands from the bus that was given.
+    pub const fn take_commands(mut self) -> Self {
+        self.takes_commands = true;
+        self
+    }
+
+    /// How often to look at the store although nothing is known to be due: the safety net, 5 s
+    /// unless it is set.
+    pub const fn polling_interval(mut self, interval: Duration) -> Self {
+        self.worker.polling_interval = interval;
+        self
+    }
+
+    /// How long fired timers are kept, 30 days unless it is set.
+    pub const fn keep_fired_for(mut self, keep: Duration) -> Self {
+        self.retention.keep = keep;
+        self
+    }
+
+    /// All settings of the worker at once.
+    pub const fn worker(mut self, settings: WorkerSettings) -> Self {
+        self.worker = settings;
+        self
+    }
+
+    /// All settings of the removal of fired timers at once.
+    pub const fn retention(mut self, settings: RetentionSettings) -> Self {
+        self.retention = settings;
+        self
+    }
+
+    /// Opens the store. Timers can be scheduled from now on; none fires before
+    /// [`start`](Punctual::start).
+    ///
+    /// # Errors
+    /// [`Setup`](ErrorKind::Setup), before anything is opened, with all that is missing or makes no
+    /// sense; otherwise whatever is wrong with the file, of which nothing was changed then.
+    pub async fn build(self) -> Result<Punctual, Error> {
+        let problems = self.problems();
+        if !problems.is_empty() {
+            let message = format!("cannot build: {}", problems.join("; "));
+            return Err(Error::new(ErrorKind::Setup, message));
+        }
+        let clock = self.clock()?;
+        let wake = WakeSignal::new();
+        let Some(storage) = self.storage.into_iter().next() else {
+            return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
+        };
+        let opened = open(storage, &clock, &wake).await?;
+        let bus = self.bus;
+        let ports = TimerPorts {
+            ids: ids(&clock),
+            persistence: opened.persistence,
+            queue: opened.queue,
+            bus: bus.unwrap_or_else(|| Arc::new(clock.bus(self.worker.publishes_in_flight))),
+            clock: clock.port(),
+            wake,
+        };
+        let plan = if opened.store.is_client() {
+            None
+        } else {
+            Some(Plan {
+                worker: TimerWorker::new(&ports, self.worker)?,
+                retention: Retention::new(&ports, self.retention)?,
+                handle: self.handlers.into_iter().next(),
+                takes_commands: self.takes_commands,
+            })
+        };
+        let engine = Engine::new(ports, opened.dead_letters, opened.store, clock, plan);
+        Ok(Punctual::of(Arc::new(engine)))
+    }
+
+    /// All that is wrong with what was asked for, each with what would be right.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut wrong = |is_wrong: bool, what: &str| {
+            if is_wrong {
+                problems.push(what.to_owned());
+            }
+        };
+        wrong(self.storage.is_empty(), NO_STORAGE);
+        wrong(
+            self.storage.len() > 1,
+            "there is more than one place for the timers: name one",
+        );
+        let nobody = self.handlers.is_empty() && self.bus.is_none();
+        wrong(nobody && !self.is_client(), NOBODY);
+        wrong(
+            self.is_client() && !nobody,
+            "a client of a file fires nothing, so it needs neither `on_due` nor `bus`: drop them, or open the file with `sqlite`",
+        );
+        wrong(
+            self.handlers.len() > 1,
+            "`on_due` was called more than once: give one handler, which may look at the event's tenant and data",
+        );
+        wrong(
+            self.takes_commands && self.bus.is_none(),
+            "`take_commands` needs the bus that they come from: call `bus`",
+        );
+        problems.extend(self.worker.check().err().map(|error| error.to_string()));
+        problems.extend(self.retention.check().err().map(|error| error.to_string()));
+        problems
+    }
+
+    fn is_client(&self) -> bool {
+        self.storage.iter().any(|storage| match storage {
+            #[cfg(feature = "sqlite")]
+            Storage::Sqlite(settings) => settings.role == Role::Client,
+            #[cfg(feature = "testing")]
+            Storage::Memory => false,
+        })
+    }
+
+    fn clock(&self) -> Result<Clock, Error> {
+        #[cfg(feature = "testing")]
+        if let Some(clock) = &self.clock {
+            return Ok(Clock::Fake(clock.clone()));
+        }
+        Clock::system()
+    }
+}
+
+const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), or `in_memory` in tests (feature `testing`)";
+const NOBODY: &str = "there is nobody to tell when a timer is due: call `on_due` or `bus`";
+
+struct Opened {
+    store: Store,
+    persistence: Arc<dyn TimerPersistencePort>,
+    queue: Arc<dyn TimerQueuePort>,
+    dead_letters: Arc<dyn DeadLetterPort>,
+}
+
+impl Opened {
+    fn new<S>(store: Store, ports: S) -> Self
+    where
+        S: TimerPersistencePort + TimerQueuePort + DeadLetterPort + 'static,
+    {
+        let ports = Arc::new(ports);
+        Self {
+            store,
+            persistence: Arc::<S>::clone(&ports),
+            queue: Arc::<S>::clone(&ports),
+            dead_letters: ports,
+        }
+    }
+}
+
+async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Opened, Error> {
+    match storage {
+        #[cfg(feature = "sqlite")]
+        Storage::Sqlite(settings) => {
+            let store = crate::store::open(&settings, clock).await?;
+            let ports = store.clone();
+            let sqlite = crate::store::SqliteStore {
+                store,
+                role: settings.role,
+                hints: crate::hints::Hints::new(clock.port(), wake.clone()),
+            };
+            Ok(Opened::new(Store::Sqlite(sqlite), ports))
+        }
+        #[cfg(feature = "testing")]
+        Storage::Memory => {
+            let store = MemoryTimerStore::new();
+            Ok(Opened::new(Store::Memory, store))
+        }
+    }
+}
+
+/// On a fake clock the ids are the same in every run, too.
+fn ids(clock: &Clock) -> Arc<dyn IdPort> {
+    match clock {
+        Clock::System { .. } => Arc::new(UuidIds),
+        #[cfg(feature = "testing")]
+        Clock::Fake(_) => Arc::new(SequentialIds::new()),
+    }
+}

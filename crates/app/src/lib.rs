@@ -1,0 +1,182 @@
+//! Durable timers for your service: schedule `(tenant, key, due time)`, and at or just after that
+//! instant your handler is told, at least once, whatever crashed, restarted or was cut off in
+//! between. Storage is one SQLite file; no server is needed.
+//!
+//! One rule settles every trade-off: **a duplicate is acceptable, a lost or early timer never is.**
+//!
+//! # The first timer
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use punctual::{DueTimeReached, Punctual, TenantId, Timer, TimerKey};
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), punctual::Error> {
+//!     let punctual = Punctual::builder()
+//!         .sqlite("timers.db")
+//!         .on_due(|due: DueTimeReached| async move { Ok(println!("remind {}", due.read::<String>()?)) })
+//!         .build().await?;
+//!     let running = punctual.start().await?;
+//!     let key = TimerKey::named(TenantId::default(), "order-123");
+//!     let _ = punctual.schedule(Timer::after(key, Duration::from_secs(2)).data("Ada")?).await?;
+//!     tokio::signal::ctrl_c().await.ok();
+//!     running.shutdown().await?; // finishes what is in flight
+//!     Ok(())
+//! }
+//! ```
+//!
+//! 1. [`Punctual::builder`] takes a place for the timers and somebody to tell, and tells you at
+//!    [`build`](Builder::build) what is missing.
+//! 2. [`start`](Punctual::start) fires on your own tokio runtime: first what became due while nobody
+//!    did.
+//! 3. [`schedule`](Punctual::schedule) returns when the timer is stored: from then on it fires, even
+//!    if the process is killed in the next line. Scheduling the same key again moves the timer.
+//! 4. [`shutdown`](Running::shutdown) drains. Without it nothing is lost either.
+//!
+//! A [key](TimerKey) is a tenant and a UUID; [`TimerKey::named`] makes one from a name of your own.
+//! Tenants share the engine fairly: neither one's backlog nor its failing or hanging handlers hold up
+//! another. Those who have no tenants use `TenantId::default()`.
+//!
+//! # What is guaranteed
+//!
+//! | what happens | what you see |
+//! |---|---|
+//! | the process is killed after `schedule` returned | the timer fires, after the next start at the latest |
+//! | power fails after `schedule` returned | the same with [`Synchronous::Full`], the default, as far as disk and file system keep their word; with [`Normal`](Synchronous::Normal) the last commits may be gone |
+//! | the process is killed while a handler runs, or before its success was written down | the handler is called again, with the same [`firing_id`](DueTimeReached::firing_id) |
+//! | a handler fails or panics | it is called again: after a second, then after longer, an hour at most |
+//! | a handler answers [`poison`](HandlerError::poison) | the event becomes a [dead letter](Punctual::dead_letters) |
+//! | `schedule` races with the firing of the same key | the new schedule fires too |
+//! | the disk is full | scheduling fails with [`Full`](ErrorKind::Full); what is stored goes on firing |
+//! | the wall clock is set forward or back | timers go by the wall clock: due at once, or later; a jump is noticed within a second |
+//! | the file breaks | the engine stops, [`stopped`](Running::stopped) tells why, and every call answers [`Stopped`](ErrorKind::Stopped). It never ends your process |
+//!
+//! **Never**: an event before its due time; an acknowledged timer forgotten; two different firings
+//! with one `firing_id`, or one firing with two.
+//!
+//! **Not promised**: exactly once (a crash at the wrong moment repeats an event, so make handlers
+//! idempotent by `firing_id`), an order between timers, and two engines on one file (the second is
+//! refused; [clients](Builder::sqlite_client) are welcome). A network drive is no place for SQLite.
+//!
+//! # Your own tests
+//!
+//! With the feature `testing`, a clock that is moved by hand drives the real engine through days in
+//! milliseconds, and nothing sleeps:
+//!
+//! ```
+//! use std::time::Duration;
+//! use punctual::testing::FakeClock;
+//! use punctual::{Punctual, TenantId, Timer, TimerKey};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), punctual::Error> {
+//! let clock = FakeClock::new("2026-12-24T18:00:00Z".parse()?);
+//! let (sent, mut mails) = tokio::sync::mpsc::unbounded_channel();
+//! let punctual = Punctual::builder()
+//!     .in_memory(clock.clone())
+//!     .on_due(move |due| std::future::ready(sent.send(due.due_at).map_err(Into::into)))
+//!     .build()
+//!     .await?;
+//! let running = punctual.start().await?;
+//! let key = TimerKey::named(TenantId::default(), "order-123");
+//! let _ = punctual.schedule(Timer::after(key, Duration::from_hours(72))).await?;
+//!
+//! clock.advance(Duration::from_hours(71)).await;
+//! assert!(mails.try_recv().is_err(), "never early");
+//! clock.advance(Duration::from_hours(1)).await;
+//! assert_eq!(mails.try_recv().unwrap().to_string(), "2026-12-27T18:00:00.000Z");
+//! running.shutdown().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Your rows and your timers, together
+//!
+//! [`Punctual::schedule_in`] stores a timer inside your own `rusqlite` transaction on the same file,
+//! so that an order and its reminder are both there or both not.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `sqlite` (default) | timers on one SQLite file |
+//! | `testing` | [`testing`]: a fake clock and timers in memory |
+//! | `time`, `jiff`, `chrono` | due times of these libraries: `Timer::at(key, their_instant)` |
+//!
+//! # What it reports
+//!
+//! Events through `tracing`, figures through the `metrics` facade (`timer_lateness_seconds`,
+//! `timer_schedules_processed_total`, `timer_permanent_errors_total`, …): install a subscriber and a
+//! recorder of your choice. Neither ever shows a timer's data.
+//!
+//! # Speed
+//!
+//! `rusqlite` builds SQLite so that all connections of a process share one page cache behind one
+//! lock. Scheduling and firing at the same time is faster without it: set in your
+//! `.cargo/config.toml`
+//!
+//! ```toml
+//! [env]
+//! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DSQLITE_DEFAULT_MEMSTATUS=0"
+//! ```
+
+#[cfg(not(any(feature = "sqlite", feature = "testing")))]
+compile_error!(
+    "punctual needs a place for its timers: enable the feature `sqlite`, which is a default, or `testing`"
+);
+
+mod builder;
+mod clock;
+#[cfg(feature = "testing")]
+mod driven;
+mod engine;
+mod error;
+mod handler;
+#[cfg(feature = "sqlite")]
+mod hints;
+mod outcomes;
+mod punctual;
+mod running;
+mod store;
+mod timer;
+
+pub use builder::Builder;
+pub use error::{Error, ErrorKind};
+pub use handler::HandlerError;
+pub use outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
+pub use punctual::Punctual;
+#[cfg(feature = "sqlite")]
+pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
+pub use punctual_domain::{
+    CorrelationId, DueTimeReached, FiringId, IdError, ReachedTimer, Registration, ScheduledTimer,
+    ServiceCallId, TenantId, TenantIdError, TimerData, TimerDataError, TimerEntry, TimerKey,
+    TimerState, Timestamp, TimestampError,
+};
+pub use punctual_ports::{DeadLetter, PageCursor, StoredDeadLetter, TimerPage, TimerPageQuery};
+pub use punctual_workflows::{RetentionSettings, WorkerSettings};
+pub use running::{Running, ShutDown};
+pub use timer::Timer;
+
+/// For authors of adapters: the bus that events go through, and the messages on it.
+pub mod ports {
+    pub use punctual_domain::{
+        Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic, messages,
+    };
+    pub use punctual_ports::{
+        Answer, BatchResult, ConsumerName, EventBusPort, MessageHandler, PortError, PortErrorKind,
+        PublishOutcome, Subscribe, Subscription,
+    };
+}
+
+/// For your own tests: a clock that is moved by hand. Nothing here waits or reads a real clock.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use punctual_adapters_memory::FakeClock;
+    /// What any clock can do, for code of yours that takes one.
+    pub use punctual_ports::ClockPort;
+}
+
+/// The README's examples compile and run, as they stand there.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

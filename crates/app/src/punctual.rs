@@ -1,0 +1,355 @@
+//! The handle by which a program schedules.
+
+use std::fmt;
+use std::sync::Arc;
+
+use punctual_domain::{CorrelationId, TimerEntry, TimerKey, Timestamp};
+use punctual_ports::{StoredDeadLetter, TimerPage, TimerPageQuery};
+use punctual_workflows::ScheduleTimers;
+
+use crate::engine::Engine;
+use crate::outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
+use crate::{Builder, Error, Running, Timer};
+
+/// Durable timers. Clones are the same engine; give one to whoever schedules.
+///
+/// See the [first page](crate) for how it is used and what it promises.
+#[derive(Clone)]
+pub struct Punctual {
+    engine: Arc<Engine>,
+}
+
+impl Punctual {
+    /// Begins to put an engine together.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) const fn of(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    pub(crate) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Begins to fire: what became due while nobody did, first. It works once.
+    ///
+    /// On a fake clock nothing happens by itself: the clock does the work while it is advanced.
+    ///
+    /// # Errors
+    /// If it was started before, is a client, or the bus cannot be subscribed to.
+    pub async fn start(&self) -> Result<Running, Error> {
+        Running::start(Arc::clone(&self.engine)).await
+    }
+
+    /// Schedules a timer, or moves it, with its data, if it has not fired yet. When this returns
+    /// [`Created`](ScheduleOutcome::Created) or [`Rescheduled`](ScheduleOutcome::Rescheduled), the
+    /// timer is stored and will fire.
+    ///
+    /// # Errors
+    /// If it could not be stored, or the engine has stopped. It may be stored all the same if the
+    /// error can be retried: call again.
+    pub async fn schedule(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
+        self.engine.check_open()?;
+        let request = timer.request(self.engine.now_rounded_up());
+        let mut saved = self.engine.timers.schedule(vec![request]).await?;
+        ScheduleOutcome::of(only(&mut saved)?)
+    }
+
+    /// The same for many, at a fraction of the cost of each by itself. Each is stored or not by
+    /// itself; timers with the same key apply in order.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), punctual::Error> {
+    /// # use std::time::Duration;
+    /// # use punctual::*;
+    /// # let clock = testing::FakeClock::new("2026-12-24T18:00:00Z".parse()?);
+    /// # let punctual = Punctual::builder().in_memory(clock).on_due(|_| async { Ok(()) }).build().await?;
+    /// let tenant = TenantId::new("acme")?;
+    /// let timers = (0..25_000).map(|n| {
+    ///     let key = TimerKey::named(tenant.clone(), &format!("invoice-{n}"));
+    ///     Timer::after(key, Duration::from_secs(n))
+    /// });
+    /// let outcomes = punctual.schedule_all(timers).await?;
+    /// assert_eq!(outcomes.len(), 25_000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If any of them could not be stored; the error has the outcome of each.
+    pub async fn schedule_all(
+        &self,
+        timers: impl IntoIterator<Item = Timer>,
+    ) -> Result<Vec<ScheduleOutcome>, BatchError> {
+        let timers: Vec<Timer> = timers.into_iter().collect();
+        let mut outcomes = Vec::with_capacity(timers.len());
+        let mut timers = timers.into_iter();
+        let mut given_up = self.engine.check_open().err();
+        loop {
+            let part: Vec<Timer> = timers.by_ref().take(ScheduleTimers::MAX_BATCH).collect();
+            if part.is_empty() {
+                return BatchError::check(outcomes);
+            }
+            let length = part.len();
+            if given_up.is_none() {
+                match self.schedule_part(part).await {
+                    Ok(mut part) => outcomes.append(&mut part),
+                    Err(error) => given_up = Some(error),
+                }
+            }
+            // What fails as a whole would most likely fail again, after as long a wait.
+            if let Some(error) = &given_up {
+                outcomes.extend((0..length).map(|_| Err(error.clone())));
+            }
+        }
+    }
+
+    async fn schedule_part(
+        &self,
+        part: Vec<Timer>,
+    ) -> Result<Vec<Result<ScheduleOutcome, Error>>, Error> {
+        let now = self.engine.now_rounded_up();
+        let requests = part.into_iter().map(|timer| timer.request(now)).collect();
+        let saved = self.engine.timers.schedule(requests).await?;
+        Ok(saved.into_iter().map(ScheduleOutcome::of).collect())
+    }
+
+    /// Schedules a timer even if it has fired: it fires again.
+    ///
+    /// # Errors
+    /// As [`schedule`](Self::schedule).
+    pub async fn replace(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
+        self.engine.check_open()?;
+        let request = timer.request(self.engine.now_rounded_up());
+        let mut saved = self.engine.timers.replace(vec![request]).await?;
+        ScheduleOutcome::of(only(&mut saved)?)
+    }
+
+    /// Removes a timer that has not fired. Only [`Cancelled`](CancelOutcome::Cancelled) means that
+    /// it will not.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn cancel(&self, key: &TimerKey) -> Result<CancelOutcome, Error> {
+        self.engine.check_open()?;
+        let mut deleted = self.engine.timers.cancel(vec![key.clone()]).await?;
+        CancelOutcome::of(only(&mut deleted)?)
+    }
+
+    /// Reads a timer, whether it has fired or not.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn find(&self, key: &TimerKey) -> Result<Option<TimerEntry>, Error> {
+        self.engine.check_open()?;
+        Ok(self.engine.ports.persistence.find(key.clone()).await?)
+    }
+
+    /// Lists a tenant's timers by due time, page by page.
+    ///
+    /// # Errors
+    /// If the store does not answer, the cursor is not one of its own, or the engine has stopped.
+    pub async fn list(&self, query: TimerPageQuery) -> Result<TimerPage, Error> {
+        self.engine.check_open()?;
+        Ok(self.engine.ports.persistence.page(query).await?)
+    }
+
+    /// Reads the timers of one request, of whatever tenants, by due time.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn trace(&self, id: CorrelationId, limit: usize) -> Result<Vec<TimerEntry>, Error> {
+        self.engine.check_open()?;
+        let persistence = &self.engine.ports.persistence;
+        Ok(persistence.find_by_correlation(id, limit).await?)
+    }
+
+    /// Reads the events that a handler has refused for ever, the oldest first, after a sequence
+    /// number. To let one fire again, [`replace`](Self::replace) its timer.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn dead_letters(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, Error> {
+        self.engine.check_open()?;
+        Ok(self.engine.dead_letters.list(after, limit).await?)
+    }
+
+    /// Forgets a dead letter. Whether it was there does not matter.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn forget_dead_letter(&self, sequence: u64) -> Result<(), Error> {
+        self.engine.check_open()?;
+        let mut removed = self.engine.dead_letters.remove(vec![sequence]).await?;
+        only(&mut removed)??;
+        Ok(())
+    }
+
+    /// The time by the engine's clock, which due times are compared with.
+    pub fn now(&self) -> Timestamp {
+        self.engine.ports.clock.now()
+    }
+
+    /// Closes the file of an engine that was never started, such as a client's. One that runs is
+    /// ended by [`Running::shutdown`]. Dropping the last clone does the same, but nobody waits.
+    pub async fn close(&self) {
+        self.engine.stop("it was closed", None);
+        self.engine.store.close().await;
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod on_sqlite {
+    use std::path::{Path, PathBuf};
+
+    use punctual_adapters_sqlite::{rusqlite, schedule_in};
+    use punctual_domain::{CorrelationId, ScheduleOrigin};
+    use punctual_ports::SaveTimer;
+
+    use super::{Error, Punctual, ScheduleOutcome, Timer};
+    use crate::ErrorKind;
+    use crate::store::{SqliteStore, Store};
+
+    impl Punctual {
+        /// Schedules a timer inside your own transaction, on your own connection to the same file:
+        /// your rows and the timer commit together, or neither does.
+        ///
+        /// Begin the transaction with `TransactionBehavior::Immediate`: a transaction that reads
+        /// first may fail later with a `SQLITE_BUSY` that no waiting can cure. It is `rusqlite`'s
+        /// own type, which this crate [re-exports](crate::rusqlite). While you hold the write lock,
+        /// the engine's own writes wait, so keep it short.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")]
+        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// # use std::time::Duration;
+        /// # use punctual::*;
+        /// # let folder = tempfile::tempdir()?;
+        /// # let path = folder.path().join("app.db");
+        /// # let punctual = Punctual::builder().sqlite(&path).on_due(|_| async { Ok(()) }).build().await?;
+        /// use punctual::rusqlite::{Connection, TransactionBehavior};
+        ///
+        /// let mut mine = Connection::open(&path)?;
+        /// mine.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY)")?;
+        /// let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        /// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
+        /// let key = TimerKey::named(TenantId::default(), "order-123");
+        /// let timer = Timer::after(key.clone(), Duration::from_hours(1));
+        /// let _ = punctual.schedule_in(&transaction, timer)?;
+        /// transaction.commit()?; // both, or neither
+        /// assert!(punctual.find(&key).await?.is_some());
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// If it cannot be stored, or the transaction is on another file. What the transaction did
+        /// before still stands, and you decide what becomes of it.
+        pub fn schedule_in(
+            &self,
+            transaction: &rusqlite::Transaction<'_>,
+            timer: Timer,
+        ) -> Result<ScheduleOutcome, Error> {
+            let engine = self.engine();
+            engine.check_open()?;
+            let sqlite = self.sqlite("schedule_in")?;
+            check_file(transaction.path(), sqlite.store.path())?;
+            let request = timer.request(engine.now_rounded_up());
+            let save = SaveTimer {
+                key: request.key,
+                correlation_id: request
+                    .correlation_id
+                    .unwrap_or_else(|| CorrelationId::from_uuid(engine.ports.ids.next_id())),
+                due_at: request.due_at,
+                data: request.data,
+                origin: ScheduleOrigin::Direct,
+            };
+            let saved = schedule_in(transaction, &save, engine.ports.clock.now());
+            let outcome = ScheduleOutcome::of(saved).map_err(begin_immediate)?;
+            if outcome != ScheduleOutcome::AlreadyReached {
+                sqlite.hints.leave(save.due_at);
+            }
+            Ok(outcome)
+        }
+
+        /// Copies the file as it is at this moment, while timers go on being scheduled and fired.
+        /// The copy is complete and on the disk when this returns.
+        ///
+        /// # Errors
+        /// If the file exists already, or cannot be written.
+        pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), Error> {
+            self.engine().check_open()?;
+            let store = self.sqlite("backup_to")?.store.clone();
+            Ok(store.backup_to(path).await?)
+        }
+
+        fn sqlite(&self, what: &str) -> Result<&SqliteStore, Error> {
+            match &self.engine().store {
+                Store::Sqlite(sqlite) => Ok(sqlite),
+                #[cfg(feature = "testing")]
+                Store::Memory => {
+                    let message = format!(
+                        "`{what}` needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too"
+                    );
+                    Err(Error::new(ErrorKind::Setup, message))
+                }
+            }
+        }
+    }
+
+    /// A transaction that has read before it writes cannot wait for the lock: SQLite refuses it at
+    /// once, which nobody understands the first time.
+    fn begin_immediate(error: Error) -> Error {
+        if error.kind() != ErrorKind::Busy {
+            return error;
+        }
+        let message = format!(
+            "{error}: roll back and try again, with a transaction that begins as TransactionBehavior::Immediate"
+        );
+        Error::new(ErrorKind::Busy, message)
+    }
+
+    /// A timer in another file would be stored there and never fire.
+    fn check_file(theirs: Option<&str>, ours: &Path) -> Result<(), Error> {
+        let same = theirs.is_some_and(|theirs| {
+            let theirs = Path::new(theirs);
+            theirs == ours
+                || match (theirs.canonicalize(), ours.canonicalize()) {
+                    (Ok(theirs), Ok(ours)) => theirs == ours,
+                    _ => false,
+                }
+        });
+        if same {
+            return Ok(());
+        }
+        let theirs = theirs.filter(|path| !path.is_empty()).unwrap_or("no file");
+        let message = format!(
+            "the transaction is on {theirs}, but the timers are in {}: open your connection on that file",
+            ours.display()
+        );
+        Err(Error::new(ErrorKind::Rejected, message))
+    }
+}
+
+/// The one answer to a batch of one.
+fn only<T>(answers: &mut Vec<T>) -> Result<T, Error> {
+    answers.pop().ok_or_else(|| {
+        Error::new(
+            crate::ErrorKind::Unavailable,
+            "the store gave no answer: call again",
+        )
+    })
+}
+
+impl fmt::Debug for Punctual {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Punctual").finish_non_exhaustive()
+    }
+}

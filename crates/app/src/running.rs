@@ -1,0 +1,264 @@
+//! An engine that runs, and the ways in which it ends.
+//!
+//! On the machine's clock one task holds everything together: the worker, retention, the watch over
+//! foreign commits and the hints of `schedule_in`. On a fake clock there is no task at all: the clock
+//! steps the same parts while it is advanced.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use punctual_domain::{Timestamp, Topic};
+use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
+use punctual_workflows::{Drained, Retention, TimerWorker, WorkerStopped};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::Error;
+use crate::clock::Clock;
+#[cfg(feature = "testing")]
+use crate::driven::DrivenParts;
+use crate::engine::{Engine, Plan};
+use crate::handler::OnDue;
+use crate::store::Store;
+
+/// How long to wait for whatever is left after the worker has drained. It has had its time, and
+/// what is not finished then fires again.
+const LAST_MOMENTS: Duration = Duration::from_secs(5);
+
+/// An engine that fires timers, until it is [shut down](Self::shutdown).
+///
+/// Dropping it stops the engine at once: handlers are broken off where they wait, and what they had
+/// not finished fires again after the next start. That is safe, but not polite.
+#[must_use = "dropping it stops the engine: keep it, and end it with `shutdown`"]
+pub struct Running {
+    engine: Arc<Engine>,
+    parts: Option<Parts>,
+}
+
+enum Parts {
+    Task {
+        stop: watch::Sender<bool>,
+        task: JoinHandle<Result<ShutDown, Error>>,
+    },
+    #[cfg(feature = "testing")]
+    Driven(DrivenParts),
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShutDown {
+    /// How many timers were claimed and could not be finished in 25 seconds. Nothing is lost: they
+    /// fire after the next start, those whose handler had begun a second time.
+    pub unfinished: usize,
+}
+
+/// What an engine is made of, ready to run.
+pub(crate) struct Ready {
+    pub(crate) worker: TimerWorker,
+    pub(crate) retention: Retention,
+    pub(crate) subscriptions: Vec<Box<dyn Subscription>>,
+}
+
+impl Running {
+    pub(crate) async fn start(engine: Arc<Engine>) -> Result<Self, Error> {
+        let ready = subscribe(&engine, engine.take_plan()?).await?;
+        let parts = match &engine.clock {
+            Clock::System { runtime, .. } => {
+                let stop = watch::Sender::new(false);
+                let task = supervise(Arc::clone(&engine), ready, stop.subscribe());
+                let task = runtime.spawn(task);
+                Parts::Task { stop, task }
+            }
+            #[cfg(feature = "testing")]
+            Clock::Fake(clock) => Parts::Driven(DrivenParts::new(&engine, clock, ready)),
+        };
+        Ok(Self {
+            engine,
+            parts: Some(parts),
+        })
+    }
+
+    /// Waits until the engine has stopped by itself, and tells why: its store broke. Calls are
+    /// answered with [`Stopped`](crate::ErrorKind::Stopped) from then on, and nothing that was
+    /// acknowledged is lost.
+    ///
+    /// It may wait for ever, so wait for something else at the same time:
+    ///
+    /// ```no_run
+    /// # async fn example(running: punctual::Running) -> Result<(), punctual::Error> {
+    /// tokio::select! {
+    ///     why = running.stopped() => eprintln!("{why}; {}", why.advice()),
+    ///     _ = tokio::signal::ctrl_c() => {}
+    /// }
+    /// running.shutdown().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn stopped(&self) -> Error {
+        self.engine.stopped().await
+    }
+
+    /// Claims nothing more, finishes what is in flight, for at most 25 seconds, and closes the
+    /// file. All clones of the [`Punctual`](crate::Punctual) answer
+    /// [`Stopped`](crate::ErrorKind::Stopped) then.
+    ///
+    /// On a fake clock, a handler that sleeps on that clock is waited for: advance the clock
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// With the cause, if the engine has stopped by itself before, or does so now.
+    pub async fn shutdown(mut self) -> Result<ShutDown, Error> {
+        let outcome = match self.parts.as_mut() {
+            Some(Parts::Task { stop, task }) => {
+                stop.send_replace(true);
+                match task.await {
+                    Ok(outcome) => outcome,
+                    Err(error) => Err(Error::stopped(&format!("its task has ended: {error}"))),
+                }
+            }
+            #[cfg(feature = "testing")]
+            Some(Parts::Driven(driven)) => driven.shutdown(&self.engine).await,
+            None => Err(Error::stopped("it was shut down before")),
+        };
+        self.parts = None;
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(parts) = self.parts.take() else {
+            return;
+        };
+        self.engine.stop(
+            "its `Running` was dropped: keep it as long as it is to fire",
+            None,
+        );
+        match parts {
+            Parts::Task { task, .. } => {
+                task.abort();
+                if let Clock::System { runtime, .. } = &self.engine.clock {
+                    let engine = Arc::clone(&self.engine);
+                    runtime.spawn(async move { engine.store.close().await });
+                }
+            }
+            #[cfg(feature = "testing")]
+            Parts::Driven(_) => {}
+        }
+    }
+}
+
+/// Subscribes whoever is to be told, and whoever takes commands.
+async fn subscribe(engine: &Arc<Engine>, plan: Plan) -> Result<Ready, Error> {
+    let mut subscriptions = Vec::new();
+    let bus = engine.ports.bus.as_ref();
+    if let Some(handle) = plan.handle {
+        let handler = Arc::new(OnDue {
+            handle,
+            engine: Arc::downgrade(engine),
+        });
+        // One event a call, so that a slow one holds up no other.
+        subscriptions.push(join(bus, Topic::TimerEvents, "on-due", 1, handler).await?);
+    }
+    if plan.takes_commands {
+        let handler = Arc::new(engine.timers.clone());
+        subscriptions.push(join(bus, Topic::TimerCommands, "timer", 1_000, handler).await?);
+    }
+    Ok(Ready {
+        worker: plan.worker,
+        retention: plan.retention,
+        subscriptions,
+    })
+}
+
+async fn join(
+    bus: &dyn EventBusPort,
+    topic: Topic,
+    consumer: &'static str,
+    max_batch: usize,
+    handler: Arc<dyn MessageHandler>,
+) -> Result<Box<dyn Subscription>, Error> {
+    let wish = Subscribe {
+        topic,
+        consumer: ConsumerName::new(consumer),
+        max_batch,
+        handler,
+    };
+    Ok(bus.subscribe(wish).await?)
+}
+
+/// Runs everything until it is told to stop, or going on makes no sense.
+async fn supervise(
+    engine: Arc<Engine>,
+    ready: Ready,
+    mut stop: watch::Receiver<bool>,
+) -> Result<ShutDown, Error> {
+    let asked = async move {
+        // An error means that `Running` is gone, which asks for the same.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let outcome = tokio::select! {
+        biased;
+        drained = ready.worker.run(asked) => drained,
+        stopped = retain(ready.retention) => Err(stopped),
+        never = look_out(&engine) => match never {},
+    };
+    end(&engine, outcome, ready.subscriptions).await
+}
+
+/// Ends what is left, and tells everybody.
+pub(crate) async fn end(
+    engine: &Engine,
+    outcome: Result<Drained, WorkerStopped>,
+    subscriptions: Vec<Box<dyn Subscription>>,
+) -> Result<ShutDown, Error> {
+    match &outcome {
+        Ok(_) => engine.stop("it was shut down", None),
+        Err(stopped) => engine.fail(stopped.clone().into()),
+    }
+    let ending = async {
+        for subscription in subscriptions {
+            subscription.stop().await;
+        }
+        engine.store.close().await;
+    };
+    tokio::select! {
+        () = ending => {}
+        () = engine.ports.clock.sleep_for(LAST_MOMENTS) => {
+            tracing::warn!("something was still under way and was left behind: no timer is lost by that");
+        }
+    }
+    match engine.failure() {
+        Some(failure) => Err(failure),
+        None => Ok(ShutDown {
+            unfinished: outcome.map_or(0, |drained| drained.unfinished),
+        }),
+    }
+}
+
+/// Removes what is old for ever, or until the store is broken.
+async fn retain(retention: Retention) -> WorkerStopped {
+    match retention.run(pending()).await {
+        Err(stopped) => stopped,
+        // Nobody asks it to stop.
+        Ok(()) => pending().await,
+    }
+}
+
+/// Lets the worker look whenever somebody else may have written.
+async fn look_out(engine: &Engine) -> Infallible {
+    match &engine.store {
+        #[cfg(feature = "sqlite")]
+        Store::Sqlite(sqlite) => {
+            let on_commit = || engine.ports.wake.due_at(Timestamp::MIN);
+            let clock = Arc::clone(&engine.ports.clock);
+            // It ends when the store is closed or broken, which the worker notices by itself.
+            let watch = sqlite.store.watch_foreign_commits(clock, on_commit);
+            tokio::join!(watch, sqlite.hints.run()).1
+        }
+        #[cfg(feature = "testing")]
+        Store::Memory => pending().await,
+    }
+}

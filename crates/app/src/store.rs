@@ -1,0 +1,92 @@
+//! Where the timers are, and what each place needs besides its ports.
+
+#[cfg(feature = "sqlite")]
+use punctual_adapters_sqlite::{OpenError, Role, SqliteSettings, SqliteTimerStore};
+
+#[cfg(feature = "sqlite")]
+use crate::hints::Hints;
+
+/// The store of an engine.
+pub(crate) enum Store {
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteStore),
+    #[cfg(feature = "testing")]
+    Memory,
+}
+
+#[cfg(feature = "sqlite")]
+pub(crate) struct SqliteStore {
+    pub(crate) store: SqliteTimerStore,
+    pub(crate) role: Role,
+    pub(crate) hints: std::sync::Arc<Hints>,
+}
+
+impl Store {
+    /// Whether it schedules beside the process that fires.
+    pub(crate) const fn is_client(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(sqlite) => matches!(sqlite.role, Role::Client),
+            #[cfg(feature = "testing")]
+            Self::Memory => false,
+        }
+    }
+
+    /// Gives the file back.
+    pub(crate) async fn close(&self) {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(sqlite) => sqlite.store.close().await,
+            #[cfg(feature = "testing")]
+            Self::Memory => {}
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod opening {
+    use std::time::Duration;
+
+    use punctual_ports::ClockPort;
+
+    use super::{OpenError, SqliteSettings, SqliteTimerStore};
+    use crate::clock::{Clock, current_runtime};
+    use crate::{Error, ErrorKind};
+
+    /// How long to wait for a role that another process has: long enough for one that is about to
+    /// end, as in a restart.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+    /// Opens the file on a thread where waiting for it holds nobody up.
+    pub(crate) async fn open(
+        settings: &SqliteSettings,
+        clock: &Clock,
+    ) -> Result<SqliteTimerStore, Error> {
+        current_runtime()?;
+        let port = clock.port();
+        let give_up = port.monotonic() + PATIENCE;
+        loop {
+            let (wish, now) = (settings.clone(), port.now());
+            let opening = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&wish, now));
+            match opening.await {
+                Ok(Ok(store)) => return Ok(store),
+                Ok(Err(OpenError::RoleTaken { .. })) if may_wait(clock, &*port, give_up) => {
+                    port.sleep_for(BETWEEN_TRIES).await;
+                }
+                Ok(Err(error)) => return Err(error.into()),
+                Err(error) => {
+                    let what = format!("opening the database was broken off: {error}");
+                    return Err(Error::new(ErrorKind::Unavailable, what));
+                }
+            }
+        }
+    }
+
+    /// Nobody moves a fake clock while an engine is being built.
+    fn may_wait(clock: &Clock, port: &dyn ClockPort, give_up: Duration) -> bool {
+        matches!(clock, Clock::System { .. }) && port.monotonic() < give_up
+    }
+}
+#[cfg(feature = "sqlite")]
+pub(crate) use opening::open;

@@ -1,0 +1,1 @@
+//! The examples are run, each to its end.

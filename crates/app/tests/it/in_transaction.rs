@@ -1,0 +1,214 @@
+//! Scheduling inside a caller's own transaction.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use punctual::rusqlite::{Connection, TransactionBehavior};
+use punctual::testing::FakeClock;
+use punctual::{ErrorKind, Punctual, Running, ScheduleOutcome, Timer};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::fixture::{Heard, SECOND, clock, in_memory, key};
+
+struct Shop {
+    _folder: TempDir,
+    path: PathBuf,
+    mine: Connection,
+    clock: FakeClock,
+    heard: Heard,
+    punctual: Punctual,
+    _running: Running,
+}
+
+impl Shop {
+    /// A shop whose orders are in the same file as its timers, on a fake clock.
+    async fn open() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("shop.db");
+        let (clock, heard) = (clock(), Heard::default());
+        let builder = heard.builder().sqlite(&path).fake_clock(clock.clone());
+        let punctual = builder.build().await.unwrap();
+        let running = punctual.start().await.unwrap();
+        let mine = Connection::open(&path).unwrap();
+        mine.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY)")
+            .unwrap();
+        Self {
+            _folder: folder,
+            path,
+            mine,
+            clock,
+            heard,
+            punctual,
+            _running: running,
+        }
+    }
+
+    fn orders(&self) -> i64 {
+        let count = |row: &punctual::rusqlite::Row<'_>| row.get(0);
+        self.mine
+            .query_row("SELECT count(*) FROM orders", [], count)
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn row_and_timer_commit_together_and_the_timer_fires_on_time() {
+    let mut shop = Shop::open().await;
+    shop.clock.advance(10 * SECOND).await;
+    let behaviour = TransactionBehavior::Immediate;
+    let transaction = shop.mine.transaction_with_behavior(behaviour).unwrap();
+    transaction
+        .execute("INSERT INTO orders VALUES ('a')", [])
+        .unwrap();
+    // Less than the polling interval: only the hint can be in time.
+    let timer = Timer::after(key("a"), SECOND).data("pay").unwrap();
+    let outcome = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    assert_eq!(outcome, ScheduleOutcome::Created);
+    transaction.commit().unwrap();
+    shop.clock.advance(SECOND).await;
+    let heard = shop.heard.all();
+    assert_eq!(heard.len(), 1);
+    assert_eq!(heard[0].reached_at, heard[0].due_at);
+    assert_eq!(heard[0].read::<String>().unwrap(), "pay");
+    assert_eq!(shop.orders(), 1);
+}
+
+#[tokio::test]
+async fn a_rolled_back_transaction_leaves_neither() {
+    let mut shop = Shop::open().await;
+    let transaction = shop.mine.transaction().unwrap();
+    transaction
+        .execute("INSERT INTO orders VALUES ('a')", [])
+        .unwrap();
+    let timer = Timer::after(key("a"), SECOND);
+    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    transaction.rollback().unwrap();
+    shop.clock.advance(Duration::from_mins(1)).await;
+    assert_eq!(shop.heard.count(), 0);
+    assert_eq!(shop.orders(), 0);
+    assert_eq!(shop.punctual.find(&key("a")).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_commit_after_the_due_time_is_found_long_before_the_next_poll() {
+    let mut shop = Shop::open().await;
+    // A poll has just been: the next is five seconds away.
+    shop.clock.advance(10 * SECOND).await;
+    let transaction = shop.mine.transaction().unwrap();
+    let timer = Timer::after(key("a"), Duration::from_millis(10));
+    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    shop.clock.advance(Duration::from_millis(100)).await;
+    assert_eq!(shop.heard.count(), 0, "nobody has committed");
+    transaction.commit().unwrap();
+    shop.clock.advance(Duration::from_millis(200)).await;
+    assert_eq!(shop.heard.count(), 1);
+}
+
+#[tokio::test]
+async fn a_timer_that_has_fired_is_not_scheduled_again() {
+    let mut shop = Shop::open().await;
+    let _ = shop
+        .punctual
+        .schedule(Timer::after(key("a"), SECOND))
+        .await
+        .unwrap();
+    shop.clock.advance(SECOND).await;
+    let transaction = shop.mine.transaction().unwrap();
+    let outcome = shop
+        .punctual
+        .schedule_in(&transaction, Timer::after(key("a"), SECOND))
+        .unwrap();
+    assert_eq!(outcome, ScheduleOutcome::AlreadyReached);
+}
+
+#[tokio::test]
+async fn a_transaction_on_another_file_is_refused_before_it_is_written_to() {
+    let mut shop = Shop::open().await;
+    let mut memory = Connection::open_in_memory().unwrap();
+    let transaction = memory.transaction().unwrap();
+    let timer = || Timer::after(key("a"), SECOND);
+    let refused = shop.punctual.schedule_in(&transaction, timer());
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Rejected);
+    assert!(error.to_string().contains("on no file"), "{error}");
+    assert!(error.to_string().contains("shop.db"), "{error}");
+    drop(transaction);
+    // The same file by another name is the same file.
+    let link = shop.path.with_extension("link");
+    std::os::unix::fs::symlink(&shop.path, &link).unwrap();
+    shop.mine = Connection::open(&link).unwrap();
+    let transaction = shop.mine.transaction().unwrap();
+    let _ = shop.punctual.schedule_in(&transaction, timer()).unwrap();
+}
+
+#[tokio::test]
+async fn a_transaction_that_cannot_write_any_more_is_told_how_to_begin() {
+    let mut shop = Shop::open().await;
+    let transaction = shop.mine.transaction().unwrap();
+    let count = |row: &punctual::rusqlite::Row<'_>| row.get::<_, i64>(0);
+    transaction
+        .query_row("SELECT count(*) FROM orders", [], count)
+        .unwrap();
+    // Somebody else writes in between.
+    let timer = || Timer::after(key("a"), SECOND);
+    let _ = shop.punctual.schedule(timer()).await.unwrap();
+    let error = shop
+        .punctual
+        .schedule_in(&transaction, timer())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(
+        error.to_string().contains("TransactionBehavior::Immediate"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn timers_in_memory_cannot_be_in_a_transaction() {
+    let (_clock, _heard, punctual, _running) = in_memory().await;
+    let mut memory = Connection::open_in_memory().unwrap();
+    let transaction = memory.transaction().unwrap();
+    let refused = punctual.schedule_in(&transaction, Timer::after(key("a"), SECOND));
+    let error = refused.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Setup);
+    assert!(error.to_string().contains("build with `sqlite`"), "{error}");
+}
+
+/// On the machine's clock, with a poll that comes once a day: only the hint or the watch over
+/// foreign commits can find them.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_the_machine_s_clock_it_does_not_wait_for_the_poll_either() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("shop.db");
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let punctual = Punctual::builder()
+        .sqlite(&path)
+        .polling_interval(Duration::from_hours(24))
+        .on_due(move |due| {
+            let sent = told.send(due.read::<String>());
+            async move { Ok(sent?) }
+        })
+        .build()
+        .await
+        .unwrap();
+    let running = punctual.start().await.unwrap();
+    let mut mine = Connection::open(&path).unwrap();
+    let transaction = mine.transaction().unwrap();
+    let timer = Timer::after(key("a"), Duration::from_millis(20));
+    let timer = timer.data("in a transaction").unwrap();
+    let _ = punctual.schedule_in(&transaction, timer).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(heard.recv().await.unwrap().unwrap(), "in a transaction");
+    let client = Punctual::builder()
+        .sqlite_client(&path)
+        .build()
+        .await
+        .unwrap();
+    let timer = Timer::after(key("b"), Duration::ZERO)
+        .data("by a client")
+        .unwrap();
+    let _ = client.schedule(timer).await.unwrap();
+    assert_eq!(heard.recv().await.unwrap().unwrap(), "by a client");
+    running.shutdown().await.unwrap();
+}

@@ -1,0 +1,14 @@
+//! The library as its users meet it: only what `punctual` itself gives.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on fails"
+)]
+
+mod building;
+mod examples;
+mod fixture;
+mod handlers;
+mod in_transaction;
+mod life_cycle;
+mod scheduling;
