@@ -127,10 +127,11 @@ statements! {
          AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
     );
 
-    /// What is ready, oldest first; read until there is enough. The index holds all it asks for.
+    /// What is ready or will be, oldest first; read until there is enough, or to the first that is
+    /// not ready. The index holds all it asks for. The condition is true of all, and finds the index.
     READY = "\
         SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
-        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= '' \
         ORDER BY coalesce(retry_at, due_at)";
 
     /// What is ready, newest first; read until there is enough.
@@ -139,7 +140,8 @@ statements! {
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
         ORDER BY coalesce(retry_at, due_at) DESC";
 
-    /// What is ready next; read until one that is in nobody's hand.
+    /// What is ready after an instant; read until one that is in nobody's hand. Behind a backlog,
+    /// this is where the other list would not get to.
     NEXT_READY = "\
         SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) > ?1 \

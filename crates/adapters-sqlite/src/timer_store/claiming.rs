@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use punctual_domain::Timestamp;
 use punctual_ports::{Claim, ClaimBatch};
-use rusqlite::{Connection, OptionalExtension, Rows, Statement, params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, Statement, params};
 
 use super::rows::{TimerRow, parsed};
 use crate::claims::{RowId, SharedClaims};
 use crate::sql;
+use crate::writer::execute;
 
 /// What became ready within this time is fresh, and does not wait for a backlog.
 const FRESH: Duration = Duration::from_secs(10);
@@ -121,8 +122,8 @@ impl Claimer {
     ) -> rusqlite::Result<Seen> {
         self.unreadable.forget_sometimes(now);
         let mut look = Look {
-            // One snapshot for all that follows; nothing is written, so it just ends.
-            snapshot: self.connection.unchecked_transaction()?,
+            connection: &self.connection,
+            snapshot: None,
             in_hand,
             unreadable: &mut self.unreadable.rows,
             now,
@@ -130,10 +131,14 @@ impl Claimer {
         };
         loop {
             let mut last_served = self.last_served.clone();
-            let mut chosen = look.oldest(limit.saturating_add(1))?;
+            let First {
+                ready: mut chosen,
+                mut next_due_at,
+            } = look.first(limit.saturating_add(1))?;
             let more_due = chosen.len() > limit;
             if more_due {
                 chosen = look.share(chosen, limit, &mut last_served)?;
+                next_due_at = look.next_due_at()?;
             }
             let rows = look.rows(&chosen)?;
             if rows.len() < chosen.len() && look.unreadable.len() < MOST_UNREADABLE {
@@ -144,7 +149,7 @@ impl Claimer {
             return Ok(Seen {
                 rows,
                 more_due,
-                next_due_at: look.next_due_at()?,
+                next_due_at,
             });
         }
     }
@@ -157,8 +162,18 @@ struct Seen {
     next_due_at: Option<Timestamp>,
 }
 
+/// What comes first in the order of readiness.
+struct First {
+    /// The rows that are ready, up to as many as were asked for.
+    ready: BTreeMap<RowId, Timestamp>,
+    /// When the next one will be, if fewer than that are ready.
+    next_due_at: Option<Timestamp>,
+}
+
 struct Look<'a> {
-    snapshot: rusqlite::Transaction<'a>,
+    connection: &'a Connection,
+    /// Open from the first row on that is ready, for all that follows.
+    snapshot: Option<Snapshot<'a>>,
     in_hand: &'a HashMap<RowId, Timestamp>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
     now: Timestamp,
@@ -173,20 +188,46 @@ impl Look<'_> {
         is_known(self.in_hand) || is_known(self.unreadable)
     }
 
-    /// The first few free rows that are ready.
-    fn oldest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
-        let mut found = BTreeMap::new();
-        let mut statement = self.snapshot.prepare_cached(sql::READY)?;
-        let mut rows = statement.query(params![self.until])?;
-        while found.len() < limit {
-            let Some(ready) = next(&mut rows)? else { break };
+    /// The first few free rows that are ready, and when the next one will be.
+    ///
+    /// Mostly nothing is ready, and then this one statement is all there is to a look.
+    fn first(&mut self, limit: usize) -> rusqlite::Result<First> {
+        let mut first = First {
+            ready: BTreeMap::new(),
+            next_due_at: None,
+        };
+        let connection = self.connection;
+        let mut statement = connection.prepare_cached(sql::READY)?;
+        let mut rows = statement.query([])?;
+        while first.ready.len() < limit
+            && let Some(row) = rows.next()?
+        {
+            let Some(ready) = readable(row)? else {
+                continue;
+            };
+            if self.is_in_hand(ready) {
+                continue;
+            }
             // The order of texts is the order of times only if we wrote them: what another program
-            // wrote with an offset of its own may come too soon.
-            if ready.0 <= self.now && !self.is_in_hand(ready) {
-                found.insert(ready.1, ready.0);
+            // wrote with an offset of its own may come too soon or too late.
+            let comes_later = row.get_ref(1)?.as_bytes()? > self.until.as_bytes();
+            match (comes_later, ready.0 > self.now) {
+                (false, false) => {
+                    if self.snapshot.is_none() {
+                        self.snapshot = Some(Snapshot::keep(connection)?);
+                    }
+                    first.ready.insert(ready.1, ready.0);
+                }
+                (true, true) => {
+                    first.next_due_at = Some(ready.0);
+                    break;
+                }
+                // A time that has passed would be looked for without end, and one that has not
+                // must not fire.
+                _ => {}
             }
         }
-        Ok(found)
+        Ok(first)
     }
 
     /// The newest free row, and as many more as are fresh. The newest of a backlog would be no more
@@ -194,7 +235,7 @@ impl Look<'_> {
     fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let fresh_since = self.now.saturating_sub(FRESH);
         let mut found = BTreeMap::new();
-        let mut statement = self.snapshot.prepare_cached(sql::NEWEST_READY)?;
+        let mut statement = self.connection.prepare_cached(sql::NEWEST_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while found.len() < limit {
             let Some(ready) = next(&mut rows)? else { break };
@@ -237,8 +278,8 @@ impl Look<'_> {
         last_served: &mut Vec<u8>,
         chosen: &mut BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<()> {
-        let mut next_tenant = self.snapshot.prepare_cached(sql::NEXT_TENANT)?;
-        let mut of_tenant = self.snapshot.prepare_cached(sql::DUE_OF_TENANT)?;
+        let mut next_tenant = self.connection.prepare_cached(sql::NEXT_TENANT)?;
+        let mut of_tenant = self.connection.prepare_cached(sql::DUE_OF_TENANT)?;
         let begin = last_served.clone();
         let (mut served, mut wrapped) = (0, false);
         for _ in 0..TENANTS_VISITED.max(places * 2) {
@@ -303,13 +344,13 @@ impl Look<'_> {
 
     /// When a row is ready; `None` if that cannot be read.
     fn ready(&self, row: RowId) -> rusqlite::Result<Option<Ready>> {
-        let mut statement = self.snapshot.prepare_cached(sql::READY_AT)?;
+        let mut statement = self.connection.prepare_cached(sql::READY_AT)?;
         next(&mut statement.query(params![row])?)
     }
 
     /// The chosen rows whole, in the order in which they became ready.
     fn rows(&mut self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
-        let mut statement = self.snapshot.prepare_cached(sql::FIND_ROW)?;
+        let mut statement = self.connection.prepare_cached(sql::FIND_ROW)?;
         let mut rows = Vec::with_capacity(chosen.len());
         // In the order of the table, which touches each page once.
         for (place, ready_at) in chosen {
@@ -328,7 +369,7 @@ impl Look<'_> {
     }
 
     fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
-        let mut statement = self.snapshot.prepare_cached(sql::NEXT_READY)?;
+        let mut statement = self.connection.prepare_cached(sql::NEXT_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
             // Again the order of texts: a time that has passed would be looked for without end.
@@ -340,19 +381,50 @@ impl Look<'_> {
     }
 }
 
+/// One state of the file for several statements.
+struct Snapshot<'a> {
+    connection: &'a Connection,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Keeps what the statement sees that is being read. By itself, that would end with its last
+    /// row, or when it is let go.
+    fn keep(connection: &'a Connection) -> rusqlite::Result<Self> {
+        execute(connection, "BEGIN")?;
+        Ok(Self { connection })
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        // Nothing was written, so there is nothing to undo. If it fails, SQLite has ended it.
+        if let Err(error) = execute(self.connection, "ROLLBACK") {
+            tracing::debug!(%error, "a look at the database had ended by itself");
+        }
+    }
+}
+
 /// The next row of a list that can be read.
 fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
     while let Some(row) = rows.next()? {
-        let place: RowId = row.get(0)?;
-        match parsed(row, 1) {
-            Ok(ready_at) => return Ok(Some((ready_at, place))),
-            Err(error) if error.sqlite_error_code().is_none() => {
-                tracing::error!(%error, place, "a timer cannot be read and does not fire");
-            }
-            Err(error) => return Err(error),
+        if let Some(ready) = readable(row)? {
+            return Ok(Some(ready));
         }
     }
     Ok(None)
+}
+
+/// When and where a row is ready; `None` if that cannot be read.
+fn readable(row: &Row<'_>) -> rusqlite::Result<Option<Ready>> {
+    let place: RowId = row.get(0)?;
+    match parsed(row, 1) {
+        Ok(ready_at) => Ok(Some((ready_at, place))),
+        Err(error) if error.sqlite_error_code().is_none() => {
+            tracing::error!(%error, place, "a timer cannot be read and does not fire");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -385,5 +457,27 @@ mod tests {
         // The change is undone, and nobody else would have woken the worker for it.
         claims.lock().rolled_back();
         assert_eq!(claim().unwrap().claims.len(), 1);
+    }
+    #[test]
+    fn all_statements_of_a_look_see_what_its_first_one_saw() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("timer.db");
+        let writer = Connection::open(&path).unwrap();
+        let prepare = "PRAGMA journal_mode = WAL; CREATE TABLE t (x); INSERT INTO t VALUES (1)";
+        writer.execute_batch(prepare).unwrap();
+        let reader = Connection::open(&path).unwrap();
+        let count = || reader.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+
+        let mut statement = reader.prepare("SELECT x FROM t").unwrap();
+        let mut rows = statement.query([]).unwrap();
+        assert!(rows.next().unwrap().is_some());
+        writer.execute_batch("INSERT INTO t VALUES (2)").unwrap();
+        let snapshot = Snapshot::keep(&reader).unwrap();
+        assert!(rows.next().unwrap().is_none());
+        drop(rows);
+        writer.execute_batch("INSERT INTO t VALUES (3)").unwrap();
+        assert_eq!(count(), Ok(1));
+        drop(snapshot);
+        assert_eq!(count(), Ok(3));
     }
 }

@@ -94,7 +94,8 @@ fn what_is_ready_is_read_from_the_index_alone() {
     let connection = database.outsider();
     for statement in [sql::READY, sql::NEWEST_READY, sql::NEXT_READY] {
         let mut program = connection.prepare(&format!("EXPLAIN {statement}")).unwrap();
-        let steps = program.query_map(["2026-01-01T00:00:00.000Z"], |row| {
+        let parameters = vec!["2026-01-01T00:00:00.000Z"; program.parameter_count()];
+        let steps = program.query_map(rusqlite::params_from_iter(parameters), |row| {
             Ok((row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
         });
         let columns: Vec<i64> = steps
