@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use r2d2::{CustomizeConnection, Pool};
 use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::open_error::open_error;
@@ -94,6 +95,7 @@ pub(crate) fn prepare_writer(
     settings: &SqliteSettings,
 ) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    show_statements(connection, settings.on_statement);
     let synchronous = match settings.synchronous {
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
@@ -128,7 +130,7 @@ pub(crate) fn max_pages(
 /// Opens a file for reading alone.
 pub(crate) fn open_reader(settings: &SqliteSettings) -> rusqlite::Result<Connection> {
     let mut connection = Connection::open_with_flags(&settings.path, reading())?;
-    prepare_reader(&mut connection, settings.busy_timeout)?;
+    prepare_reader(&mut connection, settings)?;
     // It walks the index of what is ready again and again.
     connection.pragma_update(None, "cache_size", -8_192)?;
     Ok(connection)
@@ -138,22 +140,29 @@ fn reading() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-fn prepare_reader(connection: &mut Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+fn prepare_reader(connection: &mut Connection, settings: &SqliteSettings) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    connection.busy_timeout(busy_timeout)?;
+    show_statements(connection, settings.on_statement);
+    connection.busy_timeout(settings.busy_timeout)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -2_048)
 }
 
+fn show_statements(connection: &Connection, to: Option<fn(TraceEvent<'_>)>) {
+    if to.is_some() {
+        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, to);
+    }
+}
+
 #[derive(Debug)]
 struct AsReader {
-    busy_timeout: Duration,
+    settings: SqliteSettings,
 }
 
 impl CustomizeConnection<Connection, rusqlite::Error> for AsReader {
     fn on_acquire(&self, connection: &mut Connection) -> rusqlite::Result<()> {
-        prepare_reader(connection, self.busy_timeout)
+        prepare_reader(connection, &self.settings)
     }
 }
 
@@ -168,7 +177,7 @@ pub(crate) fn open_readers(settings: &SqliteSettings) -> Result<Readers, OpenErr
         .test_on_check_out(false)
         .connection_timeout(WAIT_FOR_A_READER)
         .connection_customizer(Box::new(AsReader {
-            busy_timeout: settings.busy_timeout,
+            settings: settings.clone(),
         }))
         .build(manager)
         .map_err(|error| OpenError::Other {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual_migrations::SchemaSet;
+use rusqlite::trace::TraceEvent;
 
 /// What an acknowledged write survives (docs/decisions/0014).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,7 +27,7 @@ pub enum Role {
 }
 
 /// How a database file is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SqliteSettings {
     /// The file; it and its folder are created if they are missing.
     pub path: PathBuf,
@@ -44,6 +45,9 @@ pub struct SqliteSettings {
     /// When the log beside the file is longer than this many bytes, because some reader keeps it
     /// from being folded in, new timers are refused until it is shorter.
     pub max_log_bytes: u64,
+    /// Called on every connection for each statement that begins, so that they can be counted or
+    /// shown. It must not block.
+    pub on_statement: Option<fn(TraceEvent<'_>)>,
 }
 
 impl SqliteSettings {
@@ -57,6 +61,7 @@ impl SqliteSettings {
             busy_timeout: Duration::from_secs(5),
             max_file_bytes: None,
             max_log_bytes: 1 << 30,
+            on_statement: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A timer store on one SQLite file.
 
 mod claiming;
+mod foreign_commits;
 mod opening;
 mod reading;
 pub(crate) mod rows;

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use punctual_domain::Timestamp;
-use punctual_ports::ClockPort;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
@@ -22,8 +21,6 @@ use crate::role_lock::{self, RoleLock};
 use crate::writer::{Desk, Writer};
 use crate::{OpenError, Role, SqliteSettings};
 
-/// How often somebody looks whether another program has written.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between another process's look at what is due and its event, a moment passes; this is more.
 const MOMENT: Duration = Duration::from_secs(5);
 
@@ -98,34 +95,5 @@ impl SqliteTimerStore {
     /// Dropping the last clone does the same, but nobody waits for it.
     pub async fn close(&self) {
         self.writer.close().await;
-    }
-
-    /// Calls `on_commit` at first, and then whenever another program has written to the file,
-    /// within a second. Ends when the store is closed.
-    pub async fn watch_foreign_commits(
-        &self,
-        clock: Arc<dyn ClockPort>,
-        on_commit: impl Fn() + Send,
-    ) {
-        let mut last = None;
-        loop {
-            let version = |connection: &Connection| {
-                connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))
-            };
-            // The value belongs to the writing connection, whose own commits do not change it.
-            match self
-                .writer
-                .errand("look for foreign commits", version)
-                .await
-            {
-                Ok(version) if last.replace(version) == Some(version) => {}
-                Ok(_) => on_commit(),
-                Err(error) if error.is_retryable() => {
-                    tracing::warn!(%error, "it is not known whether another program has written");
-                }
-                Err(_) => return,
-            }
-            clock.sleep_for(LOOK_EVERY).await;
-        }
     }
 }

@@ -135,7 +135,8 @@ impl Writer {
     }
 }
 
-fn log_path(database: &Path) -> PathBuf {
+/// The log beside a database file.
+pub(crate) fn log_path(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push("-wal");
     PathBuf::from(name)

@@ -6,6 +6,7 @@ mod backup;
 mod beside_others;
 mod claim_races;
 mod foreign_rows;
+mod idle;
 mod migrations;
 mod opening;
 mod query_plans;
