@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 
+use crate::child::Errand;
+
 pub(crate) const HELP: &str = "\
-usage: cargo xtask bench [--quick] [--json FILE|-] [--dir FOLDER] [LINE...]
+usage: cargo xtask bench [--quick] [--json FILE|-] [--plots FOLDER] [--dir FOLDER] [LINE...]
 
 Measures each LINE (default: all) against a bare loop in the same run; docs/performance.md says how.
 
   --quick        smaller sizes, for a hint within two minutes
   --json FILE    also write everything as JSON; `-` is stdout, and the text then goes to stderr
+  --plots FOLDER also draw what was measured, as SVG files
   --dir FOLDER   where to keep the databases meanwhile; a real disk (default: the target folder)
 ";
 
@@ -17,11 +20,8 @@ Measures each LINE (default: all) against a bare loop in the same run; docs/perf
 pub(crate) enum Command {
     Help,
     Measure(Options),
-    /// Only started by the benchmark itself: fills a log until it is killed.
-    FillLog {
-        path: PathBuf,
-        bytes: u64,
-    },
+    /// Only started by the benchmark itself.
+    Child(Errand),
 }
 
 /// How to measure.
@@ -30,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) json: Option<String>,
     pub(crate) dir: Option<PathBuf>,
+    pub(crate) plots: Option<PathBuf>,
     pub(crate) lines: Vec<String>,
 }
 
@@ -47,13 +48,19 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             "--quick" => options.quick = true,
             "--json" => options.json = Some(value("a file or -")?),
             "--dir" => options.dir = Some(value("a folder")?.into()),
-            "--fill-log" => {
-                let path = value("a database")?.into();
-                let bytes = value("a number of bytes")?;
-                let bytes = bytes
-                    .parse()
-                    .map_err(|_| format!("{bytes} is no number."))?;
-                return Ok(Command::FillLog { path, bytes });
+            "--plots" => options.plots = Some(value("a folder")?.into()),
+            "--child" => {
+                let (name, path) = (value("a name")?, value("a database")?.into());
+                let number = |text: String| {
+                    let parsed = text.parse();
+                    parsed.map_err(|_| format!("{text} is no number."))
+                };
+                let numbers = args.map(number).collect::<Result<_, _>>()?;
+                return Ok(Command::Child(Errand {
+                    name,
+                    path,
+                    numbers,
+                }));
             }
             flag if flag.starts_with('-') => {
                 return Err(format!("there is no flag {flag}: see --help."));

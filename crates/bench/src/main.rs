@@ -9,12 +9,17 @@
 
 mod args;
 mod bare;
+mod child;
 mod databases;
+mod lateness;
 mod lines;
 mod machine;
 mod ours;
+mod plots;
+mod process;
 mod report;
 mod rows;
+mod running;
 mod stats;
 mod turns;
 
@@ -48,7 +53,7 @@ fn main() -> ExitCode {
             print!("{}", args::HELP);
             Ok(())
         }
-        Command::FillLog { path, bytes } => lines::fill_log(path, *bytes),
+        Command::Child(errand) => child::become_child(errand),
         Command::Measure(_) if cfg!(debug_assertions) => {
             Err("this is a debug build, whose figures mean nothing: build with --release".into())
         }

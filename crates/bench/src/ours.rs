@@ -25,14 +25,19 @@ const LONGEST: Duration = Duration::from_mins(2);
 /// An open database and what works on it. Made inside a runtime.
 pub(crate) struct Ours {
     pub(crate) store: SqliteTimerStore,
-    ports: TimerPorts,
-    bus: InProcessBus,
+    pub(crate) ports: TimerPorts,
+    pub(crate) bus: InProcessBus,
 }
 
 impl Ours {
     /// Opens a file as the one process that fires its timers.
     pub(crate) fn open(path: &Path, clock: &SystemClock) -> Outcome<Self> {
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(path), clock.now())?;
+        Self::open_with(&SqliteSettings::timers(path), clock)
+    }
+
+    /// Opens a file with settings of one's own.
+    pub(crate) fn open_with(settings: &SqliteSettings, clock: &SystemClock) -> Outcome<Self> {
+        let store = SqliteTimerStore::open(settings, clock.now())?;
         let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
         let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
         Ok(Self { store, ports, bus })
@@ -40,6 +45,10 @@ impl Ours {
 
     pub(crate) async fn close(self) {
         self.store.close().await;
+    }
+
+    pub(crate) fn scheduling(&self) -> ScheduleTimers {
+        ScheduleTimers::new(&self.ports)
     }
 
     /// So many tasks, each scheduling one timer after the other; answers how long all took.
@@ -167,7 +176,7 @@ async fn join(mut running: JoinSet<Outcome<()>>) -> Outcome<()> {
 }
 
 /// Every timer of this benchmark is new; any other answer would measure something else.
-fn all_created(answered: BatchResult<SaveOutcome>) -> Outcome<()> {
+pub(crate) fn all_created(answered: BatchResult<SaveOutcome>) -> Outcome<()> {
     for outcome in answered? {
         match outcome? {
             SaveOutcome::Created => {}

@@ -35,6 +35,11 @@ pub(crate) enum Unit {
     Milliseconds,
     Microseconds,
     Bytes,
+    Mebibytes,
+    Seconds,
+    Percent,
+    /// A number of things.
+    Count,
     /// One number divided by another.
     Times,
 }
@@ -43,9 +48,13 @@ impl Unit {
     fn shown(self, value: f64) -> String {
         match self {
             Self::PerSecond => format!("{} /s", rounded(value)),
-            Self::Milliseconds => format!("{value:.1} ms"),
+            Self::Milliseconds => format!("{value:.2} ms"),
             Self::Microseconds => format!("{value:.1} µs"),
             Self::Bytes => format!("{value:.0} bytes"),
+            Self::Mebibytes => format!("{value:.1} MiB"),
+            Self::Seconds => format!("{value:.0} s"),
+            Self::Percent => format!("{value:.3} %"),
+            Self::Count => format!("{value:.0}"),
             Self::Times => format!("{value:.2}"),
         }
     }
@@ -56,6 +65,10 @@ impl Unit {
             Self::Milliseconds => "ms",
             Self::Microseconds => "µs",
             Self::Bytes => "bytes",
+            Self::Mebibytes => "MiB",
+            Self::Seconds => "s",
+            Self::Percent => "%",
+            Self::Count => "count",
             Self::Times => "ratio",
         }
     }

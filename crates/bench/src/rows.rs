@@ -83,6 +83,14 @@ impl Rows {
         TimerRequest::at(self.key(), due_at)
     }
 
+    /// A timer that is due in a moment: at random between these two from now on.
+    pub(crate) fn soon(&mut self, now: Timestamp, between: (Duration, Duration)) -> TimerRequest {
+        let random = self
+            .random
+            .duration_up_to(between.1.saturating_sub(between.0));
+        TimerRequest::at(self.key(), now.saturating_add(between.0 + random))
+    }
+
     pub(crate) fn many_pending(&mut self, count: usize) -> Vec<TimerRequest> {
         (0..count).map(|_| self.pending()).collect()
     }

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::Outcome;
 use crate::databases::{Copy, Databases, Recipe};
+use crate::plots::Plots;
 use crate::rows::{Rows, tenants};
 use crate::stats::Rounds;
 
@@ -19,6 +20,8 @@ pub(crate) struct Bench {
     pub(crate) databases: Databases,
     pub(crate) clock: SystemClock,
     pub(crate) runtime: Runtime,
+    /// What can be drawn of what was measured so far.
+    pub(crate) plots: Plots,
     quick: bool,
     seeds: u64,
 }
@@ -32,6 +35,7 @@ impl Bench {
             databases: Databases::new(folder),
             clock: SystemClock::start()?,
             runtime: Runtime::new()?,
+            plots: Plots::default(),
             quick,
             seeds: 1_000,
         })

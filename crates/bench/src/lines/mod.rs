@@ -6,13 +6,14 @@ mod s13;
 mod s15;
 mod s2;
 mod s3;
+mod s4;
 mod s5;
+mod s6;
 
 use crate::Outcome;
+use crate::child::Child;
 use crate::report::Measure;
 use crate::turns::Bench;
-
-pub(crate) use s13::fill_log;
 
 /// One line of the goals.
 pub(crate) struct Line {
@@ -22,7 +23,19 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 6] = [s1::LINE, s2::LINE, s3::LINE, s13::LINE, s5::LINE, s15::LINE];
+pub(crate) const ALL: [Line; 8] = [
+    s1::LINE,
+    s2::LINE,
+    s4::LINE,
+    s6::LINE,
+    s3::LINE,
+    s13::LINE,
+    s5::LINE,
+    s15::LINE,
+];
+
+/// What the benchmark does in processes of their own.
+pub(crate) const CHILDREN: [Child; 2] = [s6::CHILD, s13::CHILD];
 
 /// What is only measured when it is asked for: it explains a choice, and has no target.
 const BY_NAME: [Line; 1] = [pragmas::LINE];

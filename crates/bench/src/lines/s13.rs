@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use punctual_adapters_sqlite::Synchronous;
@@ -12,6 +12,7 @@ use punctual_workflows::WorkerSettings;
 
 use super::{Line, TENANTS, s3};
 use crate::bare::Bare;
+use crate::child::{self, Child};
 use crate::databases::{Copy, log_of};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
@@ -24,6 +25,11 @@ pub(crate) const LINE: Line = Line {
     name: "S13",
     what: "from opening the file to the first firing",
     run,
+};
+
+pub(super) const CHILD: Child = Child {
+    name: "fill-log",
+    run: fill_log,
 };
 
 const MIB: u64 = 1 << 20;
@@ -109,10 +115,7 @@ fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
 
 /// Lets another process write a log of this size beside the file, and kills it.
 fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("--fill-log")
-        .arg(copy.path())
-        .arg(bytes.to_string())
+    let mut child = child::command(CHILD.name, &copy.path(), &[bytes])?
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -134,7 +137,10 @@ fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
 }
 
 /// The other process: writes until the log is long enough, says so, and waits to be killed.
-pub(crate) fn fill_log(path: &Path, bytes: u64) -> Outcome<()> {
+fn fill_log(path: &Path, numbers: &[u64]) -> Outcome<()> {
+    let [bytes] = *numbers else {
+        return Err("to fill a log, a number of bytes is needed".into());
+    };
     let clock = SystemClock::start()?;
     let mut bare = Bare::open(path, Synchronous::Normal)?;
     bare.tune(16, 0)?;

@@ -1,0 +1,55 @@
+//! Processes that the benchmark starts beside itself: to be killed, or so that what is counted of a
+//! process (memory, processor time) is the engine's and not the benchmark's.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::{Outcome, lines};
+
+/// What another process does with a file, and with some numbers whose meaning is its own.
+pub(crate) struct Child {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(&Path, &[u64]) -> Outcome<()>,
+}
+
+/// What is given to another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Errand {
+    pub(crate) name: String,
+    pub(crate) path: std::path::PathBuf,
+    pub(crate) numbers: Vec<u64>,
+}
+
+/// We are the other process.
+pub(crate) fn become_child(errand: &Errand) -> Outcome<()> {
+    let child = lines::CHILDREN.iter().find(|it| it.name == errand.name);
+    let child = child.ok_or_else(|| format!("there is no child {}", errand.name))?;
+    (child.run)(&errand.path, &errand.numbers)
+}
+
+/// This program again, with an errand.
+pub(crate) fn command(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("--child").arg(name).arg(path);
+    command.args(numbers.iter().map(u64::to_string));
+    Ok(command)
+}
+
+/// Runs an errand to its end, and answers the JSON that it printed.
+pub(crate) fn ask(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Value> {
+    let output = command(name, path, numbers)?
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("the process for {name} ended with {}", output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// A number of an answer.
+pub(crate) fn number(answer: &Value, name: &str) -> Outcome<f64> {
+    let number = answer.get(name).and_then(Value::as_f64);
+    number.ok_or_else(|| format!("the answer {answer} has no number {name}").into())
+}

@@ -1,0 +1,117 @@
+//! S6: what an engine costs that has nothing to do.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use punctual_adapters_sqlite::SqliteSettings;
+use punctual_adapters_system::SystemClock;
+use punctual_ports::Answer;
+use punctual_workflows::{WorkerSettings, each_message};
+use serde_json::json;
+
+use super::{Line, TENANTS};
+use crate::child::{Child, ask, number};
+use crate::databases::Recipe;
+use crate::ours::Ours;
+use crate::report::{Measure, Target, Unit};
+use crate::stats::Rounds;
+use crate::turns::Bench;
+use crate::{Outcome, grouped, process};
+
+pub(crate) const LINE: Line = Line {
+    name: "S6",
+    what: "an idle minute",
+    run,
+};
+
+pub(super) const CHILD: Child = Child {
+    name: "idle",
+    run: be_idle,
+};
+
+/// Whatever belongs to the start is over by then.
+const SETTLED_AFTER: Duration = Duration::from_secs(6);
+
+fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let pending = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
+    let seconds = bench.size(60, 10);
+    let copy = bench.copy(pending)?;
+    let answer = ask(CHILD.name, &copy.path(), &[seconds as u64])?;
+    let polls = seconds as u64 / WorkerSettings::default().polling_interval.as_secs();
+    let on = format!(
+        "{seconds} s, {} pending, nothing due and nobody writing, defaults; a process of its own, \
+         from {} s after its start",
+        grouped(pending.rows),
+        SETTLED_AFTER.as_secs()
+    );
+    let measure = |what: &str, name: &str, unit, target| {
+        let figure = Rounds::new(vec![number(&answer, name)?]).ok_or("nothing was counted")?;
+        Outcome::Ok(Measure {
+            line: LINE.name,
+            what: what.to_owned(),
+            unit,
+            ours: figure.clone(),
+            bare: None,
+            figure,
+            figure_unit: unit,
+            target,
+            on: on.clone(),
+        })
+    };
+    let most = f64::from(u32::try_from(polls + 5)?);
+    Ok(vec![
+        measure(
+            "statements",
+            "statements",
+            Unit::Count,
+            Target::AtMost(most),
+        )?,
+        measure(
+            "processor time",
+            "percent",
+            Unit::Percent,
+            Target::AtMost(0.1),
+        )?,
+        measure(
+            "wake-ups of threads, a second",
+            "waits",
+            Unit::Count,
+            Target::None,
+        )?,
+    ])
+}
+
+static STATEMENTS: AtomicU64 = AtomicU64::new(0);
+
+/// The other process: runs an engine for so many seconds and says what it did.
+fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
+    let [seconds] = *numbers else {
+        return Err("an idle process needs a number of seconds".into());
+    };
+    let clock = SystemClock::start()?;
+    let mut settings = SqliteSettings::timers(path);
+    settings.on_statement = Some(|_| _ = STATEMENTS.fetch_add(1, Ordering::Relaxed));
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let ours = Ours::open_with(&settings, &clock)?;
+        let handler = each_message(|_| async { Answer::Done });
+        let running = ours.run(WorkerSettings::default(), handler).await?;
+        tokio::time::sleep(SETTLED_AFTER).await;
+        let before = (process::processor_time(), process::waits());
+        let statements_before = STATEMENTS.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let statements = STATEMENTS.load(Ordering::Relaxed) - statements_before;
+        let used = process::processor_time().saturating_sub(before.0);
+        let waits = process::waits().saturating_sub(before.1);
+        let lasted = f64::from(u32::try_from(seconds)?);
+        let answer = json!({
+            "statements": statements,
+            "percent": used.as_secs_f64() / lasted * 100.0,
+            "waits": f64::from(u32::try_from(waits)?) / lasted,
+        });
+        println!("{answer}");
+        running.stop().await?;
+        ours.close().await;
+        Ok(())
+    })
+}

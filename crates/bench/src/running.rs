@@ -1,0 +1,66 @@
+//! An engine that runs for as long as it is wanted, as an embedder's process has it.
+
+use std::sync::Arc;
+
+use punctual_domain::{Timestamp, Topic};
+use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
+use punctual_workflows::{Drained, TimerWorker, WorkerSettings, WorkerStopped};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::Outcome;
+use crate::ours::Ours;
+
+/// A worker with a handler, and the watch for other programs' commits.
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    worker: JoinHandle<Result<Drained, WorkerStopped>>,
+    watching: JoinHandle<()>,
+    subscription: Box<dyn Subscription>,
+}
+
+impl Ours {
+    /// Fires timers until it is stopped.
+    pub(crate) async fn run(
+        &self,
+        settings: WorkerSettings,
+        handler: Arc<dyn MessageHandler>,
+    ) -> Outcome<Running> {
+        let wish = Subscribe {
+            topic: Topic::TimerEvents,
+            consumer: ConsumerName::new("bench"),
+            max_batch: 1,
+            handler,
+        };
+        let subscription = self.bus.subscribe(wish).await?;
+        let worker = TimerWorker::new(&self.ports, settings)?;
+        let (stop, stopped) = oneshot::channel();
+        let worker = tokio::spawn(worker.run(async { _ = stopped.await }));
+        let (store, ports) = (self.store.clone(), self.ports.clone());
+        let watching = tokio::spawn(async move {
+            let look = || ports.wake.due_at(Timestamp::MIN);
+            store.watch_foreign_commits(ports.clock.clone(), look).await;
+        });
+        Ok(Running {
+            stop,
+            worker,
+            watching,
+            subscription,
+        })
+    }
+}
+
+impl Running {
+    /// Stops in an orderly way; what was in flight is settled then.
+    pub(crate) async fn stop(self) -> Outcome<()> {
+        self.watching.abort();
+        // If nobody listens, the worker has stopped, and says why below.
+        let _ = self.stop.send(());
+        let drained = self.worker.await??;
+        self.subscription.stop().await;
+        if drained.unfinished > 0 {
+            return Err(format!("{} firings were not settled", drained.unfinished).into());
+        }
+        Ok(())
+    }
+}
