@@ -127,6 +127,28 @@ impl Bare {
         now: Timestamp,
         mut handler: impl FnMut(),
     ) -> Outcome<usize> {
+        self.drain_while(batch, now, |due| {
+            (0..due).for_each(|_| handler());
+            true
+        })
+    }
+
+    /// The same until that is said to be enough.
+    pub(crate) fn drain_until(
+        &mut self,
+        batch: usize,
+        now: Timestamp,
+        is_enough: impl Fn() -> bool,
+    ) -> Outcome<usize> {
+        self.drain_while(batch, now, |_| !is_enough())
+    }
+
+    fn drain_while(
+        &mut self,
+        batch: usize,
+        now: Timestamp,
+        mut goes_on: impl FnMut(usize) -> bool,
+    ) -> Outcome<usize> {
         let (now, limit) = (now.to_string(), i64::try_from(batch)?);
         let mut drained = 0;
         loop {
@@ -137,11 +159,8 @@ impl Bare {
             let due = select.query_map(params![now, limit], due_timer)?;
             let mut due = due.collect::<Result<Vec<Due>, _>>()?;
             drop(select);
-            if due.is_empty() {
+            if due.is_empty() || !goes_on(due.len()) {
                 return Ok(drained);
-            }
-            for _ in &due {
-                handler();
             }
             // In the order of the file, which is faster than in that of the due times.
             due.sort_unstable_by_key(|timer| timer.rowid);

@@ -21,6 +21,16 @@ pub(crate) struct Recipe {
     /// How many of the rows are due already, evenly spread among the others.
     pub(crate) due: usize,
     pub(crate) filling: Filling,
+    pub(crate) owner: Owner,
+}
+
+/// Whose the due rows are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// Any tenant's, at random.
+    Any,
+    /// All of the first tenant; each of the others has what is pending.
+    One,
 }
 
 /// How a file came to its rows.
@@ -41,6 +51,7 @@ impl Recipe {
             tenants,
             due: 0,
             filling: Filling::RowByRow,
+            owner: Owner::Any,
         }
     }
 }
@@ -70,7 +81,14 @@ impl Databases {
             return Ok(path.clone());
         }
         let begun = Instant::now();
-        let name = format!("{}-{}-{}.db", recipe.rows, recipe.tenants, recipe.due);
+        let Recipe {
+            rows,
+            tenants,
+            due,
+            owner,
+            ..
+        } = recipe;
+        let name = format!("{rows}-{tenants}-{due}-{owner:?}.db");
         let path = self.folder.join(name);
         fill(&path, recipe, clock)?;
         let bytes = fs::metadata(&path)?.len();
@@ -89,6 +107,14 @@ impl Databases {
     pub(crate) fn copy(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<Copy> {
         let original = self.original(recipe, clock)?;
         self.copy_of(&original)
+    }
+
+    /// Removes a file that nobody needs any more: a large one has its price on the disk.
+    pub(crate) fn forget(&mut self, recipe: Recipe) {
+        if let Some(path) = self.built.remove(&recipe) {
+            // What stays behind goes with the whole folder at the end of the run.
+            drop(fs::remove_file(path));
+        }
     }
 
     /// A copy of any file, with the log beside it if it has one.
@@ -143,7 +169,13 @@ fn copy_durably(from: &Path, to: &Path) -> Outcome<()> {
 fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
     let now = clock.now();
     migrate(path, SchemaSet::TimersOnly, now)?;
-    let mut rows = Rows::new(tenants(recipe.tenants)?, 7, now);
+    let tenants = tenants(recipe.tenants)?;
+    let owner = match recipe.owner {
+        Owner::Any => tenants.clone(),
+        Owner::One => tenants.iter().take(1).cloned().collect(),
+    };
+    let mut overdue = Rows::new(owner, 8, now);
+    let mut rows = Rows::new(tenants, 7, now);
     let mut bare = Bare::open_to_build(path)?;
     let indexes = match recipe.filling {
         Filling::RowByRow => Vec::new(),
@@ -155,7 +187,7 @@ fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
             .iter()
             .map(|number| {
                 if is_due(*number, recipe) {
-                    rows.overdue()
+                    overdue.overdue()
                 } else {
                     rows.pending()
                 }

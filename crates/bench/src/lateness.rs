@@ -32,22 +32,25 @@ impl Lateness {
         })
     }
 
-    /// Something that was due then has happened now.
-    pub(crate) fn note(&self, due_at: Timestamp) {
+    /// Something that was due then has happened now; answers whether it was of the span.
+    pub(crate) fn note(&self, due_at: Timestamp) -> bool {
         let Ok(late) = SystemTime::now().duration_since(due_at.into()) else {
             self.early.fetch_add(1, Ordering::Relaxed);
-            return;
+            return true;
         };
-        if due_at >= self.from && due_at < self.until {
+        let counts = due_at >= self.from && due_at < self.until;
+        if counts {
             let mut list = self.late.lock().unwrap_or_else(PoisonError::into_inner);
             list.push(late.as_secs_f64() * 1e3);
         }
+        counts
     }
 
-    /// A timer has fired.
-    pub(crate) fn note_event(&self, envelope: &MessageEnvelope) {
-        if let Message::DueTimeReached(event) = &envelope.message {
-            self.note(event.due_at);
+    /// A timer has fired; answers whether it was of the span.
+    pub(crate) fn note_event(&self, envelope: &MessageEnvelope) -> bool {
+        match &envelope.message {
+            Message::DueTimeReached(event) => self.note(event.due_at),
+            _ => false,
         }
     }
 

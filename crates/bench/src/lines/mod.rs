@@ -9,6 +9,8 @@ mod s3;
 mod s4;
 mod s5;
 mod s6;
+mod s7;
+mod s8;
 
 use crate::Outcome;
 use crate::child::Child;
@@ -23,19 +25,21 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 8] = [
+pub(crate) const ALL: [Line; 10] = [
     s1::LINE,
     s2::LINE,
     s4::LINE,
     s6::LINE,
     s3::LINE,
+    s7::LINE,
     s13::LINE,
+    s8::LINE,
     s5::LINE,
     s15::LINE,
 ];
 
 /// What the benchmark does in processes of their own.
-pub(crate) const CHILDREN: [Child; 2] = [s6::CHILD, s13::CHILD];
+pub(crate) const CHILDREN: [Child; 4] = [s6::CHILD, s7::CHILD, s8::CHILD, s13::CHILD];
 
 /// What is only measured when it is asked for: it explains a choice, and has no target.
 const BY_NAME: [Line; 1] = [pragmas::LINE];

@@ -7,7 +7,7 @@ use punctual_workflows::WorkerSettings;
 
 use super::{Line, TENANTS};
 use crate::bare::Bare;
-use crate::databases::{Filling, Recipe};
+use crate::databases::{Filling, Owner, Recipe};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
 use crate::turns::{Bench, rate};
@@ -19,7 +19,7 @@ pub(crate) const LINE: Line = Line {
     run,
 };
 
-const BATCH: usize = 1_000;
+pub(super) const BATCH: usize = 1_000;
 
 /// A file with a backlog. S13 starts on it too.
 pub(super) fn backlog(bench: &Bench) -> Recipe {
@@ -28,6 +28,16 @@ pub(super) fn backlog(bench: &Bench) -> Recipe {
         tenants: TENANTS,
         due: bench.size(100_000, 20_000),
         filling: Filling::RowByRow,
+        owner: Owner::Any,
+    }
+}
+
+/// How a worker is set that has much to do.
+pub(super) fn draining() -> WorkerSettings {
+    WorkerSettings {
+        batch_size: BATCH,
+        max_in_hand: 4 * BATCH,
+        ..WorkerSettings::default()
     }
 }
 
@@ -57,14 +67,9 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 
 fn ours(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
-    let settings = WorkerSettings {
-        batch_size: BATCH,
-        max_in_hand: 4 * BATCH,
-        ..WorkerSettings::default()
-    };
     let firing = bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
-        let firing = ours.fire(recipe.due, settings).await?;
+        let firing = ours.fire(recipe.due, draining()).await?;
         ours.close().await;
         Outcome::Ok(firing)
     })?;
