@@ -4,35 +4,28 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use punctual_adapters_sqlite::Synchronous;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
 use crate::parse;
-use crate::settings::LogFormat;
+use crate::settings::{DatabaseFlags, ServeFlags, table};
 
 const EXAMPLES: &str = "\
 Try it, in two terminals:
   timer-service
   timer-service schedule --tenant demo --in 5s --name tea --data '{\"say\":\"tea is ready\"}'
+";
 
-Environment (a flag beats it):
-  TIMER_DB_PATH           the timers' database file [default: ./data/timer.db]
-  DB_PATH                 the shared database, which `migrate` brings up to date too if it is set
-  DB_SYNCHRONOUS          FULL: what is acknowledged survives a power failure [default]
-                          NORMAL: it survives any crash of the process
-  DB_MAX_MIB              how large the timers' file may become, in MiB [default: no limit]
-  TIMER_POLLING_INTERVAL  milliseconds between two looks that nothing asked for [default: 5000]
-  TIMER_BATCH_SIZE        timers claimed at once [default: 100]
-  RETENTION_DAYS          days that fired timers are kept [default: 30]
-  LOG_FORMAT              text or json [default: text on a terminal, else json]
-  LOG_LEVEL               off, error, warn, info, debug or trace [default: info]
-
+const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  it failed, or nothing was found
   2  wrong usage: a bad flag, id or date
   3  refused to start: a bad setting, or a database that is newer, damaged, of the wrong set,
      not writable, or already being served";
+
+fn after_help() -> String {
+    format!("{EXAMPLES}\n{}\n{EXIT_CODES}", table::help())
+}
 
 const LONG_ABOUT: &str = "\
 Fires timers: at or just after its due time each becomes one line of JSON on standard output, at \
@@ -48,7 +41,7 @@ database file, also while it is being served.";
     version,
     about = "A durable timer service on one SQLite file.",
     long_about = LONG_ABOUT,
-    after_help = EXAMPLES,
+    after_help = after_help(),
     args_conflicts_with_subcommands = true,
     max_term_width = 100
 )]
@@ -85,39 +78,10 @@ pub(crate) enum Command {
     Migrate(MigrateArgs),
 }
 
-/// Where the timers are.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct DatabaseArgs {
-    /// The timers' database file [env: TIMER_DB_PATH] [default: ./data/timer.db]
-    #[arg(long, value_name = "PATH")]
-    pub(crate) db: Option<PathBuf>,
-}
-
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// What to run, separated by commas; only `timer` exists so far
-    #[arg(long, value_name = "NAMES", value_parser = parse::modules)]
-    pub(crate) modules: Option<parse::Modules>,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
-    /// FULL survives power failures, NORMAL survives crashes [env: DB_SYNCHRONOUS] [default: FULL]
-    #[arg(long, value_name = "FULL|NORMAL", value_parser = parse::synchronous)]
-    pub(crate) synchronous: Option<Synchronous>,
-    /// Milliseconds between two looks that nothing asked for [env: TIMER_POLLING_INTERVAL] [default: 5000]
-    #[arg(long, value_name = "MS", value_parser = parse::polling_interval)]
-    pub(crate) polling_interval: Option<Duration>,
-    /// How many timers are claimed at once [env: TIMER_BATCH_SIZE] [default: 100]
-    #[arg(long, value_name = "N", value_parser = parse::batch_size)]
-    pub(crate) batch_size: Option<usize>,
-    /// How many days fired timers are kept [env: RETENTION_DAYS] [default: 30]
-    #[arg(long, value_name = "DAYS", value_parser = parse::retention)]
-    pub(crate) retention_days: Option<Duration>,
-    /// How to log on standard error: text or json [env: LOG_FORMAT] [default: text on a terminal]
-    #[arg(long, value_name = "FORMAT", value_parser = parse::log_format)]
-    pub(crate) log_format: Option<LogFormat>,
-    /// How much to log: off, error, warn, info, debug or trace [env: LOG_LEVEL] [default: info]
-    #[arg(long, value_name = "LEVEL", value_parser = parse::log_level)]
-    pub(crate) log_level: Option<tracing::level_filters::LevelFilter>,
+    pub(crate) flags: ServeFlags,
 }
 
 /// Which timer.
@@ -180,7 +144,7 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tenant", "due", "after", "id", "name", "correlation", "data"])]
     pub(crate) batch: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 /// How to show timers.
@@ -200,7 +164,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_enum, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
@@ -221,7 +185,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_enum, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
@@ -236,7 +200,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_enum, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
@@ -244,7 +208,7 @@ pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
@@ -253,13 +217,14 @@ pub(crate) struct MigrateArgs {
     #[arg(long)]
     pub(crate) status: bool,
     #[command(flatten)]
-    pub(crate) database: DatabaseArgs,
+    pub(crate) database: DatabaseFlags,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::ffi::OsStr;
 
     fn parsed(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split(' '))
@@ -274,7 +239,9 @@ mod tests {
     fn no_command_means_serve_and_takes_its_flags() {
         let cli = parsed("timer-service --modules timer --batch-size 7").unwrap();
         assert!(cli.command.is_none());
-        assert_eq!(cli.serve.batch_size, Some(7));
+        let flags = &cli.serve.flags.0;
+        let batch_size = flags.get(table::TIMER_BATCH_SIZE.about);
+        assert_eq!(batch_size, Some(OsStr::new("7")));
         assert!(parsed("timer-service --batch-size 7 get").is_err());
     }
 

@@ -12,6 +12,7 @@ mod panics;
 mod parse;
 mod serve;
 mod settings;
+mod shown;
 mod stdout;
 mod store;
 mod usage;
@@ -59,7 +60,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format!("no runtime can be started: {error}")))?;
     let done = match command {
         Command::Serve(args) => {
-            let settings = environment.serve(&args)?;
+            let settings = environment.serve(&args.flags)?;
             logging::start(settings.log_format, settings.log_level);
             runtime.block_on(serve::run(settings))
         }

@@ -1,8 +1,10 @@
-//! Reading values from flags and variables; each refusal says what would be right.
+//! Reading values of flags, variables and the settings file; each refusal says what would be right.
 //!
-//! The same function reads a flag and its variable, so that both accept the same.
+//! The same function reads a setting wherever it comes from, so that all accept the same.
 
+use std::ffi::OsStr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual_adapters_sqlite::Synchronous;
@@ -10,6 +12,7 @@ use punctual_domain::TimerState;
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::LogFormat;
+use crate::shown::cut;
 
 /// Names of modules, all of which exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,12 +21,31 @@ pub(crate) struct Modules;
 /// The longest name of a timer: more is a document, and no name.
 const LONGEST_NAME: usize = 512;
 
+/// A path is whatever the system takes for one, and need not be text.
+pub(crate) fn path(raw: &OsStr) -> Result<PathBuf, String> {
+    if raw.is_empty() {
+        Err("give the path of a file".to_owned())
+    } else {
+        Ok(PathBuf::from(raw))
+    }
+}
+
+/// Everything else is text.
+pub(crate) fn text<T>(
+    raw: &OsStr,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    raw.to_str()
+        .ok_or_else(|| "give UTF-8".to_owned())
+        .and_then(parse)
+}
+
 pub(crate) fn modules(text: &str) -> Result<Modules, String> {
     match text.split(',').map(str::trim).find(|name| *name != "timer") {
         None => Ok(Modules),
         Some(other) => Err(format!(
             "there is no module \"{}\" yet: only \"timer\" exists",
-            other.escape_debug()
+            cut(other)
         )),
     }
 }

@@ -12,6 +12,7 @@ use super::output::Answers;
 use crate::cli::MigrateArgs;
 use crate::failure::Failure;
 use crate::settings::Environment;
+use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
 
 /// One database, and how far it is.
 #[derive(Serialize)]
@@ -63,9 +64,11 @@ fn databases(
     args: &MigrateArgs,
     environment: &Environment<'_>,
 ) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
-    let timers = environment.client(args.database.db.as_deref())?.path;
-    let shared = environment.shared_database();
-    match shared.filter(|_| args.database.db.is_none()) {
+    let sources = environment.good_sources(&args.database.0)?;
+    let timers = sources.timer_database()?;
+    let is_named = args.database.0.get(TIMER_DB_PATH.about).is_some();
+    let shared = sources.get(&DB_PATH)?.filter(|_| !is_named);
+    match shared {
         None => Ok(vec![(timers, SchemaSet::TimersOnly)]),
         Some(shared) if shared == timers => Err(Failure::refused(format!(
             "TIMER_DB_PATH and DB_PATH both name {}: give each its own file",

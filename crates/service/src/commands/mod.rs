@@ -14,9 +14,9 @@ use punctual_domain::TimerKey;
 use punctual_ports::PortError;
 use punctual_workflows::{ScheduleTimers, TimerPorts};
 
-use crate::cli::{DatabaseArgs, KeyArgs};
+use crate::cli::KeyArgs;
 use crate::failure::Failure;
-use crate::settings::Environment;
+use crate::settings::{DatabaseFlags, Environment};
 use crate::store;
 
 pub(crate) use cancel::cancel;
@@ -40,11 +40,11 @@ struct Session {
 impl Session {
     async fn open(
         clock: SystemClock,
-        args: &DatabaseArgs,
+        flags: &DatabaseFlags,
         environment: &Environment<'_>,
         database: Database,
     ) -> Result<Self, Failure> {
-        let settings = environment.client(args.db.as_deref())?;
+        let settings = environment.client(flags)?;
         let store = match database {
             Database::MayBeNew => store::open(&settings, &clock).await?,
             Database::MustExist => store::open_existing(&settings, &clock).await?,

@@ -7,7 +7,8 @@ use std::path::Path;
 use punctual_adapters_sqlite::Synchronous;
 
 use crate::logging;
-use crate::settings::{DEFAULT_DATABASE, LogFormat, ServeSettings};
+use crate::settings::table::TIMER_DB_PATH;
+use crate::settings::{LogFormat, ServeSettings};
 
 /// Tells whoever started us. Where programs read the log, it is a line of the log.
 pub(super) fn show(settings: &ServeSettings) {
@@ -31,7 +32,7 @@ pub(super) fn show(settings: &ServeSettings) {
 fn text(settings: &ServeSettings, program: &str) -> String {
     let database = &settings.database;
     let (setting, survives) = synchronous(database.synchronous);
-    let elsewhere = if database.path == Path::new(DEFAULT_DATABASE) {
+    let elsewhere = if database.path == Path::new(TIMER_DB_PATH.about.default) {
         String::new()
     } else {
         format!(" --db {}", database.path.display())
@@ -64,16 +65,19 @@ const fn synchronous(setting: Synchronous) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::ServeArgs;
+    use crate::cli::Cli;
     use crate::settings::Environment;
+    use clap::Parser;
+
+    fn shown(line: &str) -> String {
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let settings = Environment(&|_| None).serve(&cli.serve.flags).unwrap();
+        text(&settings, "ts")
+    }
 
     #[test]
     fn the_command_to_try_finds_the_same_database() {
-        let mut args = ServeArgs::default();
-        let default = Environment(&|_| None).serve(&args).unwrap();
-        assert!(text(&default, "ts").contains("try:   ts schedule --tenant demo --in 5s\n"));
-        args.database.db = Some("/x/t.db".into());
-        let elsewhere = Environment(&|_| None).serve(&args).unwrap();
-        assert!(text(&elsewhere, "ts").contains("--in 5s --db /x/t.db\n"));
+        assert!(shown("ts").contains("try:   ts schedule --tenant demo --in 5s\n"));
+        assert!(shown("ts --db /x/t.db").contains("--in 5s --db /x/t.db\n"));
     }
 }

@@ -12,4 +12,5 @@ mod ledger;
 mod refusals;
 mod running;
 mod serving;
+mod settings_file;
 mod stdout;

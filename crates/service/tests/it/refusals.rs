@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::running::{Ended, Home, run};
 
 /// One sentence on standard error, nothing on standard output, and the exit code.
-fn assert_refused(what: &str, ended: &Ended, code: i32, words: &[&str]) {
+pub(crate) fn assert_refused(what: &str, ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, Some(code), "{what}: {ended:?}");
     assert_eq!(ended.stdout, "", "{what}");
     assert_eq!(ended.stderr.lines().count(), 1, "{what}: {ended:?}");

@@ -1,0 +1,121 @@
+//! The flags of the settings, made from the table of settings.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+
+use super::table::{ALL, About, TIMER_DB_PATH};
+use crate::parse;
+
+const CONFIG: &str = "config";
+/// The variable that names the settings file.
+pub(crate) const CONFIG_VARIABLE: &str = "PUNCTUAL_CONFIG";
+/// The settings file that is read if nobody names one.
+pub(crate) const CONFIG_DEFAULT: &str = "./punctual.toml";
+
+/// What the command line says about settings. Each value has been found to be one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    config: Option<PathBuf>,
+    given: BTreeMap<&'static str, OsString>,
+}
+
+impl Flags {
+    pub(crate) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    pub(crate) fn get(&self, about: &About) -> Option<&OsStr> {
+        self.given.get(about.variable).map(OsString::as_os_str)
+    }
+}
+
+/// The flags of whoever serves: every setting that has one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServeFlags(pub(crate) Flags);
+
+/// The flags of whoever only needs the timers' database.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DatabaseFlags(pub(crate) Flags);
+
+fn add<'a>(command: Command, settings: impl IntoIterator<Item = &'a &'static About>) -> Command {
+    let named_file = Arg::new(CONFIG)
+        .long(CONFIG)
+        .value_name("FILE")
+        .value_parser(OsStringValueParser::new().try_map(|raw| parse::path(&raw)))
+        .help(format!(
+            "The settings file [env: {CONFIG_VARIABLE}] [default: {CONFIG_DEFAULT} if there is one]"
+        ));
+    let mut command = command;
+    for about in settings {
+        let Some(flag) = about.flag else { continue };
+        let check = about.check;
+        let checked = move |raw: OsString| check(&raw).map(|()| raw);
+        command = command.arg(
+            Arg::new(about.variable)
+                .long(flag.name)
+                .value_name(flag.value_name)
+                .value_parser(OsStringValueParser::new().try_map(checked))
+                .help(help(about)),
+        );
+    }
+    command.arg(named_file)
+}
+
+/// The meaning as a sentence of the help, which begins with a capital.
+fn help(about: &About) -> String {
+    let mut letters = about.meaning.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    let meaning: String = first.into_iter().chain(letters).collect();
+    format!(
+        "{meaning} [env: {}] [default: {}]",
+        about.variable, about.default
+    )
+}
+
+fn collect<'a>(
+    matches: &ArgMatches,
+    settings: impl IntoIterator<Item = &'a &'static About>,
+) -> Flags {
+    let with_flag = settings.into_iter().filter(|about| about.flag.is_some());
+    Flags {
+        config: matches.get_one::<PathBuf>(CONFIG).cloned(),
+        given: with_flag
+            .filter_map(|about| {
+                let value = matches.get_one::<OsString>(about.variable)?;
+                Some((about.variable, value.clone()))
+            })
+            .collect(),
+    }
+}
+
+macro_rules! flags_of {
+    ($type:ident, $settings:expr) => {
+        impl FromArgMatches for $type {
+            fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+                Ok(Self(collect(matches, $settings)))
+            }
+
+            fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+                *self = Self::from_arg_matches(matches)?;
+                Ok(())
+            }
+        }
+
+        impl Args for $type {
+            fn augment_args(command: Command) -> Command {
+                add(command, $settings)
+            }
+
+            fn augment_args_for_update(command: Command) -> Command {
+                add(command, $settings)
+            }
+        }
+    };
+}
+
+flags_of!(ServeFlags, ALL);
+flags_of!(DatabaseFlags, &[TIMER_DB_PATH.about]);

@@ -1,0 +1,308 @@
+//! Settings: a flag beats the environment, which beats the settings file, which beats the default.
+//!
+//! The environment comes as a function, so that nothing here reads the process's own, and a test
+//! can give another.
+
+mod file;
+mod flags;
+pub(crate) mod table;
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use punctual_adapters_sqlite::{Role, SqliteSettings};
+use punctual_workflows::{RetentionSettings, WorkerSettings};
+use tracing::level_filters::LevelFilter;
+
+use crate::failure::Failure;
+use crate::shown::cut;
+use file::SettingsFile;
+use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
+pub(crate) use flags::{DatabaseFlags, Flags, ServeFlags};
+use table::{About, NOT_YET, Setting};
+
+/// Looks a variable up.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Everything that `serve` needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServeSettings {
+    pub(crate) database: SqliteSettings,
+    pub(crate) worker: WorkerSettings,
+    pub(crate) retention: RetentionSettings,
+    /// `None`: whatever suits standard error.
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) log_level: LevelFilter,
+}
+
+/// The variables. An empty one counts as absent: that is how a compose file unsets one.
+#[derive(Clone, Copy)]
+pub(crate) struct Environment<'a>(pub(crate) Lookup<'a>);
+
+impl<'a> Environment<'a> {
+    fn raw(&self, name: &str) -> Option<OsString> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Everything that settings may come from, with whatever is wrong with the settings file.
+    pub(crate) fn sources(self, flags: &'a Flags) -> Sources<'a> {
+        let named = |path: &Path, by| Some(SettingsFile::named(path, by));
+        let file = match (flags.config(), self.raw(CONFIG_VARIABLE)) {
+            (Some(path), _) => named(path, "--config"),
+            (None, Some(path)) => named(Path::new(&path), CONFIG_VARIABLE),
+            (None, None) => SettingsFile::if_present(Path::new(CONFIG_DEFAULT)),
+        };
+        Sources {
+            flags,
+            environment: self,
+            file,
+        }
+    }
+
+    /// The same, if nothing is wrong with the settings file and nothing is set that does not exist.
+    pub(crate) fn good_sources(self, flags: &'a Flags) -> Result<Sources<'a>, Failure> {
+        let sources = self.sources(flags);
+        let mut file_problems = sources.file.iter().flat_map(SettingsFile::problems);
+        if let Some(problem) = file_problems.next() {
+            return Err(Failure::refused(problem));
+        }
+        match sources.not_yet().into_iter().next() {
+            Some(problem) => Err(Failure::refused(problem)),
+            None => Ok(sources),
+        }
+    }
+
+    /// How a command opens the timers beside whoever serves them.
+    pub(crate) fn client(self, flags: &'a DatabaseFlags) -> Result<SqliteSettings, Failure> {
+        let sources = self.good_sources(&flags.0)?;
+        Ok(SqliteSettings {
+            role: Role::Client,
+            ..sources.database()?
+        })
+    }
+
+    /// How to serve.
+    pub(crate) fn serve(self, flags: &'a ServeFlags) -> Result<ServeSettings, Failure> {
+        self.good_sources(&flags.0)?.serve()
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Flag(&'static str),
+    Variable,
+    File { path: PathBuf, line: usize },
+}
+
+/// The flags, the environment and the settings file, together.
+pub(crate) struct Sources<'a> {
+    flags: &'a Flags,
+    environment: Environment<'a>,
+    file: Option<SettingsFile>,
+}
+
+impl Sources<'_> {
+    /// What is set in the environment and cannot be used, each in a sentence. It is not shown: it
+    /// may hold a password.
+    pub(crate) fn not_yet(&self) -> Vec<String> {
+        let set = NOT_YET
+            .iter()
+            .filter(|(name, _)| self.environment.raw(name).is_some());
+        set.map(|(name, what)| {
+            format!("{name} is set, but this version cannot use {what} yet: unset it")
+        })
+        .collect()
+    }
+
+    /// The value that counts, as it was given, and who gave it.
+    pub(crate) fn given(&self, about: &About) -> Option<(OsString, Source)> {
+        let by_flag = || {
+            let flag = about.flag?;
+            let value = self.flags.get(about)?;
+            Some((value.to_os_string(), Source::Flag(flag.name)))
+        };
+        let by_variable = || {
+            let value = self.environment.raw(about.variable)?;
+            Some((value, Source::Variable))
+        };
+        let by_file = || {
+            let file = self.file.as_ref()?;
+            let (value, line) = file.get(about)?;
+            let path = file.path().to_path_buf();
+            Some((value.to_os_string(), Source::File { path, line }))
+        };
+        by_flag().or_else(by_variable).or_else(by_file)
+    }
+
+    /// The value of a setting; `None` if nobody set it.
+    pub(crate) fn get<T>(&self, setting: &Setting<T>) -> Result<Option<T>, Failure> {
+        let Some((raw, source)) = self.given(setting.about) else {
+            return Ok(None);
+        };
+        (setting.read)(&raw)
+            .map(Some)
+            .map_err(|advice| Failure::refused(refusal(setting.about, &raw, &source, &advice)))
+    }
+
+    /// The timers' own database.
+    pub(crate) fn timer_database(&self) -> Result<PathBuf, Failure> {
+        let given = self.get(&table::TIMER_DB_PATH)?;
+        Ok(given.unwrap_or_else(|| PathBuf::from(table::TIMER_DB_PATH.about.default)))
+    }
+
+    /// How the timers' own database is opened.
+    fn database(&self) -> Result<SqliteSettings, Failure> {
+        Ok(SqliteSettings {
+            synchronous: self.get(&table::DB_SYNCHRONOUS)?.unwrap_or_default(),
+            max_file_bytes: self.get(&table::DB_MAX_MIB)?,
+            ..SqliteSettings::timers(self.timer_database()?)
+        })
+    }
+
+    fn serve(&self) -> Result<ServeSettings, Failure> {
+        let worker = WorkerSettings::default();
+        let retention = RetentionSettings::default();
+        self.get(&table::MODULES)?;
+        let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
+        let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
+        let batch_size = batch_size.unwrap_or(worker.batch_size);
+        Ok(ServeSettings {
+            database: self.database()?,
+            worker: WorkerSettings {
+                polling_interval: polling_interval.unwrap_or(worker.polling_interval),
+                batch_size,
+                max_in_hand: worker.max_in_hand.max(batch_size),
+                ..worker
+            },
+            retention: RetentionSettings {
+                keep: self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep),
+                ..retention
+            },
+            log_format: self.get(&table::LOG_FORMAT)?,
+            log_level: self.get(&table::LOG_LEVEL)?.unwrap_or(LevelFilter::INFO),
+        })
+    }
+}
+
+/// What is wrong with a value, by the name under which it was given.
+pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {
+    let shown = cut(&raw.to_string_lossy());
+    match source {
+        Source::Flag(flag) => format!("--{flag} is \"{shown}\": {advice}"),
+        Source::Variable => format!("{} is \"{shown}\": {advice}", about.variable),
+        Source::File { path, line } => format!(
+            "{} line {line}: {} is \"{shown}\": {advice}",
+            path.display(),
+            about.key()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+    use punctual_adapters_sqlite::Synchronous;
+    use std::time::Duration;
+
+    fn serve(variables: &[(&str, &str)], flags: &ServeFlags) -> Result<ServeSettings, Failure> {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        Environment(&lookup).serve(flags)
+    }
+
+    #[test]
+    fn an_empty_environment_gives_the_documented_defaults() {
+        let settings = serve(&[], &ServeFlags::default()).unwrap();
+        assert_eq!(settings.database, SqliteSettings::timers("./data/timer.db"));
+        assert_eq!(settings.worker, WorkerSettings::default());
+        assert_eq!(settings.worker.polling_interval, Duration::from_secs(5));
+        assert_eq!(settings.worker.drain_limit, Duration::from_secs(25));
+        assert_eq!(settings.retention.keep, Duration::from_hours(30 * 24));
+        assert_eq!(settings.log_level, LevelFilter::INFO);
+        assert_eq!(settings.log_format, None);
+    }
+
+    #[test]
+    fn the_defaults_of_the_table_are_the_ones_that_hold() {
+        let none = serve(&[], &ServeFlags::default()).unwrap();
+        for about in table::ALL {
+            if (about.check)(OsStr::new(about.default)).is_ok() && about.variable != "DB_PATH" {
+                let given = [(about.variable, about.default)];
+                let settings = serve(&given, &ServeFlags::default()).unwrap();
+                assert_eq!(settings, none, "{}", about.variable);
+            }
+        }
+    }
+
+    #[test]
+    fn every_variable_is_heeded() {
+        let variables = [
+            ("TIMER_DB_PATH", "/x/t.db"),
+            ("DB_SYNCHRONOUS", "NORMAL"),
+            ("DB_MAX_MIB", "3"),
+            ("TIMER_POLLING_INTERVAL", "250"),
+            ("TIMER_BATCH_SIZE", "2000"),
+            ("RETENTION_DAYS", "7"),
+            ("LOG_FORMAT", "json"),
+            ("LOG_LEVEL", "debug"),
+        ];
+        let settings = serve(&variables, &ServeFlags::default()).unwrap();
+        assert_eq!(settings.database.path, PathBuf::from("/x/t.db"));
+        assert_eq!(settings.database.synchronous, Synchronous::Normal);
+        assert_eq!(settings.database.max_file_bytes, Some(3 * 1024 * 1024));
+        assert_eq!(settings.worker.polling_interval, Duration::from_millis(250));
+        assert_eq!(settings.worker.batch_size, 2_000);
+        assert_eq!(settings.worker.check(), Ok(()), "a batch fits in hand");
+        assert_eq!(settings.retention.keep, Duration::from_hours(7 * 24));
+        assert_eq!(settings.log_format, Some(LogFormat::Json));
+        assert_eq!(settings.log_level, LevelFilter::DEBUG);
+    }
+
+    #[test]
+    fn a_flag_beats_its_variable_even_a_bad_one() {
+        let cli = Cli::try_parse_from(["timer-service", "--batch-size", "5"]).unwrap();
+        let settings = serve(&[("TIMER_BATCH_SIZE", "many")], &cli.serve.flags).unwrap();
+        assert_eq!(settings.worker.batch_size, 5);
+    }
+
+    #[test]
+    fn a_bad_variable_is_refused_by_name_with_what_would_be_right() {
+        for (name, value, advice) in [
+            ("TIMER_POLLING_INTERVAL", "5s", "milliseconds"),
+            ("TIMER_BATCH_SIZE", "0", "1 to 10000"),
+            ("RETENTION_DAYS", "-1", "days"),
+            ("DB_SYNCHRONOUS", "OFF", "FULL or NORMAL"),
+            ("LOG_FORMAT", "xml", "text or json"),
+            ("LOG_LEVEL", "loud", "debug"),
+            ("DB_MAX_MIB", "1.5", "MiB"),
+            ("MODULES", "api", "only \"timer\""),
+            ("TIMER_BROKER_URL", "nats://localhost:4222", "unset"),
+            ("DATABASE_URL", "postgres://localhost", "unset"),
+        ] {
+            let failure = serve(&[(name, value)], &ServeFlags::default()).unwrap_err();
+            let sentence = failure.to_string();
+            assert!(sentence.starts_with(name), "{sentence}");
+            assert!(sentence.contains(advice), "{sentence}");
+            assert!(!sentence.contains("localhost"), "it may hold a password");
+            assert_eq!(failure.exit_code(), 3);
+        }
+    }
+
+    #[test]
+    fn an_empty_variable_is_as_good_as_none() {
+        let variables = [("TIMER_BATCH_SIZE", ""), ("TIMER_BROKER_URL", "")];
+        assert!(serve(&variables, &ServeFlags::default()).is_ok());
+    }
+}

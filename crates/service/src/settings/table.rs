@@ -1,0 +1,134 @@
+//! The settings, each defined once: its name, who reads it, its default and what it means.
+//!
+//! A setting has one name. In capitals it is the variable, in small letters the key of the settings
+//! file, and where it has a flag, that is named here too. Help, `check`, the settings file and the
+//! refusals are made from this table, so that a new setting is one line.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use punctual_adapters_sqlite::Synchronous;
+use tracing::level_filters::LevelFilter;
+
+use super::LogFormat;
+use crate::parse;
+
+/// A setting whose value is a `T`.
+pub(crate) struct Setting<T: 'static> {
+    pub(crate) about: &'static About,
+    pub(crate) read: fn(&OsStr) -> Result<T, String>,
+}
+
+/// What can be said of a setting without knowing the type of its value.
+#[derive(Debug)]
+pub(crate) struct About {
+    /// Its name as a variable, in capitals.
+    pub(crate) variable: &'static str,
+    pub(crate) flag: Option<Flag>,
+    pub(crate) shape: Shape,
+    /// What holds if nobody sets it: a value, or words for one.
+    pub(crate) default: &'static str,
+    pub(crate) meaning: &'static str,
+    /// Says what would be right, if a value is not.
+    pub(crate) check: fn(&OsStr) -> Result<(), String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flag {
+    pub(crate) name: &'static str,
+    pub(crate) value_name: &'static str,
+}
+
+/// How a value is written in the settings file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Text,
+    Number,
+    /// Texts in brackets, or one text with commas.
+    List,
+}
+
+impl About {
+    /// Its name in the settings file.
+    pub(crate) fn key(&self) -> String {
+        self.variable.to_ascii_lowercase()
+    }
+}
+
+macro_rules! flag {
+    () => {
+        None
+    };
+    ($name:literal $value_name:literal) => {
+        Some(Flag {
+            name: $name,
+            value_name: $value_name,
+        })
+    };
+}
+
+macro_rules! settings {
+    ($($name:ident: $type:ty, $shape:ident, $read:expr, [$($flag:literal $value_name:literal)?], $default:literal, $meaning:literal;)*) => {
+        $(pub(crate) static $name: Setting<$type> = Setting {
+            about: &About {
+                variable: stringify!($name),
+                flag: flag!($($flag $value_name)?),
+                shape: Shape::$shape,
+                default: $default,
+                meaning: $meaning,
+                check: |raw| ($name.read)(raw).map(drop),
+            },
+            read: $read,
+        };)*
+
+        /// All of them.
+        pub(crate) static ALL: &[&About] = &[$($name.about),*];
+    };
+}
+
+#[rustfmt::skip]
+settings! {
+    TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "./data/timer.db", "the timers' database file";
+    DB_PATH: PathBuf, Text, parse::path, [], "none", "the shared database file, which `migrate` and `check` look at too";
+    DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what is acknowledged survives with FULL a power failure, with NORMAL any crash of the process";
+    DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large the timers' file may become, in MiB; then new timers are refused, and stored ones go on firing";
+    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks that nothing asked for, 10 to 86400000";
+    TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
+    RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
+    MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "timer", "what to run, separated by commas; only `timer` exists so far";
+    LOG_FORMAT: LogFormat, Text, |raw| parse::text(raw, parse::log_format), ["log-format" "FORMAT"], "text on a terminal, else json", "how to log on standard error: text or json";
+    LOG_LEVEL: LevelFilter, Text, |raw| parse::text(raw, parse::log_level), ["log-level" "LEVEL"], "info", "how much to log: off, error, warn, info, debug or trace";
+}
+
+/// What other versions can do and this one cannot. A wish that would be silently ignored is
+/// refused: timers would fire to the wrong place, or be stored in the wrong one.
+pub(crate) static NOT_YET: &[(&str, &str)] = &[
+    ("TIMER_BROKER_URL", "a broker"),
+    ("DATABASE_URL", "PostgreSQL"),
+];
+
+/// Lines of the help that are longer would be broken without regard to the columns.
+const HELP_WIDTH: usize = 80;
+
+/// The settings as a part of the help.
+pub(crate) fn help() -> String {
+    let mut text = String::from(
+        "Settings, by the name of their variable; the keys of punctual.toml are the same\n\
+         in small letters. A flag beats the variable, which beats the file.\n",
+    );
+    for about in ALL {
+        let mut line = format!("  {:24}", about.variable);
+        let words = format!("{} [default: {}]", about.meaning, about.default);
+        for word in words.split_inclusive(' ') {
+            if line.len() + word.trim_end().len() > HELP_WIDTH {
+                text.push_str(line.trim_end());
+                line = format!("\n{:26}", "");
+            }
+            line.push_str(word);
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
