@@ -3,6 +3,7 @@
 //! - [`SqliteTimerStore`] implements the ports of a timer store;
 //! - [`schedule_in`] stores a timer within a transaction of the caller's own;
 //! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
+//! - [`inspect`] and [`served_by`] look at a file and change nothing, not even beside it.
 //!
 //! # Speed
 //! `rusqlite` builds SQLite so that all connections of a process share one page cache behind one
@@ -18,6 +19,7 @@ mod backup;
 mod claims;
 mod connection;
 mod dead_letters;
+mod inspect;
 mod migrate;
 mod open_error;
 mod port_errors;
@@ -29,6 +31,7 @@ pub mod sql;
 mod timer_store;
 mod writer;
 
+pub use inspect::{Inspection, Wholeness, inspect, served_by};
 pub use migrate::{MigrationState, Report, Status, migrate, migration_status};
 pub use open_error::OpenError;
 pub use punctual_migrations::SchemaSet;

@@ -37,6 +37,20 @@ impl RoleLock {
         }
     }
 
+    /// Who has a role; `None` if nobody has. Makes no file.
+    pub(crate) fn holder_of(database: &Path, role: &'static str) -> io::Result<Option<String>> {
+        let mut file = match File::open(lock_name(database, role)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(holder(&mut file))),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Keeps everybody from taking a role for a moment; `None` if somebody has it.
     pub(crate) fn keep_free(database: &Path, role: &'static str) -> io::Result<Option<Self>> {
         let file = lock_file(database, role)?;
@@ -48,15 +62,19 @@ impl RoleLock {
     }
 }
 
-fn lock_file(database: &Path, role: &str) -> io::Result<File> {
+fn lock_name(database: &Path, role: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(format!(".{role}.lock"));
+    PathBuf::from(name)
+}
+
+fn lock_file(database: &Path, role: &str) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .open(PathBuf::from(name))
+        .open(lock_name(database, role))
 }
 
 fn sign(file: &mut File) -> io::Result<()> {
@@ -103,12 +121,23 @@ mod tests {
             "{sentence}"
         );
         assert!(RoleLock::keep_free(&database, TIMER).unwrap().is_none());
+        let holder = RoleLock::holder_of(&database, TIMER).unwrap();
+        assert_eq!(holder, Some(format!("process {}", std::process::id())));
         drop(first);
+        assert_eq!(RoleLock::holder_of(&database, TIMER).unwrap(), None);
         let free = RoleLock::keep_free(&database, TIMER).unwrap();
         assert!(free.is_some());
         assert!(RoleLock::take(&database, TIMER).is_err());
         drop(free);
         RoleLock::take(&database, TIMER).unwrap();
+    }
+
+    #[test]
+    fn to_ask_who_has_a_role_makes_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("timer.db");
+        assert_eq!(RoleLock::holder_of(&database, TIMER).unwrap(), None);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 
     #[test]

@@ -50,7 +50,16 @@ pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError
         return Err(OpenError::Missing { path });
     }
     let mut connection = open_readable(&path).map_err(|error| open_error(&path, error))?;
-    let (history, _) = look(&mut connection, &path, set)?;
+    status_of(&mut connection, &path, set)
+}
+
+/// The same over a connection that can read.
+pub(crate) fn status_of(
+    connection: &mut Connection,
+    path: &Path,
+    set: SchemaSet,
+) -> Result<Status, OpenError> {
+    let (history, _) = look(connection, path, set)?;
     Ok(Status {
         migrations: history.states(set),
     })
@@ -96,7 +105,7 @@ pub(crate) fn create_folder(path: &Path) -> Result<(), OpenError> {
     })
 }
 
-fn open_readable(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn open_readable(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(PATIENCE)?;

@@ -7,6 +7,7 @@ mod beside_others;
 mod claim_races;
 mod foreign_rows;
 mod idle;
+mod inspecting;
 mod migrations;
 mod opening;
 mod query_plans;
