@@ -76,6 +76,11 @@ pub(crate) enum Command {
     ///
     /// Serving and scheduling do this by themselves; the command is for doing it beforehand.
     Migrate(MigrateArgs),
+    /// Look whether the settings and the databases are as they have to be
+    ///
+    /// One line for each thing, which begins with `ok` or `WRONG`; the exit code is 1 if anything is
+    /// wrong. It takes the flags of `serve`, changes nothing, and may run beside it.
+    Check(CheckArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -218,6 +223,15 @@ pub(crate) struct MigrateArgs {
     pub(crate) status: bool,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// How to show what was found
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) flags: ServeFlags,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! and turns signals and failures into exit codes. What a timer is and when it fires is decided in
 //! the crates below.
 
+mod check;
 mod cli;
 mod commands;
 mod failure;
@@ -70,6 +71,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Trace(args) => runtime.block_on(commands::trace(args, &environment)),
         Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
         Command::Migrate(args) => commands::migrate(&args, &environment),
+        Command::Check(args) => check::check(&args, &environment),
     };
     // A thread that still hangs in a write to a reader who reads no more must not hold us up.
     runtime.shutdown_background();

@@ -21,6 +21,7 @@ use crate::store;
 
 pub(crate) use cancel::cancel;
 pub(crate) use migrate::migrate;
+pub(crate) use output::Answers;
 pub(crate) use read::{get, list, trace};
 pub(crate) use schedule::schedule;
 

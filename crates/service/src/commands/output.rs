@@ -11,16 +11,16 @@ use crate::failure::Failure;
 use crate::stdout::{self, Patient};
 
 /// Where the answers of a command go.
-pub(super) struct Answers(File);
+pub(crate) struct Answers(File);
 
 impl Answers {
-    pub(super) fn open() -> Result<Self, Failure> {
+    pub(crate) fn open() -> Result<Self, Failure> {
         let (file, _) = stdout::open().map_err(|error| unwritable(&error))?;
         Ok(Self(file))
     }
 
     /// Writes each as a line of JSON, all of them at once.
-    pub(super) fn lines<T: Serialize>(&mut self, answers: &[T]) -> Result<(), Failure> {
+    pub(crate) fn lines<T: Serialize>(&mut self, answers: &[T]) -> Result<(), Failure> {
         let mut text = Vec::new();
         for answer in answers {
             serde_json::to_writer(&mut text, answer)
@@ -37,7 +37,10 @@ impl Answers {
     }
 
     pub(super) fn table(&mut self, timers: &[TimerEntry]) -> Result<(), Failure> {
-        let text = table(timers);
+        self.text(&table(timers))
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         Patient(&self.0)
             .write_all(text.as_bytes())
             .map_err(|error| unwritable(&error))

@@ -23,8 +23,16 @@ const ALIKE: f64 = 0.8;
 pub(crate) struct SettingsFile {
     path: PathBuf,
     entries: Vec<Entry>,
-    /// What is wrong with it, each in one sentence that names the file, and the line if it has one.
-    problems: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+/// Something that is wrong with a settings file.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    /// The key that it is about, if it is about one.
+    key: Option<String>,
+    /// One sentence that names the file, and the line if there is one.
+    pub(crate) sentence: String,
 }
 
 #[derive(Debug)]
@@ -70,7 +78,7 @@ impl SettingsFile {
         &self.path
     }
 
-    pub(crate) fn problems(&self) -> &[String] {
+    pub(crate) fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
@@ -80,11 +88,20 @@ impl SettingsFile {
         found.map(|entry| (entry.value.as_os_str(), entry.line))
     }
 
-    fn broken(path: &Path, problem: String) -> Self {
+    /// Whether it gives a setting a value that is none.
+    pub(crate) fn is_wrong_in(&self, about: &About) -> bool {
+        let keys = self.problems.iter().filter_map(|it| it.key.as_deref());
+        keys.into_iter().any(|key| key == about.key())
+    }
+
+    fn broken(path: &Path, sentence: String) -> Self {
         Self {
             path: path.to_path_buf(),
             entries: Vec::new(),
-            problems: vec![problem],
+            problems: vec![Problem {
+                key: None,
+                sentence,
+            }],
         }
     }
 
@@ -100,13 +117,16 @@ impl SettingsFile {
             path: path.to_path_buf(),
             ..Self::default()
         };
-        for (key, value) in &table {
+        let mut lines: Vec<_> = table.iter().collect();
+        lines.sort_by_key(|(key, _)| key.span().start);
+        for (key, value) in lines {
             let line = at(key.span());
             match entry(key.get_ref(), value.get_ref(), line) {
                 Ok(entry) => file.entries.push(entry),
-                Err(problem) => file
-                    .problems
-                    .push(format!("{} line {line}: {problem}", path.display())),
+                Err(problem) => file.problems.push(Problem {
+                    key: Some(key.get_ref().to_string()),
+                    sentence: format!("{} line {line}: {problem}", path.display()),
+                }),
             }
         }
         file
@@ -255,12 +275,17 @@ mod tests {
         SettingsFile::parse(Path::new("p.toml"), text)
     }
 
+    fn problems(text: &str) -> Vec<String> {
+        let problems = parsed(text).problems;
+        problems.into_iter().map(|it| it.sentence).collect()
+    }
+
     #[test]
     fn values_are_read_with_their_lines() {
         let file = parsed(
             "\u{feff}# mine\ntimer_db_path = \"t.db\"\n\ntimer_batch_size = 1_00\nmodules = [\"timer\"]\n",
         );
-        assert_eq!(file.problems(), [""; 0]);
+        assert!(file.problems().is_empty(), "{file:?}");
         let get = |about| {
             file.get(about)
                 .map(|(value, line)| (value.to_str().unwrap(), line))
@@ -323,13 +348,12 @@ mod tests {
                 "p.toml line 1: there is no section \"timer\": all settings stand at the top, without sections",
             ),
         ] {
-            assert_eq!(parsed(text).problems(), [sentence]);
+            assert_eq!(problems(text), [sentence]);
         }
-        let both = parsed("nonsense_here = 1\nlog_format = \"xml\"");
-        assert_eq!(both.problems().len(), 2, "each of them is said");
+        let both = problems("nonsense_here = 1\nlog_format = \"xml\"");
+        assert_eq!(both.len(), 2, "each of them is said");
         assert!(
-            both.problems()
-                .iter()
+            both.iter()
                 .any(|it| it.contains("the settings are timer_db_path, "))
         );
     }
@@ -341,9 +365,9 @@ mod tests {
             ("timer_db_path = t.db", 1),
             ("log_level = \"info", 1),
         ] {
-            let file = parsed(text);
-            let [problem] = file.problems() else {
-                panic!("{file:?}");
+            let problems = problems(text);
+            let [problem] = problems.as_slice() else {
+                panic!("{problems:?}");
             };
             let start = format!("p.toml line {line} is not TOML (");
             assert!(problem.starts_with(&start), "{problem}");

@@ -16,7 +16,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::failure::Failure;
 use crate::shown::cut;
-use file::SettingsFile;
+pub(crate) use file::SettingsFile;
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
 pub(crate) use flags::{DatabaseFlags, Flags, ServeFlags};
 use table::{About, NOT_YET, Setting};
@@ -71,7 +71,7 @@ impl<'a> Environment<'a> {
         let sources = self.sources(flags);
         let mut file_problems = sources.file.iter().flat_map(SettingsFile::problems);
         if let Some(problem) = file_problems.next() {
-            return Err(Failure::refused(problem));
+            return Err(Failure::refused(&problem.sentence));
         }
         match sources.not_yet().into_iter().next() {
             Some(problem) => Err(Failure::refused(problem)),
@@ -110,6 +110,11 @@ pub(crate) struct Sources<'a> {
 }
 
 impl Sources<'_> {
+    /// The settings file, if there is one.
+    pub(crate) const fn file(&self) -> Option<&SettingsFile> {
+        self.file.as_ref()
+    }
+
     /// What is set in the environment and cannot be used, each in a sentence. It is not shown: it
     /// may hold a password.
     pub(crate) fn not_yet(&self) -> Vec<String> {

@@ -6,6 +6,7 @@
 )]
 
 mod batch;
+mod check;
 mod commands;
 mod kill;
 mod ledger;

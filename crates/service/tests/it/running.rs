@@ -186,6 +186,10 @@ impl Running {
         panic!("it ended without saying {words:?}: {said:?}");
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().unwrap()
     }

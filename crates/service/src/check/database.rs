@@ -1,0 +1,133 @@
+//! One database: its folder, its tables, whether it is whole, and who serves it.
+
+use std::path::Path;
+
+use punctual_adapters_sqlite::{
+    Inspection, OpenError, SchemaSet, Wholeness, inspect, rusqlite, served_by,
+};
+
+use super::place;
+use super::report::Report;
+use crate::shown::{cut_to, reason};
+
+/// A larger file is not read as a whole: that would take longer than somebody waits for a check.
+const READ_AT_MOST: u64 = 256 << 20;
+
+/// What SQLite says of damages can be long.
+const LONGEST_DAMAGE: usize = 200;
+
+/// Says all that can be said of a database that `serve` would open.
+pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mut Report) {
+    let absolute = std::path::absolute(path);
+    let path = absolute.as_deref().unwrap_or(path);
+    let folder = path.parent().unwrap_or(path);
+    if !say("folder", place::folder(folder), report) {
+        return;
+    }
+    if let Some(room) = place::room(folder) {
+        say("disk", room, report);
+    }
+    if path.symlink_metadata().is_err() {
+        let detail = format!(
+            "{} is not there yet: it is made at the start",
+            path.display()
+        );
+        return report.ok("database", detail);
+    }
+    if let Err(problem) = place::file(path) {
+        return report.wrong("database", problem);
+    }
+    match inspect(path, set, READ_AT_MOST) {
+        Err(OpenError::Missing { path }) => {
+            report.wrong(
+                "database",
+                format!("{} is a link to nothing", path.display()),
+            );
+        }
+        Err(error) => report.wrong("database", error.to_string()),
+        Ok(None) => report.ok(
+            "database",
+            format!(
+                "{} was left with its log alone: what is in it is seen at the next start",
+                path.display()
+            ),
+        ),
+        Ok(Some(found)) => say_what_is_in_it(path, set, limit, &found, report),
+    }
+    match served_by(path) {
+        Ok(Some(holder)) => report.ok("served", format!("by {holder}, right now")),
+        Ok(None) => report.ok("served", "by nobody right now"),
+        Err(error) => report.wrong(
+            "served",
+            format!("it cannot be found out by whom: {}", reason(&error)),
+        ),
+    }
+}
+
+fn say_what_is_in_it(
+    path: &Path,
+    set: SchemaSet,
+    limit: Option<u64>,
+    found: &Inspection,
+    report: &mut Report,
+) {
+    let size = place::size(found.file_bytes);
+    let detail = format!(
+        "{} has the {} tables, {size}, SQLite {}",
+        path.display(),
+        set.name(),
+        rusqlite::version()
+    );
+    match limit {
+        Some(limit) if found.file_bytes >= limit => report.wrong(
+            "database",
+            format!("{detail}: it has grown to DB_MAX_MIB, so new timers are refused"),
+        ),
+        _ => report.ok("database", detail),
+    }
+    let all = found.status.migrations.len();
+    report.ok(
+        "tables",
+        match found.status.pending() {
+            0 => format!("up to date: {all} of {all} migrations"),
+            pending => {
+                format!("{pending} of {all} migrations are pending: they are applied at the start")
+            }
+        },
+    );
+    report.ok(
+        "journal",
+        if found.has_write_ahead_log {
+            "a write-ahead log"
+        } else {
+            "not yet a write-ahead log: it gets one at the start"
+        },
+    );
+    match &found.wholeness {
+        Wholeness::Whole => report.ok("damage", "none was found"),
+        Wholeness::Damaged(damage) => report.wrong(
+            "damage",
+            format!(
+                "restore it from a backup: {}",
+                cut_to(damage, LONGEST_DAMAGE)
+            ),
+        ),
+        Wholeness::NotLooked => report.ok(
+            "damage",
+            format!(
+                "not looked for: the file has more than {}",
+                place::size(READ_AT_MOST)
+            ),
+        ),
+    }
+}
+
+/// Says it, and answers whether all is well.
+fn say(what: &'static str, found: Result<String, String>, report: &mut Report) -> bool {
+    let is_ok = found.is_ok();
+    match found {
+        Ok(detail) => report.ok(what, detail),
+        Err(problem) => report.wrong(what, problem),
+    }
+    is_ok
+}

@@ -1,0 +1,90 @@
+//! `check`: goes through the settings and the databases, says of each thing whether it is right, and
+//! changes nothing.
+//!
+//! It goes on after what is wrong, so that one run shows everything.
+
+mod database;
+mod place;
+mod report;
+
+use punctual_adapters_sqlite::SchemaSet;
+
+use crate::cli::CheckArgs;
+use crate::commands::Answers;
+use crate::failure::Failure;
+use crate::settings::table::{ALL, About, DB_MAX_MIB, DB_PATH};
+use crate::settings::{Environment, Source, Sources, refusal};
+use crate::shown::cut;
+use report::Report;
+
+/// Checks what `serve` would find, and fails if something is wrong.
+pub(crate) fn check(args: &CheckArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let sources = environment.sources(&args.flags.0);
+    let mut report = Report::default();
+    check_file(&sources, &mut report);
+    for about in ALL {
+        check_setting(about, &sources, &mut report);
+    }
+    for problem in sources.not_yet() {
+        report.wrong("environment", problem);
+    }
+    check_databases(&sources, &mut report);
+    report.show(&mut Answers::open()?, args.output)?;
+    match report.wrong_count() {
+        0 => Ok(()),
+        1 => Err(Failure::failed("one thing is wrong")),
+        count => Err(Failure::failed(format!("{count} things are wrong"))),
+    }
+}
+
+fn check_file(sources: &Sources<'_>, report: &mut Report) {
+    const WHAT: &str = "settings file";
+    match sources.file() {
+        None => report.ok(WHAT, "there is no ./punctual.toml, and none is needed"),
+        Some(file) if file.problems().is_empty() => {
+            report.ok(WHAT, file.path().display().to_string());
+        }
+        Some(file) => {
+            for problem in file.problems() {
+                report.wrong(WHAT, &problem.sentence);
+            }
+        }
+    }
+}
+
+fn check_setting(about: &About, sources: &Sources<'_>, report: &mut Report) {
+    let Some((raw, source)) = sources.given(about) else {
+        // What is wrong in the file was said, and then the default does not count either.
+        if !sources.file().is_some_and(|file| file.is_wrong_in(about)) {
+            report.ok(about.variable, format!("{} (default)", about.default));
+        }
+        return;
+    };
+    if let Err(advice) = (about.check)(&raw) {
+        return report.wrong(about.variable, refusal(about, &raw, &source, &advice));
+    }
+    let origin = match source {
+        Source::Flag(flag) => format!("--{flag}"),
+        Source::Variable => "environment".to_owned(),
+        Source::File { path, line } => format!("{} line {line}", path.display()),
+    };
+    let value = cut(&raw.to_string_lossy());
+    report.ok(about.variable, format!("{value} ({origin})"));
+}
+
+fn check_databases(sources: &Sources<'_>, report: &mut Report) {
+    // A path that could not be read was reported as a setting.
+    let Ok(timers) = sources.timer_database() else {
+        return;
+    };
+    let limit = sources.get(&DB_MAX_MIB).ok().flatten();
+    database::check(&timers, SchemaSet::TimersOnly, limit, report);
+    match sources.get(&DB_PATH) {
+        Ok(Some(shared)) if shared == timers => report.wrong(
+            "DB_PATH",
+            "TIMER_DB_PATH and DB_PATH name the same file: give each its own",
+        ),
+        Ok(Some(shared)) => database::check(&shared, SchemaSet::Shared, None, report),
+        _ => {}
+    }
+}

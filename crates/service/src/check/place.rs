@@ -1,0 +1,103 @@
+//! Where a database is, or would be made: its folder, who may write there, and how much room is left.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Access, access, statvfs};
+
+use crate::shown::reason;
+
+/// Less than this is no room to go on with.
+const LITTLE_ROOM: u64 = 16 << 20;
+
+/// What is to be said of a folder, in a sentence, and whether it can be used.
+pub(super) fn folder(folder: &Path) -> Result<String, String> {
+    let shown = folder.display();
+    match fs::metadata(folder) {
+        Ok(it) if !it.is_dir() => Err(format!("{shown} is a file: name a folder")),
+        Ok(_) => match may(folder, Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(()) => Ok(format!("{shown} can be written")),
+            Err(error) => Err(format!(
+                "{shown} cannot be written ({}): make it writable for this user",
+                reason(&error)
+            )),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => missing(folder),
+        Err(error) => Err(format!("{shown} cannot be looked at: {}", reason(&error))),
+    }
+}
+
+/// A folder that is not there can be made if the nearest one above it can be written.
+fn missing(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    match path.ancestors().find(|above| above.exists()) {
+        Some(above) if above != path => match folder(above) {
+            Ok(_) => Ok(format!("{shown} is not there yet: it is made at the start")),
+            Err(problem) => Err(format!("{shown} cannot be made: {problem}")),
+        },
+        _ => Err(format!("{shown} leads nowhere: name another folder")),
+    }
+}
+
+/// What is to be said of a file that is there.
+pub(super) fn file(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(format!("{shown} is a folder: name a file"));
+    }
+    may(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| {
+        format!(
+            "{shown} cannot be read and written ({}): allow this user to",
+            reason(&error)
+        )
+    })
+}
+
+/// What is to be said of the room on the disk of a folder, or of the nearest one above it. `None` if
+/// the system does not tell.
+pub(super) fn room(folder: &Path) -> Option<Result<String, String>> {
+    let there = folder.ancestors().find(|above| above.exists())?;
+    let disk = statvfs(there).ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let sentence = format!("{} are free", size(free));
+    Some(if free < LITTLE_ROOM {
+        Err(format!("{sentence}: make room"))
+    } else {
+        Ok(sentence)
+    })
+}
+
+/// A size for people.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..=0x3ff => format!("{bytes} bytes"),
+        0x400..=0xf_ffff => format!("{} KiB", bytes >> 10),
+        0x10_0000..=0x3fff_ffff => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+fn may(path: &Path, what: Access) -> io::Result<()> {
+    Ok(access(path, what)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1_023, "1023 bytes"),
+            (1_024, "1 KiB"),
+            ((1 << 20) - 1, "1023 KiB"),
+            (1 << 20, "1 MiB"),
+            (5 << 30, "5 GiB"),
+            (u64::MAX, "17179869183 GiB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

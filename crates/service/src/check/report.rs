@@ -1,0 +1,73 @@
+//! What was found, one line for each thing.
+
+use serde::Serialize;
+
+use crate::cli::Output;
+use crate::commands::Answers;
+use crate::failure::Failure;
+
+/// The longest name of a thing is that of a setting.
+const WIDTH: usize = 22;
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    ok: bool,
+    what: &'static str,
+    detail: String,
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(super) struct Report(Vec<Finding>);
+
+impl Report {
+    pub(super) fn ok(&mut self, what: &'static str, detail: impl Into<String>) {
+        self.add(true, what, detail.into());
+    }
+
+    pub(super) fn wrong(&mut self, what: &'static str, detail: impl Into<String>) {
+        self.add(false, what, detail.into());
+    }
+
+    fn add(&mut self, ok: bool, what: &'static str, detail: String) {
+        self.0.push(Finding { ok, what, detail });
+    }
+
+    pub(super) fn wrong_count(&self) -> usize {
+        self.0.iter().filter(|finding| !finding.ok).count()
+    }
+
+    pub(super) fn show(&self, answers: &mut Answers, output: Output) -> Result<(), Failure> {
+        match output {
+            Output::Json => answers.lines(&self.0),
+            Output::Table => answers.text(&self.text()),
+        }
+    }
+
+    fn text(&self) -> String {
+        let lines = self.0.iter().map(|finding| {
+            let verdict = if finding.ok { "ok" } else { "WRONG" };
+            let (what, detail) = (finding.what, &finding.detail);
+            format!("{verdict:5} {what:WIDTH$}  {detail}\n")
+        });
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_is_a_line_that_begins_with_the_verdict() {
+        let mut report = Report::default();
+        report.ok("disk", "9 GiB are free");
+        report.wrong("TIMER_POLLING_INTERVAL", "it is wrong");
+        assert_eq!(
+            report.text(),
+            "ok    disk                    9 GiB are free\n\
+             WRONG TIMER_POLLING_INTERVAL  it is wrong\n"
+        );
+        assert_eq!(report.wrong_count(), 1);
+    }
+}
