@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
 use crate::parse;
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     /// One line for each thing, which begins with `ok` or `WRONG`; the exit code is 1 if anything is
     /// wrong. It takes the flags of `serve`, changes nothing, and may run beside it.
     Check(CheckArgs),
+    /// Print a script that lets a shell complete commands and flags
+    Completions(CompletionsArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]
@@ -232,6 +235,23 @@ pub(crate) struct CheckArgs {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) flags: ServeFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+To install it for you alone:
+  bash        timer-service completions bash > ~/.timer-service.bash
+              and in ~/.bashrc: source ~/.timer-service.bash
+  zsh         timer-service completions zsh > ~/.zfunc/_timer-service
+              and in ~/.zshrc before compinit: fpath+=~/.zfunc
+  fish        timer-service completions fish > ~/.config/fish/completions/timer-service.fish
+  powershell  timer-service completions powershell >> $PROFILE
+  elvish      timer-service completions elvish >> ~/.config/elvish/rc.elv
+The folder has to be there; a new shell knows them.")]
+pub(crate) struct CompletionsArgs {
+    /// For which shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
 }
 
 #[cfg(test)]

@@ -72,6 +72,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
         Command::Migrate(args) => commands::migrate(&args, &environment),
         Command::Check(args) => check::check(&args, &environment),
+        Command::Completions(args) => commands::completions(&args),
     };
     // A thread that still hangs in a write to a reader who reads no more must not hold us up.
     runtime.shutdown_background();

@@ -3,6 +3,7 @@
 mod batch;
 mod batch_line;
 mod cancel;
+mod completions;
 mod migrate;
 mod output;
 mod read;
@@ -20,6 +21,7 @@ use crate::settings::{DatabaseFlags, Environment};
 use crate::store;
 
 pub(crate) use cancel::cancel;
+pub(crate) use completions::completions;
 pub(crate) use migrate::migrate;
 pub(crate) use output::Answers;
 pub(crate) use read::{get, list, trace};

@@ -8,6 +8,7 @@
 mod batch;
 mod check;
 mod commands;
+mod completions;
 mod kill;
 mod ledger;
 mod refusals;
