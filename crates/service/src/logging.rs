@@ -1,21 +1,36 @@
 //! Logs on standard error; standard output belongs to the firings.
+//!
+//! The time of a line is that of our own clock, in milliseconds, as in everything else we write.
 
+use std::fmt;
 use std::io::IsTerminal;
 
+use punctual_adapters_system::SystemClock;
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::settings::LogFormat;
 
 /// Starts logging, in the format that suits whoever reads: text for a person, JSON for a program.
-pub(crate) fn start(format: Option<LogFormat>, level: LevelFilter) {
+pub(crate) fn start(format: Option<LogFormat>, level: LevelFilter, clock: SystemClock) {
     let on_terminal = std::io::stderr().is_terminal();
+    let format = format_for(format, on_terminal);
+    let has_colours = on_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
+    let without_date = on_terminal && format == LogFormat::Text;
     // A standard error that is gone must not end the process, so nothing is said about it.
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        .with_timer(LineTime {
+            clock,
+            without_date,
+        })
         .log_internal_errors(false);
-    match format_for(format, on_terminal) {
-        LogFormat::Text => lines.with_ansi(on_terminal).with_target(false).init(),
+    match format {
+        LogFormat::Text => lines.with_ansi(has_colours).with_target(false).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }
 }
@@ -26,5 +41,38 @@ pub(crate) const fn format_for(asked: Option<LogFormat>, on_terminal: bool) -> L
         (Some(format), _) => format,
         (None, true) => LogFormat::Text,
         (None, false) => LogFormat::Json,
+    }
+}
+
+/// The time that a line begins with.
+struct LineTime {
+    clock: SystemClock,
+    /// Whoever watches a terminal knows what day it is.
+    without_date: bool,
+}
+
+impl FormatTime for LineTime {
+    fn format_time(&self, line: &mut Writer<'_>) -> fmt::Result {
+        line.write_str(&shown(self.clock.now(), self.without_date))
+    }
+}
+
+fn shown(now: Timestamp, without_date: bool) -> String {
+    let text = now.to_string();
+    match text.split_once('T') {
+        Some((_, time)) if without_date => time.to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_needs_no_date() {
+        let now = Timestamp::from_millis(1_000).unwrap();
+        assert_eq!(shown(now, false), "1970-01-01T00:00:01.000Z");
+        assert_eq!(shown(now, true), "00:00:01.000Z");
     }
 }

@@ -62,8 +62,9 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
     let done = match command {
         Command::Serve(args) => {
             let settings = environment.serve(&args.flags)?;
-            logging::start(settings.log_format, settings.log_level);
-            runtime.block_on(serve::run(settings))
+            let clock = commands::clock()?;
+            logging::start(settings.log_format, settings.log_level, clock.clone());
+            runtime.block_on(serve::run(settings, clock))
         }
         Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
         Command::Get(args) => runtime.block_on(commands::get(args, &environment)),

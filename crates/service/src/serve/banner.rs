@@ -35,7 +35,7 @@ fn text(settings: &ServeSettings, program: &str) -> String {
     let elsewhere = if database.path == Path::new(TIMER_DB_PATH.about.default) {
         String::new()
     } else {
-        format!(" --db {}", database.path.display())
+        format!(" --db {}", for_a_shell(&absolute(&database.path)))
     };
     format!(
         "timer-service {} (process {}) serves timers: SQLite (synchronous {setting}: survives {survives}), in-process bus\n\
@@ -52,6 +52,16 @@ fn text(settings: &ServeSettings, program: &str) -> String {
 fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path);
     absolute.as_deref().unwrap_or(path).display().to_string()
+}
+
+/// A path as it can be pasted into a command.
+fn for_a_shell(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
+    if path.chars().all(is_plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', "'\\''"))
+    }
 }
 
 /// The setting's name, and what an acknowledged timer survives with it.
@@ -79,5 +89,9 @@ mod tests {
     fn the_command_to_try_finds_the_same_database() {
         assert!(shown("ts").contains("try:   ts schedule --tenant demo --in 5s\n"));
         assert!(shown("ts --db /x/t.db").contains("--in 5s --db /x/t.db\n"));
+        let elsewhere = std::path::absolute("t.db").unwrap();
+        let elsewhere = for_a_shell(&elsewhere.display().to_string());
+        assert!(shown("ts --db t.db").contains(&format!(" --db {elsewhere}\n")));
+        assert_eq!(for_a_shell("/my files/it's.db"), "'/my files/it'\\''s.db'");
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_adapters_sqlite::{SqliteTimerStore, Synchronous};
-use punctual_adapters_system::{Handlers, InProcessBus, UuidIds};
+use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::{Timestamp, Topic};
 use punctual_ports::{ClockPort, ConsumerName, EventBusPort, Subscribe};
 use punctual_workflows::{Retention, TimerPorts, TimerWorker};
@@ -36,13 +36,23 @@ use stop::{Reason, Stop};
 /// what is not finished then fires again.
 const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
-/// Fires timers until a signal comes or going on makes no sense.
-pub(crate) async fn run(settings: ServeSettings) -> Result<(), Failure> {
+/// Fires timers until a signal comes or going on makes no sense, and says at the end why it ended.
+pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
+    let served = serve(settings, clock).await;
+    match &served {
+        Ok(()) => tracing::info!(reason = "a signal", "stopped: no timer is lost"),
+        // Whoever could not even start has not stopped.
+        Err(Failure::Failed(reason)) => tracing::error!(reason, "stopped: no timer is lost"),
+        Err(_) => {}
+    }
+    served
+}
+
+async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
     // Signals first: from now on none of them ends us in an unforeseen way.
     let stop = Stop::new();
     let signals = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
-    let clock = crate::commands::clock()?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
-use punctual_domain::DueTimeReached;
+use punctual_domain::{DueTimeReached, Timestamp};
 use punctual_ports::ClockPort;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -220,6 +220,11 @@ fn a_database_that_breaks_under_it_stops_it_with_the_cause() {
         last.starts_with("error: the timer worker has stopped: "),
         "{last}"
     );
+    let log = ended.stderr.lines().rev().nth(1).unwrap();
+    let log: Value = serde_json::from_str(log).unwrap();
+    assert_eq!(log["level"], "ERROR");
+    let reason = log["reason"].as_str().unwrap();
+    assert_eq!(last, format!("error: {reason}"));
 }
 
 #[test]
@@ -236,6 +241,36 @@ fn the_log_is_json_where_a_program_reads_it() {
         assert!(entry["level"].is_string(), "{line}");
     }
     assert!(!ended.stderr.contains("a-secret"), "data is never logged");
+    let last: Value = serde_json::from_str(ended.stderr.lines().last().unwrap()).unwrap();
+    assert_eq!(last["message"], "stopped: no timer is lost");
+    assert_eq!(last["reason"], "a signal");
+    instant(&last["timestamp"]);
+}
+
+#[test]
+fn the_log_is_text_where_that_was_asked_for() {
+    let home = Home::new();
+    let mut serving = Running::start(&mut home.command("--log-format text"));
+    serving.wait_until_it_says("stop:  Ctrl-C");
+    serving.signal(Signal::TERM);
+    let ended = serving.end();
+    assert_eq!(ended.code, Some(0));
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    for (line, words) in [
+        (
+            lines[0],
+            "INFO stopping: what is in flight is finished first",
+        ),
+        (
+            lines[lines.len() - 1],
+            "INFO stopped: no timer is lost reason=\"a signal\"",
+        ),
+    ] {
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert_eq!(time.parse::<Timestamp>().unwrap().to_string(), time);
+        assert!(rest.trim_start().starts_with(words), "{line}");
+        assert!(!line.contains('\u{1b}'), "colours are for terminals");
+    }
 }
 
 #[test]
