@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
+use crate::demo::DemoArgs;
 use crate::parse;
 use crate::settings::{DatabaseFlags, ServeFlags, table};
 
@@ -84,6 +85,11 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Print a script that lets a shell complete commands and flags
     Completions(CompletionsArgs),
+    /// See it work: a ten-second show on a temporary database
+    ///
+    /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
+    /// they were, and with how many were early or lost: none.
+    Demo(DemoArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]

@@ -7,6 +7,7 @@
 mod check;
 mod cli;
 mod commands;
+mod demo;
 mod failure;
 mod logging;
 mod panics;
@@ -74,6 +75,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Migrate(args) => commands::migrate(&args, &environment),
         Command::Check(args) => check::check(&args, &environment),
         Command::Completions(args) => commands::completions(&args),
+        Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
     };
     // A thread that still hangs in a write to a reader who reads no more must not hold us up.
     runtime.shutdown_background();
