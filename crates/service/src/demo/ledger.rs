@@ -9,6 +9,7 @@ use punctual_domain::{DueTimeReached, ServiceCallId, TenantId, TimerKey, Timesta
 use serde::Serialize;
 
 use super::lateness::Lateness;
+use crate::failure::Failure;
 
 /// One timer.
 #[derive(Debug)]
@@ -154,8 +155,16 @@ impl Ledger {
         }
     }
 
-    /// What is wrong, in one sentence; `None` if nothing is.
-    pub(super) fn complaint(&self) -> Option<String> {
+    /// Whether everything came as promised.
+    ///
+    /// # Errors
+    /// With what is wrong, in one sentence.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        self.complaint()
+            .map_or(Ok(()), |complaint| Err(Failure::failed(complaint)))
+    }
+
+    fn complaint(&self) -> Option<String> {
         let balance = self.balance();
         if balance.is_good() {
             return None;
@@ -228,7 +237,9 @@ mod tests {
     }
 
     fn assert_complains(ledger: &Ledger, words: &[&str]) {
-        let complaint = ledger.complaint().unwrap();
+        let failure = ledger.verdict().unwrap_err();
+        assert_eq!(failure.exit_code(), 1);
+        let complaint = failure.to_string();
         for word in words {
             assert!(complaint.contains(word), "{word:?} is not in {complaint:?}");
         }
@@ -239,7 +250,7 @@ mod tests {
         for (reached_at, read_at) in [(10, 10), (10, 17), (12, 12)] {
             let mut ledger = with_one();
             ledger.fired(&firing(reached_at), at(read_at));
-            assert_eq!(ledger.complaint(), None);
+            assert_eq!(ledger.verdict(), Ok(()));
             let balance = ledger.balance();
             assert_eq!((balance.scheduled, balance.fired), (1, 1));
         }
@@ -251,17 +262,17 @@ mod tests {
         assert_eq!(ledger.balance().lost, 1);
         assert_complains(&ledger, &["1 lost", "never fired"]);
         ledger.fired(&firing(10), at(11));
-        assert_eq!(ledger.complaint(), None);
+        assert_eq!(ledger.verdict(), Ok(()));
     }
 
     #[test]
     fn a_timer_that_was_never_promised_may_fire_or_not() {
         let mut ledger = Ledger::default();
         ledger.asked(key("x"), at(10));
-        assert_eq!(ledger.complaint(), None);
+        assert_eq!(ledger.verdict(), Ok(()));
         assert_eq!(ledger.balance().scheduled, 0);
         ledger.fired(&firing(10), at(10));
-        assert_eq!(ledger.complaint(), None);
+        assert_eq!(ledger.verdict(), Ok(()));
     }
 
     #[test]
@@ -279,7 +290,7 @@ mod tests {
         let mut ledger = with_one();
         ledger.fired(&firing(10), at(12));
         ledger.fired(&firing(500), at(510));
-        assert_eq!(ledger.complaint(), None);
+        assert_eq!(ledger.verdict(), Ok(()));
         let balance = ledger.balance();
         assert_eq!((balance.fired, balance.again), (1, 1));
         assert_eq!(ledger.worst_so_far(), Duration::from_millis(2));

@@ -44,12 +44,15 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     // Whoever cannot be told the result should not wait for it.
     let (out, _) = stdout::open().map_err(|error| unwritable(&error))?;
-    let screen = Screen::of_stdout(variable);
+    let screen = Screen::ours(variable);
     let clock = crate::commands::clock()?;
     let plan = Plan::new(&args, clock.now())?;
     let kills = if args.kill { plan.kills() } else { Vec::new() };
     let folder = Folder::make()?;
-    crate::say(&texts::before(&args, kills.len(), &screen));
+    let is_for_people = args.output == Output::Table;
+    if is_for_people {
+        crate::say(&texts::before(&args, kills.len(), &screen));
+    }
     let progress = Progress::new(plan.timers(), plan.length(), screen);
     let mut show = Show::new(clock, folder.database(), plan, kills, progress);
     let ended = tokio::select! {
@@ -59,6 +62,9 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
     };
     show.close().await;
     let kept = folder.end(args.keep);
+    if let (Some(database), Err(_) | Ok(Err(_))) = (&kept, &ended) {
+        crate::say(&format!("the database is kept: {}", database.display()));
+    }
     match ended {
         Err(signal) => {
             let (fired, timers) = (show.ledger().fired_so_far(), args.timers);
@@ -75,18 +81,20 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
         Ok(Ok(())) => {
             let mut summary = Summary::new(args.seconds, args.tenants, show.ledger(), show.kills());
             summary.database = kept;
-            let text = match args.output {
-                Output::Json => json(&summary)?,
-                Output::Table => summary.text(&screen),
+            let text = if is_for_people {
+                summary.text(&screen)
+            } else {
+                json(&summary)?
             };
             let written = Patient(&out).write_all(text.as_bytes());
             written.map_err(|error| unwritable(&error))?;
-            if let Some(complaint) = show.ledger().complaint() {
+            let verdict = show.ledger().verdict();
+            if verdict.is_err() {
                 show_log(&show);
-                return Err(Failure::failed(complaint));
+            } else if is_for_people {
+                crate::say(&texts::after(&args, &summary, &screen));
             }
-            crate::say(&texts::after(&args, summary.database.as_deref(), &screen));
-            Ok(())
+            verdict
         }
     }
 }

@@ -32,17 +32,13 @@ impl Stage {
                 format!("storing: {} so far", amount(self.stored))
             } else {
                 let tenths = self.until_first.as_millis() / 100;
-                format!(
-                    "all stored, first one due in {}.{} s",
-                    tenths / 10,
-                    tenths % 10
-                )
+                format!("first due in {}.{} s", tenths / 10, tenths % 10)
             };
         }
         let worst = format!("worst {} late", late(self.worst));
         match (self.kills, self.is_dead) {
             (0, _) => worst,
-            (kills, true) => format!("{worst}, kill {kills}: worker dead"),
+            (kills, true) => format!("{worst}, kill {kills}: down"),
             (1, false) => format!("{worst}, 1 kill"),
             (kills, false) => format!("{worst}, {kills} kills"),
         }
@@ -52,8 +48,10 @@ impl Stage {
 /// Shows how far it is.
 pub(super) struct Progress {
     bar: ProgressBar,
+    screen: Screen,
     line_every: Duration,
-    next_line: Duration,
+    /// When the next line is due, on the monotonic clock.
+    next_line: Option<Duration>,
 }
 
 impl Progress {
@@ -61,8 +59,12 @@ impl Progress {
     pub(super) fn new(timers: u32, length: Duration, screen: Screen) -> Self {
         let bar =
             ProgressBar::with_draw_target(Some(u64::from(timers)), ProgressDrawTarget::stderr());
-        let template = "  {bar:24.cyan} {pos}/{len} fired  {msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        // The rest of the line is for the message, which is cut where the line ends.
+        let template = format!(
+            "  {{bar:{}.cyan}} {{pos}}/{{len}}  {{wide_msg}}",
+            screen.width / 4
+        );
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars(if screen.is_unicode {
                 "█▉▊▋▌▍▎▏ "
             } else {
@@ -71,8 +73,9 @@ impl Progress {
         }
         Self {
             bar,
+            screen,
             line_every: LINE_EVERY.max(length / LINES),
-            next_line: Duration::ZERO,
+            next_line: None,
         }
     }
 
@@ -81,8 +84,8 @@ impl Progress {
         if !self.bar.is_hidden() {
             self.bar.set_message(stage.words());
             self.bar.set_position(stage.fired as u64);
-        } else if self.next_line <= now {
-            self.next_line = now + self.line_every;
+        } else if *self.next_line.get_or_insert(now + self.line_every) <= now {
+            self.next_line = Some(now + self.line_every);
             let (fired, timers) = (amount(stage.fired), amount(stage.timers as usize));
             crate::say(&format!("{fired} of {timers} fired; {}", stage.words()));
         }
@@ -91,7 +94,8 @@ impl Progress {
     /// Says something above the bar.
     pub(super) fn say(&self, line: &str) {
         // Without the bar out of the way, the line would be written into it.
-        self.bar.suspend(|| crate::say(line));
+        let line = self.screen.wrapped(line);
+        self.bar.suspend(|| crate::say(&line));
     }
 
     /// Takes the bar away.
@@ -113,13 +117,13 @@ mod tests {
         assert_eq!(stage.words(), "storing: 0 so far");
         stage.stored = 1_000;
         stage.until_first = Duration::from_millis(1_234);
-        assert_eq!(stage.words(), "all stored, first one due in 1.2 s");
+        assert_eq!(stage.words(), "first due in 1.2 s");
         stage.fired = 1;
         assert_eq!(stage.words(), "worst <1 ms late");
         stage.worst = Duration::from_millis(7);
         stage.kills = 2;
         assert_eq!(stage.words(), "worst 7 ms late, 2 kills");
         stage.is_dead = true;
-        assert_eq!(stage.words(), "worst 7 ms late, kill 2: worker dead");
+        assert_eq!(stage.words(), "worst 7 ms late, kill 2: down");
     }
 }

@@ -27,7 +27,7 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "killed process {} after {} firings: dead for {}, {} timers came due",
+            "worker {} killed after {} firings: down {}, {} came due",
             self.process,
             amount(self.fired_before),
             late(self.downtime),
@@ -73,6 +73,11 @@ impl Summary {
         }
     }
 
+    /// How many firings came more than once.
+    pub(super) const fn fired_again(&self) -> usize {
+        self.balance.again
+    }
+
     /// For people.
     pub(super) fn text(&self, screen: &Screen) -> String {
         let mut text =
@@ -86,22 +91,11 @@ impl Summary {
     }
 
     fn percentiles(&self) -> String {
-        let mut text = String::new();
-        for (label, figures, note) in [
-            ("lateness", self.lateness_ms, ""),
-            ("noticed", self.noticed_ms, "   by the worker"),
-        ] {
-            let Some(Percentiles { p50, p99, max }) = figures else {
-                continue;
-            };
-            let [p50, p99, max] = [p50, p99, max].map(|millis| late(Duration::from_millis(millis)));
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "  {label:11}  p50 {p50:>7}   p99 {p99:>7}   max {max:>7}{note}"
-            );
-        }
-        text
+        let Some(Percentiles { p50, p99, max }) = self.lateness_ms else {
+            return String::new();
+        };
+        let [p50, p99, max] = [p50, p99, max].map(|millis| late(Duration::from_millis(millis)));
+        format!("  lateness     p50 {p50}   p99 {p99}   max {max}\n")
     }
 
     fn counts(&self) -> String {
@@ -117,12 +111,12 @@ impl Summary {
         let mut rows = vec![
             ("scheduled", scheduled, ""),
             ("fired", fired, ""),
-            ("fired again", again, ""),
             ("early", early, ""),
             ("lost", lost, ""),
         ];
         if again > 0 {
-            rows[2].2 = "after a kill, under the same ids";
+            let note = "after a kill, under the same ids";
+            rows.insert(2, ("fired again", again, note));
         }
         if other_id > 0 {
             rows.push((
@@ -134,11 +128,15 @@ impl Summary {
         if unasked > 0 {
             rows.push(("unasked", unasked, "fired, but nobody had asked for it"));
         }
-        let width = rows.iter().map(|row| amount(row.1).len()).max();
+        let shown = |count: usize| match count {
+            0 => "none".to_owned(),
+            _ => amount(count),
+        };
+        let width = rows.iter().map(|row| shown(row.1).len()).max();
         let width = width.unwrap_or(0);
         let mut text = String::new();
         for (label, count, note) in rows {
-            let row = format!("  {label:11}  {:>width$}   {note}", amount(count));
+            let row = format!("  {label:11}  {:>width$}   {note}", shown(count));
             text.push_str(row.trim_end());
             text.push('\n');
         }
@@ -216,7 +214,11 @@ mod tests {
     use super::*;
 
     fn screen(width: usize, is_unicode: bool) -> Screen {
-        Screen { width, is_unicode }
+        Screen {
+            width,
+            is_unicode,
+            is_coloured: false,
+        }
     }
 
     fn buckets(counts: &[(u64, Option<u64>, usize)]) -> Vec<Bucket> {
@@ -266,10 +268,10 @@ mod tests {
         assert_eq!(
             text,
             [
-                "      1-2 ms  #####################  900   90.0 %\n",
-                "      2-5 ms                           0    0.0 %\n",
-                "  500 ms-1 s  ##                      99    9.9 %\n",
-                "       >10 s  #                        1    0.1 %\n",
+                "      1-2 ms  ######################  900   90.0 %\n",
+                "      2-5 ms                            0    0.0 %\n",
+                "  500 ms-1 s  ##                       99    9.9 %\n",
+                "       >10 s  #                         1    0.1 %\n",
             ]
             .concat()
         );
@@ -305,7 +307,7 @@ mod tests {
         let mut summary = summary();
         let text = summary.counts();
         assert!(text.contains("fired again      7   after a kill"), "{text}");
-        assert!(text.contains("lost             0\n"), "{text}");
+        assert!(text.contains("lost          none\n"), "{text}");
         assert!(!text.contains("unasked") && !text.contains("other id"));
         summary.balance.unasked = 1;
         summary.balance.other_id = 2;

@@ -1,6 +1,7 @@
 //! What we write to: how wide it is, which characters it knows, and how figures are written.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
@@ -13,26 +14,40 @@ const NARROWEST: usize = 40;
 /// Wider bars tell no more.
 const WIDEST: usize = 100;
 
-/// What standard output can show.
+/// What we can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Screen {
     pub(super) width: usize,
     pub(super) is_unicode: bool,
+    /// Whether standard error knows colours.
+    pub(super) is_coloured: bool,
 }
 
 impl Screen {
-    pub(super) fn of_stdout(variable: Lookup<'_>) -> Self {
-        let window = tcgetwinsize(std::io::stdout()).ok();
-        let columns = window.map(|window| usize::from(window.ws_col));
-        Self::new(columns, variable)
+    /// The terminal that standard output or standard error is, or a file.
+    pub(super) fn ours(variable: Lookup<'_>) -> Self {
+        let window = tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stderr()));
+        let columns = window.ok().map(|window| usize::from(window.ws_col));
+        Self::new(columns, std::io::stderr().is_terminal(), variable)
     }
 
-    /// `columns`: of the terminal, if it is one.
-    fn new(columns: Option<usize>, variable: Lookup<'_>) -> Self {
+    fn new(columns: Option<usize>, is_terminal: bool, variable: Lookup<'_>) -> Self {
         let known = columns.filter(|columns| *columns > 0);
+        let set = |name| variable(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = variable("TERM").is_some_and(|value| value == "dumb");
         Self {
             width: known.unwrap_or(USUAL_WIDTH).clamp(NARROWEST, WIDEST),
             is_unicode: is_unicode(variable),
+            is_coloured: is_terminal && !is_dumb && !set("NO_COLOR"),
+        }
+    }
+
+    /// Makes a good news stand out.
+    pub(super) fn green(&self, text: &str) -> String {
+        if self.is_coloured {
+            format!("\x1b[1;32m{text}\x1b[0m")
+        } else {
+            text.to_owned()
         }
     }
 
@@ -93,7 +108,7 @@ mod tests {
     use super::*;
 
     fn screen(columns: Option<usize>, variables: &[(&str, &str)]) -> Screen {
-        Screen::new(columns, &|name| {
+        Screen::new(columns, true, &|name| {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| OsString::from(value))
         })
@@ -124,6 +139,16 @@ mod tests {
         ] {
             assert_eq!(screen(None, variables).is_unicode, is_unicode);
         }
+    }
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        assert_eq!(screen(None, &[]).green("x"), "\x1b[1;32mx\x1b[0m");
+        assert_eq!(screen(None, &[("NO_COLOR", "")]).green("x").len(), 12);
+        for variables in [&[("NO_COLOR", "1")], &[("TERM", "dumb")]] {
+            assert_eq!(screen(None, variables).green("x"), "x");
+        }
+        assert!(!Screen::new(None, false, &|_| None).is_coloured);
     }
 
     #[test]

@@ -210,10 +210,6 @@ impl Show {
         let worker = started.map_err(|error| {
             Failure::refused(format!("the worker process cannot be started: {error}"))
         })?;
-        if self.run == 1 {
-            let id = worker.id();
-            self.progress.say(&format!("worker process {id} started"));
-        }
         self.worker = Some(worker);
         let since = self.clock.monotonic();
         self.life = Life::Starting { since };
@@ -231,7 +227,9 @@ impl Show {
         if let Some(kill) = self.kills.last_mut() {
             kill.downtime = at.since(self.killed_at);
             kill.due_meanwhile = due_meanwhile;
-            self.progress.say(&format!("{kill}; process {id} goes on"));
+            self.progress.say(&kill.to_string());
+        } else {
+            self.progress.say(&format!("worker process {id} serves"));
         }
     }
 
@@ -346,7 +344,14 @@ impl Show {
     /// Ends whatever still runs, so that nobody uses the database any more.
     pub(super) async fn close(&mut self) {
         self.progress.end();
-        self.worker = None;
+        // Whoever waits for us to take an event waits no longer.
+        self.events.close();
+        if let Some(mut worker) = self.worker.take()
+            && worker.kill().is_ok()
+            && let Ok(obituary) = worker.bury()
+        {
+            self.last_words = obituary.log;
+        }
         if let Some(feeding) = self.feeding.take() {
             feeding.abort();
             let _ = feeding.await;

@@ -2,17 +2,13 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use super::args::DemoArgs;
+use super::report::Summary;
 use super::screen::{Screen, amount};
 
 /// What will happen.
 pub(super) fn before(args: &DemoArgs, kills: usize, screen: &Screen) -> String {
-    let count = |number: u32, one: &str, many: &str| match number {
-        1 => format!("1 {one}"),
-        _ => format!("{} {many}", amount(number as usize)),
-    };
     let kills = match kills {
         0 => String::new(),
         1 => " On the way the worker is killed with SIGKILL and started again.".to_owned(),
@@ -23,34 +19,53 @@ pub(super) fn before(args: &DemoArgs, kills: usize, screen: &Screen) -> String {
     screen.wrapped(&format!(
         "{} of {} come due over {}. They are stored in a temporary SQLite file, a worker \
          process fires them from there, and this process checks what arrives.{kills}",
-        count(args.timers, "timer", "timers"),
-        count(args.tenants, "tenant", "tenants"),
-        count(args.seconds, "second", "seconds"),
+        count(args.timers, "timer"),
+        count(args.tenants, "tenant"),
+        count(args.seconds, "second"),
     ))
 }
 
-/// What was shown, and what to try next.
-pub(super) fn after(args: &DemoArgs, kept: Option<&Path>, screen: &Screen) -> String {
-    let program = std::env::args_os().next();
-    let program = program.as_deref().and_then(OsStr::to_str);
-    after_from(program.unwrap_or("timer-service"), args, kept, screen)
+fn count(number: u32, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", amount(number as usize)),
+    }
 }
 
-fn after_from(program: &str, args: &DemoArgs, kept: Option<&Path>, screen: &Screen) -> String {
-    let verdict = if args.kill {
-        "None lost and none early, although the worker was killed in the middle of firing. What it \
-         had not marked as fired when it died fired again: a duplicate is possible after a crash, \
-         a lost or early timer is not."
+/// What was shown, and what to try next.
+pub(super) fn after(args: &DemoArgs, summary: &Summary, screen: &Screen) -> String {
+    let program = std::env::args_os().next();
+    let program = program.as_deref().and_then(OsStr::to_str);
+    after_from(program.unwrap_or("timer-service"), args, summary, screen)
+}
+
+fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen) -> String {
+    let what = if !args.kill {
+        "Each timer was on the disk before it was acknowledged, so a crash would have lost none \
+         either: see for yourself with --kill."
+            .to_owned()
+    } else if summary.fired_again() > 0 {
+        format!(
+            "The worker was killed in the middle of firing. {} had fired but were not marked yet, \
+             and fired again: after a crash a timer may come twice, under one id, but is never \
+             lost and never early.",
+            amount(summary.fired_again())
+        )
     } else {
-        "None lost and none early. Each timer was on the disk before it was acknowledged, so a \
-         crash would not have lost one either: see for yourself with --kill."
+        "The worker was killed in the middle of firing. What came due meanwhile fired as soon as \
+         it was back."
+            .to_owned()
     };
-    let mut text = format!("\n{}\n\nTry next:\n", screen.wrapped(verdict));
+    let mut text = format!(
+        "\n{}\n{}\n\nTry next:\n",
+        screen.green("None lost, none early."),
+        screen.wrapped(&what)
+    );
     let mut offer = |line: &str| {
         // Writing to a string does not fail.
         let _ = writeln!(text, "  {program} {line}");
     };
-    if let Some(database) = kept {
+    if let Some(database) = &summary.database {
         let database = database.display();
         offer(&format!(
             "list --tenant demo-1 --output table --db {database}"
@@ -60,7 +75,66 @@ fn after_from(program: &str, args: &DemoArgs, kept: Option<&Path>, screen: &Scre
         offer("demo --kill");
     }
     offer("serve");
-    offer("schedule --tenant demo --in 5s --name tea");
-    text.push_str("The last two in two terminals; docs/service.md tells the rest.");
+    offer("schedule --tenant demo --in 5s");
+    text.push_str(
+        &screen.wrapped("The last two belong into two terminals. docs/service.md tells the rest."),
+    );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Output;
+    use crate::demo::ledger::Ledger;
+
+    fn args() -> DemoArgs {
+        DemoArgs {
+            timers: 1_000,
+            seconds: 1,
+            tenants: 10,
+            kill: false,
+            keep: false,
+            output: Output::Table,
+        }
+    }
+
+    const SCREEN: Screen = Screen {
+        width: 60,
+        is_unicode: true,
+        is_coloured: false,
+    };
+
+    #[test]
+    fn what_will_happen_is_told_within_the_width() {
+        let text = before(&args(), 0, &SCREEN);
+        let start = "1 000 timers of 10 tenants come due over 1 second. They are\n";
+        assert!(text.starts_with(start), "{text}");
+        assert!(!text.contains("SIGKILL"), "{text}");
+        let text = before(&args(), 3, &SCREEN);
+        assert!(text.contains("3 times"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 60), "{text}");
+    }
+
+    #[test]
+    fn whoever_has_seen_a_kill_is_not_sent_to_one() {
+        let summary = Summary::new(1, 10, &Ledger::default(), &[]);
+        let text = after_from("ts", &args(), &summary, &SCREEN);
+        assert!(text.contains("\n  ts demo --kill\n"), "{text}");
+        let args = DemoArgs {
+            kill: true,
+            ..args()
+        };
+        let text = after_from("ts", &args, &summary, &SCREEN);
+        assert!(!text.contains("demo --kill"), "{text}");
+    }
+
+    #[test]
+    fn a_database_that_was_kept_is_told() {
+        let mut summary = Summary::new(1, 10, &Ledger::default(), &[]);
+        summary.database = Some("/x/timer.db".into());
+        let text = after_from("ts", &args(), &summary, &SCREEN);
+        assert!(text.contains("  ts list --tenant demo-1 "), "{text}");
+        assert!(text.contains("--db /x/timer.db\n"), "{text}");
+    }
 }

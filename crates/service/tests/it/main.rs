@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod commands;
 mod completions;
+mod demo;
 mod kill;
 mod ledger;
 mod refusals;

@@ -174,12 +174,12 @@ impl Running {
         self.wait_until_it_says("serving timers");
     }
 
-    /// Waits for a line of its log.
-    pub(crate) fn wait_until_it_says(&mut self, words: &str) {
+    /// Waits for a line of its log, and returns it.
+    pub(crate) fn wait_until_it_says(&mut self, words: &str) -> String {
         let mut said = Vec::new();
         while let Some(line) = self.stderr.next() {
             if line.contains(words) {
-                return;
+                return line;
             }
             said.push(line);
         }
