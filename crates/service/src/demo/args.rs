@@ -35,6 +35,16 @@ pub(crate) struct DemoArgs {
     pub(crate) output: Output,
 }
 
+impl DemoArgs {
+    /// No tenant without a timer.
+    pub(super) fn without_idle_tenants(self) -> Self {
+        Self {
+            tenants: self.tenants.min(self.timers),
+            ..self
+        }
+    }
+}
+
 fn timers(text: &str) -> Result<u32, String> {
     up_to(text, 1_000_000)
 }
@@ -57,6 +67,20 @@ fn up_to(text: &str, most: u32) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_no_more_tenants_than_timers() {
+        let args = |timers, tenants| DemoArgs {
+            timers,
+            seconds: 1,
+            tenants,
+            kill: false,
+            keep: false,
+            output: Output::Json,
+        };
+        assert_eq!(args(3, 10).without_idle_tenants().tenants, 3);
+        assert_eq!(args(10, 3).without_idle_tenants().tenants, 3);
+    }
 
     #[test]
     fn the_ends_of_each_range_are_taken_and_what_is_beyond_is_not() {

@@ -40,6 +40,7 @@ pub(crate) use args::DemoArgs;
 /// # Errors
 /// If it could not run, or if a timer was lost or early.
 pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
+    let args = args.without_idle_tenants();
     let mut signals = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     // Whoever cannot be told the result should not wait for it.

@@ -66,7 +66,7 @@ impl Progress {
         );
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars(if screen.is_unicode {
-                "█▉▊▋▌▍▎▏ "
+                "█▉▊▋▌▍▎▏░"
             } else {
                 "##-"
             }));

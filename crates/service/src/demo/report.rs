@@ -27,7 +27,7 @@ impl fmt::Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "worker {} killed after {} firings: down {}, {} came due",
+            "killed {} after {} firings: down {}, {} came due",
             self.process,
             amount(self.fired_before),
             late(self.downtime),
@@ -115,8 +115,17 @@ impl Summary {
             ("lost", lost, ""),
         ];
         if again > 0 {
-            let note = "after a kill, under the same ids";
+            let note = if self.kills.is_empty() {
+                "under the same ids"
+            } else {
+                "after a kill, under the same ids"
+            };
             rows.insert(2, ("fired again", again, note));
+        }
+        let longest = self.kills.iter().map(|kill| kill.downtime).max();
+        let longest = longest.map(|down| format!("of the worker, down {} at most", late(down)));
+        if let Some(note) = &longest {
+            rows.push(("kills", self.kills.len(), note));
         }
         if other_id > 0 {
             rows.push((
@@ -306,7 +315,8 @@ mod tests {
     fn the_counts_name_what_went_wrong_only_if_it_did() {
         let mut summary = summary();
         let text = summary.counts();
-        assert!(text.contains("fired again      7   after a kill"), "{text}");
+        let again = "fired again      7   under the same ids\n";
+        assert!(text.contains(again), "{text}");
         assert!(text.contains("lost          none\n"), "{text}");
         assert!(!text.contains("unasked") && !text.contains("other id"));
         summary.balance.unasked = 1;
@@ -316,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_every_figure_under_its_name() {
+    fn kills_are_shown_and_programs_get_every_figure_under_its_name() {
         let mut summary = summary();
         summary.kills.push(Kill {
             process: 5,
@@ -325,6 +335,9 @@ mod tests {
             due_meanwhile: 29,
         });
         let json = serde_json::to_value(&summary).unwrap();
+        let text = summary.counts();
+        assert!(text.contains("7   after a kill"), "{text}");
+        assert!(text.contains("1   of the worker, down 287 ms"), "{text}");
         assert_eq!(json["scheduled"], 1_000);
         assert_eq!(json["firedAgain"], 7);
         assert_eq!(json["latenessMs"]["max"], 1_234);

@@ -17,11 +17,11 @@ pub(super) fn before(args: &DemoArgs, kills: usize, screen: &Screen) -> String {
         ),
     };
     screen.wrapped(&format!(
-        "{} of {} come due over {}. They are stored in a temporary SQLite file, a worker \
-         process fires them from there, and this process checks what arrives.{kills}",
+        "To fire over {}: {} of {}, stored in a temporary SQLite file. A worker process fires, \
+         and this process checks what arrives and when.{kills}",
+        count(args.seconds, "second"),
         count(args.timers, "timer"),
         count(args.tenants, "tenant"),
-        count(args.seconds, "second"),
     ))
 }
 
@@ -52,8 +52,7 @@ fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen
             amount(summary.fired_again())
         )
     } else {
-        "The worker was killed in the middle of firing. What came due meanwhile fired as soon as \
-         it was back."
+        "The worker was killed on the way. What came due meanwhile fired as soon as it was back."
             .to_owned()
     };
     let mut text = format!(
@@ -77,7 +76,7 @@ fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen
     offer("serve");
     offer("schedule --tenant demo --in 5s");
     text.push_str(
-        &screen.wrapped("The last two belong into two terminals. docs/service.md tells the rest."),
+        &screen.wrapped("Run the last two in two terminals; docs/service.md tells the rest."),
     );
     text
 }
@@ -108,7 +107,7 @@ mod tests {
     #[test]
     fn what_will_happen_is_told_within_the_width() {
         let text = before(&args(), 0, &SCREEN);
-        let start = "1 000 timers of 10 tenants come due over 1 second. They are\n";
+        let start = "To fire over 1 second: 1 000 timers of 10 tenants, stored in\n";
         assert!(text.starts_with(start), "{text}");
         assert!(!text.contains("SIGKILL"), "{text}");
         let text = before(&args(), 3, &SCREEN);
