@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use r2d2::{CustomizeConnection, Pool};
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::trace::{TraceEvent, TraceEventCodes};
+use rusqlite::trace::TraceEventCodes;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::open_error::open_error;
-use crate::{OpenError, SqliteSettings, Synchronous};
+use crate::{OnStatement, OpenError, SqliteSettings, Synchronous};
 
 /// Before this one, a writer that raced with a checkpoint could lose what was committed.
 const FIRST_SAFE_VERSION: i32 = 3_051_003;
@@ -149,9 +149,9 @@ fn prepare_reader(connection: &mut Connection, settings: &SqliteSettings) -> rus
     connection.pragma_update(None, "cache_size", -2_048)
 }
 
-fn show_statements(connection: &Connection, to: Option<fn(TraceEvent<'_>)>) {
-    if to.is_some() {
-        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, to);
+fn show_statements(connection: &Connection, to: Option<OnStatement>) {
+    if let Some(OnStatement(to)) = to {
+        connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(to));
     }
 }
 

@@ -38,5 +38,5 @@ pub use punctual_migrations::SchemaSet;
 /// The driver whose `Transaction` [`schedule_in`] takes. Two versions of it cannot be linked together.
 pub use rusqlite;
 pub use schedule_in::schedule_in;
-pub use settings::{Role, SqliteSettings, Synchronous};
+pub use settings::{OnStatement, Role, SqliteSettings, Synchronous};
 pub use timer_store::SqliteTimerStore;

@@ -26,8 +26,20 @@ pub enum Role {
     Client,
 }
 
+/// A function that is called for each statement that begins.
+#[derive(Debug, Clone, Copy)]
+pub struct OnStatement(pub fn(TraceEvent<'_>));
+
+impl PartialEq for OnStatement {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for OnStatement {}
+
 /// How a database file is opened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteSettings {
     /// The file; it and its folder are created if they are missing.
     pub path: PathBuf,
@@ -47,7 +59,7 @@ pub struct SqliteSettings {
     pub max_log_bytes: u64,
     /// Called on every connection for each statement that begins, so that they can be counted or
     /// shown. It must not block.
-    pub on_statement: Option<fn(TraceEvent<'_>)>,
+    pub on_statement: Option<OnStatement>,
 }
 
 impl SqliteSettings {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use punctual_adapters_memory::FakeClock;
+use punctual_adapters_sqlite::OnStatement;
 use punctual_domain::Timestamp;
 use punctual_ports::{ClockPort, TimerQueuePort};
 
@@ -17,7 +18,9 @@ const LEASE: Duration = Duration::from_secs(30);
 async fn a_look_with_nothing_due_is_one_statement() {
     static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
-        settings.on_statement = Some(|_| _ = STATEMENTS.fetch_add(1, Ordering::SeqCst));
+        settings.on_statement = Some(OnStatement(|_| {
+            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst)
+        }));
     });
     save_some(&file.store, 100..110).await;
     for looks in 1..5 {
@@ -41,7 +44,9 @@ async fn while_nobody_writes_the_watch_for_foreign_commits_asks_nothing() {
     static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
     static NOTICED: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
-        settings.on_statement = Some(|_| _ = STATEMENTS.fetch_add(1, Ordering::SeqCst));
+        settings.on_statement = Some(OnStatement(|_| {
+            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst)
+        }));
     });
     let opening = STATEMENTS.load(Ordering::SeqCst);
     let clock = FakeClock::new(Timestamp::MIN);

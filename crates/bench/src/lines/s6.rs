@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use punctual_adapters_sqlite::SqliteSettings;
+use punctual_adapters_sqlite::{OnStatement, SqliteSettings};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::Answer;
 use punctual_workflows::{WorkerSettings, each_message};
@@ -91,7 +91,9 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
     };
     let clock = SystemClock::start()?;
     let mut settings = SqliteSettings::timers(path);
-    settings.on_statement = Some(|_| _ = STATEMENTS.fetch_add(1, Ordering::Relaxed));
+    settings.on_statement = Some(OnStatement(|_| {
+        _ = STATEMENTS.fetch_add(1, Ordering::Relaxed)
+    }));
     tokio::runtime::Runtime::new()?.block_on(async {
         let ours = Ours::open_with(&settings, &clock)?;
         let handler = each_message(|_| async { Answer::Done });
