@@ -132,7 +132,7 @@ fn check(
             expected: expected.name,
         });
     }
-    if row.checksum != expected.checksum() {
+    if row.checksum != expected.checksum {
         return Err(Drift::Edited {
             name: expected.name,
         });
@@ -149,16 +149,19 @@ mod tests {
         Migration {
             version: 1,
             name: "0001_one",
+            checksum: "checksum of 0001_one",
             sql: "SELECT 1;",
         },
         Migration {
             version: 3,
             name: "0003_three",
+            checksum: "checksum of 0003_three",
             sql: "SELECT 3;",
         },
         Migration {
             version: 4,
             name: "0004_four",
+            checksum: "checksum of 0004_four",
             sql: "SELECT 4;",
         },
     ];
@@ -168,7 +171,7 @@ mod tests {
         Applied {
             version,
             name: known.map_or_else(|| format!("{version:04}_other"), |it| it.name.to_owned()),
-            checksum: known.map_or_else(String::new, Migration::checksum),
+            checksum: known.map_or_else(String::new, |it| it.checksum.to_owned()),
             set: "ours".to_owned(),
         }
     }
@@ -267,7 +270,7 @@ mod tests {
                 .map(|migration| Applied {
                     version: migration.version,
                     name: migration.name.into(),
-                    checksum: migration.checksum(),
+                    checksum: migration.checksum.into(),
                     set: set.name().into(),
                 })
                 .collect();

@@ -115,7 +115,7 @@ pub(super) fn record(
         .execute(params![
             migration.version,
             migration.name,
-            migration.checksum(),
+            migration.checksum,
             set.name(),
             now.to_string(),
             env!("CARGO_PKG_VERSION"),

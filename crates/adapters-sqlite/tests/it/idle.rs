@@ -19,7 +19,7 @@ async fn a_look_with_nothing_due_is_one_statement() {
     static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
         settings.on_statement = Some(OnStatement(|_| {
-            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst)
+            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst);
         }));
     });
     save_some(&file.store, 100..110).await;
@@ -45,7 +45,7 @@ async fn while_nobody_writes_the_watch_for_foreign_commits_asks_nothing() {
     static NOTICED: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
         settings.on_statement = Some(OnStatement(|_| {
-            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst)
+            _ = STATEMENTS.fetch_add(1, Ordering::SeqCst);
         }));
     });
     let opening = STATEMENTS.load(Ordering::SeqCst);
