@@ -35,7 +35,7 @@ pub enum TenantIdError {
         length: usize,
     },
     /// A character is outside the alphabet.
-    #[error("tenant id has {character:?} at position {position}: only A-Z a-z 0-9 _ - are allowed")]
+    #[error("tenant id has {character:?} as character {}: only A-Z a-z 0-9 _ - are allowed", position + 1)]
     BadCharacter {
         /// The first such character.
         character: char,
@@ -140,7 +140,7 @@ mod tests {
         }
         assert_eq!(
             TenantId::new("ab.c").unwrap_err().to_string(),
-            "tenant id has '.' at position 2: only A-Z a-z 0-9 _ - are allowed"
+            "tenant id has '.' as character 3: only A-Z a-z 0-9 _ - are allowed"
         );
     }
 

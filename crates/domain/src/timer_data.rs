@@ -95,11 +95,14 @@ impl TimerData {
     }
 }
 
-/// Syntax errors of serde_json name a position and what was expected there, not the text.
+/// Where the text stops being JSON. What the parser expected there, only its grammar explains.
 fn not_json(error: &serde_json::Error) -> TimerDataError {
-    TimerDataError::NotJson {
-        reason: error.to_string(),
-    }
+    let reason = if error.is_eof() {
+        "it ends too early: a quote, bracket or brace is missing".to_owned()
+    } else {
+        format!("see line {} column {}", error.line(), error.column())
+    };
+    TimerDataError::NotJson { reason }
 }
 
 impl fmt::Debug for TimerData {

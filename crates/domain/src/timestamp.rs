@@ -31,10 +31,15 @@ pub struct Timestamp(i64);
 #[non_exhaustive]
 pub enum TimestampError {
     /// The text is not RFC 3339.
-    #[error("\"{given}\" is not an RFC 3339 date and time: write it like 2026-12-24T18:00:00Z")]
+    #[error(
+        "\"{given}\" is not an RFC 3339 date and time{}: write it like 2026-12-24T18:00:00Z",
+        in_brackets(*.flaw)
+    )]
     Malformed {
         /// The text, shortened.
         given: String,
+        /// What is wrong with it, if that is clear.
+        flaw: Option<&'static str>,
     },
     /// The instant lies outside the years 1970 to 9998.
     #[error("{given} is outside the years 1970 to 9998")]
@@ -149,10 +154,7 @@ impl FromStr for Timestamp {
     ///
     /// A leap second (`23:59:60` UTC at the end of a month) becomes the instant after it.
     fn from_str(text: &str) -> Result<Self, TimestampError> {
-        let parsed =
-            OffsetDateTime::parse(text, &Rfc3339).map_err(|_| TimestampError::Malformed {
-                given: excerpt(text),
-            })?;
+        let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| refusal(text))?;
         let nanos = parsed.unix_timestamp_nanos();
         let mut millis = nanos.div_euclid(NANOS_PER_MILLI);
         if nanos.rem_euclid(NANOS_PER_MILLI) != 0 || has_digits_past_nanoseconds(text) {
@@ -165,6 +167,56 @@ impl FromStr for Timestamp {
                 given: excerpt(text),
             })
     }
+}
+
+fn in_brackets(flaw: Option<&'static str>) -> String {
+    flaw.map_or_else(String::new, |flaw| format!(" ({flaw})"))
+}
+
+/// Why a text is no date and time: whoever wrote one nearly right should not have to search.
+fn refusal(text: &str) -> TimestampError {
+    let given = excerpt(text);
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    if digits > 4 && text.as_bytes().get(digits) == Some(&b'-') {
+        return TimestampError::OutOfRange { given };
+    }
+    let flaw = flaw(text);
+    TimestampError::Malformed { given, flaw }
+}
+
+fn flaw(text: &str) -> Option<&'static str> {
+    let would_be_right = |text: &str| OffsetDateTime::parse(text, &Rfc3339).is_ok();
+    let (date, rest) = text.split_at_checked(10)?;
+    if !has_digits_like("0000-00-00", date) {
+        return None;
+    }
+    if !would_be_right(&format!("{date}T00:00:00Z")) {
+        return Some("there is no such day");
+    }
+    if rest.is_empty() {
+        return Some("the time of day is missing");
+    }
+    if would_be_right(&format!("{text}Z")) {
+        return Some("the time zone is missing: add Z or an offset such as +01:00");
+    }
+    let (time, zone) = rest.split_at_checked(6)?;
+    if !has_digits_like("T00:00", &time.to_ascii_uppercase()) {
+        return None;
+    }
+    let Some((seconds, _)) = zone.split_at_checked(3).filter(|_| zone.starts_with(':')) else {
+        return Some("the seconds are missing");
+    };
+    let is_a_time = would_be_right(&format!("{date}{time}{seconds}Z"));
+    (has_digits_like(":00", seconds) && !is_a_time).then_some("there is no such time of day")
+}
+
+/// Whether a text has digits where the pattern has a 0, and else what the pattern has.
+fn has_digits_like(pattern: &str, text: &str) -> bool {
+    let same = |(of_pattern, of_text): (u8, u8)| match of_pattern {
+        b'0' => of_text.is_ascii_digit(),
+        other => of_text == other,
+    };
+    pattern.len() == text.len() && pattern.bytes().zip(text.bytes()).all(same)
 }
 
 /// The parser drops what is finer than a nanosecond; such a time still has to be rounded up.
@@ -287,6 +339,7 @@ mod tests {
             "9998-12-31T23:59:59.9991Z",
             "9999-01-01T00:00:00Z",
             "0000-01-01T00:00:00Z",
+            "12026-01-01T00:00:00Z",
         ] {
             let error = outside.parse::<Timestamp>().unwrap_err();
             assert!(
@@ -310,10 +363,37 @@ mod tests {
             "2026-02-29T00:00:00Z",
             "2026-01-01T24:00:00Z",
             "1767225600000",
-            "12026-01-01T00:00:00Z",
         ] {
             let error = bad.parse::<Timestamp>().unwrap_err();
             assert!(error.to_string().contains("2026-12-24T18:00:00Z"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_right_is_told_what_is_missing() {
+        for (text, told) in [
+            ("2026-12-24", "the time of day is missing"),
+            ("2026-12-24T18:00:00", "add Z or an offset such as +01:00"),
+            ("2026-12-24T18:00:00.5", "add Z or an offset such as +01:00"),
+            ("2026-12-24T18:00Z", "the seconds are missing"),
+            ("2026-12-24T18:00", "the seconds are missing"),
+            ("2026-02-30T00:00:00Z", "there is no such day"),
+            ("2026-13-01", "there is no such day"),
+            ("2026-12-24T24:00:00Z", "there is no such time of day"),
+            ("2026-12-24T18:61:00+01:00", "there is no such time of day"),
+        ] {
+            let error = text.parse::<Timestamp>().unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        for text in [
+            "",
+            "tomorrow",
+            "24.12.2026",
+            "2026-12-24T18:00:00 CET",
+            "2026-12-24ä",
+        ] {
+            let error = text.parse::<Timestamp>().unwrap_err().to_string();
+            assert!(error.contains("date and time: write it like"), "{error}");
         }
     }
 
