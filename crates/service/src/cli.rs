@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
@@ -101,25 +101,21 @@ pub(crate) struct ServeArgs {
 /// Which timer.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
+#[command(group(ArgGroup::new("which").required(true)))]
 pub(crate) struct KeyArgs {
     /// Whose timer: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: TenantId,
     /// Its id, a UUID
-    #[arg(
-        long,
-        value_name = "UUID",
-        conflicts_with = "name",
-        required_unless_present = "name"
-    )]
+    #[arg(long, value_name = "UUID", group = "which")]
     pub(crate) id: Option<ServiceCallId>,
     /// Its name, if it was scheduled by name
-    #[arg(long, value_name = "KEY", value_parser = parse::name)]
+    #[arg(long, value_name = "KEY", value_parser = parse::name, group = "which")]
     pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(group(ArgGroup::new("when").required(true)), after_help = "\
 Examples:
   timer-service schedule --tenant demo --in 90s
   timer-service schedule --tenant demo --due 2026-12-24T18:00:00+01:00 --name order-123
@@ -134,10 +130,10 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "TENANT", required_unless_present = "batch")]
     pub(crate) tenant: Option<TenantId>,
     /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
-    #[arg(long, value_name = "RFC3339", conflicts_with = "after", required_unless_present_any = ["after", "batch"])]
+    #[arg(long, value_name = "RFC3339", group = "when")]
     pub(crate) due: Option<Timestamp>,
     /// How long until it is to fire: 500ms, 90s, 5m, 2h or 3d
-    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration)]
+    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration, group = "when")]
     pub(crate) after: Option<Duration>,
     /// Its id, a UUID; a new one is drawn if neither this nor --name is given
     #[arg(long, value_name = "UUID", conflicts_with = "name")]
@@ -149,13 +145,13 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: Option<CorrelationId>,
     /// JSON that comes back when it fires, at most 16 KiB
-    #[arg(long, value_name = "JSON", value_parser = TimerData::from_json)]
+    #[arg(long, value_name = "JSON", value_parser = parse::data)]
     pub(crate) data: Option<TimerData>,
     /// Let it fire again even if it has fired
     #[arg(long)]
     pub(crate) replace: bool,
     /// Schedule one timer for each line of JSON in a file, or of standard input if it is `-`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["tenant", "due", "after", "id", "name", "correlation", "data"])]
+    #[arg(long, value_name = "FILE", group = "when", conflicts_with_all = ["tenant", "id", "name", "correlation", "data"])]
     pub(crate) batch: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let asked = std::env::args_os().nth(1);
-            return usage::explain(&error, asked.as_deref().and_then(OsStr::to_str));
+            return usage::explain(error, asked.as_deref().and_then(OsStr::to_str));
         }
     };
     match carry_out(cli) {

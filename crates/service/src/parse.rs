@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual_adapters_sqlite::Synchronous;
-use punctual_domain::TimerState;
+use punctual_domain::{TimerData, TimerDataError, TimerState};
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::LogFormat;
@@ -140,6 +140,16 @@ pub(crate) fn name(text: &str) -> Result<String, String> {
             "a name has 1 to {LONGEST_NAME} bytes, not {length}"
         )),
     }
+}
+
+/// JSON that comes from a command line, where it needs quotes of its own.
+pub(crate) fn data(text: &str) -> Result<TimerData, String> {
+    TimerData::from_json(text).map_err(|error| match error {
+        TimerDataError::NotJson { .. } => {
+            format!("{error}: write it in single quotes, like '{{\"order\":7}}' or '\"some text\"'")
+        }
+        _ => error.to_string(),
+    })
 }
 
 fn number(text: &str, range: RangeInclusive<u64>, advice: &str) -> Result<u64, String> {

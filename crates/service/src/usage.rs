@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::Cli;
+use crate::shown::cut;
 
 /// Prints help and version as asked for, and anything else as a refusal. `asked` is the first
 /// argument, which names the command.
-pub(crate) fn explain(error: &clap::Error, asked: Option<&str>) -> ExitCode {
+pub(crate) fn explain(error: clap::Error, asked: Option<&str>) -> ExitCode {
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
@@ -18,21 +19,56 @@ pub(crate) fn explain(error: &clap::Error, asked: Option<&str>) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    crate::say(&sentence(&error.to_string(), asked));
+    crate::say(&sentence(error, asked));
     ExitCode::from(2)
 }
 
+fn sentence(error: clap::Error, asked: Option<&str>) -> String {
+    let definition = Cli::command();
+    let command = asked.filter(|name| definition.find_subcommand(name).is_some());
+    let command = command.map_or(String::new(), |name| format!("{name} "));
+    let what = missing(&error).unwrap_or_else(|| first_words(error));
+    format!("error: {what}; see `timer-service {command}--help`")
+}
+
+/// What has to be given, with the choices where there are some.
+fn missing(error: &clap::Error) -> Option<String> {
+    let (ErrorKind::MissingRequiredArgument, Some(ContextValue::Strings(missing))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let each = missing.iter().map(|one| {
+        // A choice comes as <--id <UUID>|--name <KEY>>, a single one as --tenant <TENANT>.
+        let choice = one
+            .strip_prefix('<')
+            .and_then(|one| one.strip_suffix('>'))
+            .filter(|one| one.starts_with('-'));
+        choice.map_or_else(|| one.clone(), |choice| choice.replace("|--", " or --"))
+    });
+    Some(format!("give {}", each.collect::<Vec<_>>().join(", and ")))
+}
+
 /// The parser's text has several paragraphs: what is wrong, perhaps a tip, and the usage.
-fn sentence(text: &str, asked: Option<&str>) -> String {
+fn first_words(mut error: clap::Error) -> String {
+    for kind in [
+        ContextKind::InvalidValue,
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+    ] {
+        if let Some(ContextValue::String(given)) = error.get(kind) {
+            let shorter = cut(given);
+            error.insert(kind, ContextValue::String(shorter));
+        }
+    }
+    let text = error.to_string();
     let paragraphs = text.split("\n\n").take_while(|part| {
         let part = part.trim_start();
         !part.starts_with("Usage:") && !part.starts_with("For more information")
     });
     let words: Vec<&str> = paragraphs.flat_map(str::split_whitespace).collect();
-    let definition = Cli::command();
-    let command = asked.filter(|name| definition.find_subcommand(name).is_some());
-    let command = command.map_or(String::new(), |name| format!("{name} "));
-    format!("{}; see `timer-service {command}--help`", words.join(" "))
+    let text = words.join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]
@@ -42,7 +78,7 @@ mod tests {
 
     fn refusal(line: &str) -> String {
         let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
-        sentence(&error.to_string(), line.split(' ').nth(1))
+        sentence(error, line.split(' ').nth(1))
     }
 
     #[test]
@@ -52,11 +88,6 @@ mod tests {
             "error: invalid value 'soon' for '--in <DURATION>': give a whole number and a unit: \
              500ms, 90s, 5m, 2h or 3d; see `timer-service schedule --help`"
         );
-        assert_eq!(
-            refusal("timer-service get --tenant a"),
-            "error: the following required arguments were not provided: --id <UUID>; see \
-             `timer-service get --help`"
-        );
         for line in [
             "timer-service --nonsense",
             "timer-service gett",
@@ -65,6 +96,40 @@ mod tests {
             let sentence = refusal(line);
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
             assert!(sentence.contains("--help`"), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_choices() {
+        assert_eq!(
+            refusal("timer-service get --tenant a"),
+            "error: give --id <UUID> or --name <KEY>; see `timer-service get --help`"
+        );
+        assert_eq!(
+            refusal("timer-service schedule"),
+            "error: give --tenant <TENANT>, and --due <RFC3339> or --in <DURATION> or \
+             --batch <FILE>; see `timer-service schedule --help`"
+        );
+        assert_eq!(
+            refusal("timer-service completions"),
+            "error: give <SHELL>; see `timer-service completions --help`"
+        );
+    }
+
+    #[test]
+    fn a_long_value_is_cut() {
+        let long = "x".repeat(10_000);
+        for line in [
+            format!("timer-service list --tenant a --limit {long}"),
+            format!("timer-service list --tenant {long}"),
+            format!("timer-service list --{long}"),
+            format!("timer-service list {long}"),
+            format!("timer-service {long}"),
+            format!("timer-service list --tenant a --output {long}"),
+        ] {
+            let sentence = refusal(&line);
+            assert!(sentence.contains("xxx…"), "{sentence}");
+            assert!(sentence.len() < 300, "{sentence}");
         }
     }
 }
