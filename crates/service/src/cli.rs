@@ -151,8 +151,11 @@ pub(crate) struct ScheduleArgs {
     #[arg(long)]
     pub(crate) replace: bool,
     /// Schedule one timer for each line of JSON in a file, or of standard input if it is `-`
-    #[arg(long, value_name = "FILE", group = "when", conflicts_with_all = ["tenant", "id", "name", "correlation", "data"])]
+    #[arg(long, value_name = "FILE", group = "when", conflicts_with_all = ["tenant", "id", "name", "correlation", "data", "output"])]
     pub(crate) batch: Option<PathBuf>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }
@@ -217,6 +220,9 @@ pub(crate) struct TraceArgs {
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
+    /// How to show what was done
+    #[arg(long, value_enum, default_value_t = Output::Json)]
+    pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }

@@ -6,6 +6,8 @@ use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
 use punctual_workflows::{SettingsError, WorkerStopped};
 
+use crate::shown::without_numbers;
+
 /// A failure, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -42,7 +44,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Failed(sentence) | Self::Usage(sentence) | Self::Refused(sentence)) = self;
-        f.write_str(sentence)
+        f.write_str(&without_numbers(sentence))
     }
 }
 

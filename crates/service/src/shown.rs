@@ -23,11 +23,18 @@ pub(crate) fn cut_to(text: &str, longest: usize) -> String {
 
 /// What the operating system says, without its number.
 pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error ") {
-        Some((words, _)) => words.to_owned(),
-        None => text,
+    without_numbers(&error.to_string())
+}
+
+/// A sentence without the numbers of the operating system's errors, which say nothing to people.
+pub(crate) fn without_numbers(sentence: &str) -> String {
+    let mut parts = sentence.split(" (os error ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        text.push_str(rest.strip_prefix(')').unwrap_or(rest));
     }
+    text
 }
 
 #[cfg(test)]
@@ -50,5 +57,10 @@ mod tests {
     fn the_number_of_an_error_says_nothing_to_people() {
         let error = io::Error::from_raw_os_error(2);
         assert_eq!(reason(&error), "No such file or directory");
+        let sentence = format!("it fails ({error}): mend it");
+        assert_eq!(
+            without_numbers(&sentence),
+            "it fails (No such file or directory): mend it"
+        );
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::batch_line::BatchLine;
 use super::output::Answers;
-use super::{Session, schedule};
+use super::{Session, schedule, shown};
 use crate::failure::Failure;
 
 /// How many lines are stored in one transaction at most.
@@ -87,7 +87,7 @@ pub(super) async fn schedule_all(
     source: Source,
     replaces: bool,
 ) -> Result<(), Failure> {
-    let mut answers = Answers::open()?;
+    let mut answers = Answers::open_for_changes()?;
     let (queue, mut items) = mpsc::channel(BATCH);
     std::thread::Builder::new()
         .name("batch-lines".to_owned())
@@ -151,7 +151,7 @@ async fn store(
     for (wish, outcome) in wishes.into_iter().zip(outcomes) {
         let line = wish.line;
         let answer = match outcome {
-            Ok(outcome) => match schedule::refusal(outcome, &wish.request.key) {
+            Ok(outcome) => match schedule::refusal(outcome, &shown(&wish.request.key, None)) {
                 None => Ok(acknowledgement(wish, outcome)),
                 Some(reason) => Err(reason),
             },
@@ -206,7 +206,11 @@ fn acknowledgement(wish: Wish, outcome: SaveOutcome) -> Acknowledgement {
 /// Reads lines until there are no more, or nobody wants them any more. Empty ones are left out.
 fn read(mut source: Source, queue: &mpsc::Sender<Item>) {
     for number in 1.. {
-        let item = match next_line(&mut source.lines) {
+        let mut line = next_line(&mut source.lines);
+        if let (1, Ok(Some(Ok(first)))) = (number, &mut line) {
+            without_mark(first);
+        }
+        let item = match line {
             Ok(None) => return,
             Ok(Some(Ok(line))) if line.trim_ascii().is_empty() => continue,
             Ok(Some(line)) => Item::Line {
@@ -219,6 +223,14 @@ fn read(mut source: Source, queue: &mpsc::Sender<Item>) {
         if queue.blocking_send(item).is_err() || is_last {
             return;
         }
+    }
+}
+
+/// Editors of some systems begin a file with a mark that means nothing.
+fn without_mark(first: &mut Vec<u8>) {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    if first.starts_with(MARK) {
+        first.drain(..MARK.len());
     }
 }
 

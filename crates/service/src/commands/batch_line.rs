@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use crate::parse;
+use crate::shown::cut;
 
 const FIELDS: &str = "tenantId, serviceCallId or name, dueAt, correlationId and data are known";
 
@@ -25,8 +27,8 @@ impl BatchLine {
     /// Reads a line, or says which field is wrong and what would be right.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-        let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text)
-            .map_err(|error| format!("it is not a JSON object ({})", without_place(&error)))?;
+        let mut fields: BTreeMap<String, Box<RawValue>> =
+            serde_json::from_str(text).map_err(|error| no_object(&error))?;
         fields.retain(|_, value| value.get() != "null");
         let tenant_id: TenantId =
             read(&mut fields, "tenantId")?.ok_or("tenantId is missing: whose timer is it?")?;
@@ -57,10 +59,7 @@ impl BatchLine {
                 correlation_id,
                 data,
             }),
-            Some(unknown) => Err(format!(
-                "there is no field {:?}: {FIELDS}",
-                unknown.chars().take(48).collect::<String>()
-            )),
+            Some(unknown) => Err(format!("there is no field \"{}\": {FIELDS}", cut(unknown))),
         }
     }
 }
@@ -84,20 +83,30 @@ fn read<T: FromStr<Err: ToString>>(
     let Some(raw) = fields.remove(field) else {
         return Ok(None);
     };
-    let text: String =
-        serde_json::from_str(raw.get()).map_err(|_| format!("{field} is no text in quotes"))?;
+    let text: String = serde_json::from_str(raw.get())
+        .map_err(|_| format!("{field} is not text: write it in double quotes"))?;
     let value = text.parse::<T>();
     value
         .map(Some)
         .map_err(|error| format!("{field}: {}", error.to_string()))
 }
 
-/// Every line is line 1 to the parser; the column alone is of use.
-fn without_place(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" at line ") {
-        Some((what, _)) => format!("{what} at column {}", error.column()),
-        None => text,
+/// What keeps a line from being an object, without the words that only the parser's grammar explains.
+fn no_object(error: &serde_json::Error) -> String {
+    const LIKE: &str =
+        r#"write it like {"tenantId":"demo","name":"tea","dueAt":"2026-12-24T18:00:00Z"}"#;
+    match error.classify() {
+        Category::Eof => {
+            format!(
+                "it is not a JSON object (it ends too early: a quote or brace is missing): {LIKE}"
+            )
+        }
+        Category::Data => format!("it is JSON, but not a JSON object: {LIKE}"),
+        // Every line is line 1 to the parser; the column alone is of use.
+        Category::Syntax | Category::Io => format!(
+            "it is not a JSON object (see column {}): {LIKE}",
+            error.column()
+        ),
     }
 }
 
@@ -129,7 +138,9 @@ mod tests {
         let due = r#""dueAt":"2026-12-24T18:00:00Z""#;
         for (line, named) in [
             ("hello".to_owned(), "JSON object"),
-            ("[1]".to_owned(), "JSON object"),
+            ("[1]".to_owned(), "it is JSON, but not a JSON object"),
+            ("{\"tenantId\":".to_owned(), "it ends too early"),
+            ("{'tenantId':1}".to_owned(), "see column 2"),
             ("{}".to_owned(), "tenantId is missing"),
             (r#"{"tenantId":"a"}"#.to_owned(), "dueAt is missing"),
             (
@@ -138,7 +149,7 @@ mod tests {
             ),
             (
                 r#"{"tenantId":"a","dueAt":17}"#.to_owned(),
-                "dueAt is no text",
+                "dueAt is not text",
             ),
             (
                 format!(r#"{{"tenantId":"a b",{due}}}"#),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::output::Answers;
 use super::{Database, Session, clock, key, only, shown};
-use crate::cli::CancelArgs;
+use crate::cli::{CancelArgs, Output};
 use crate::failure::Failure;
 use crate::settings::Environment;
 
@@ -18,19 +18,39 @@ struct Cancelled<'a> {
     outcome: &'static str,
 }
 
+impl Cancelled<'_> {
+    fn table(&self) -> String {
+        let tenant = self.tenant_id.as_str();
+        let width = tenant.len().max("TENANT".len());
+        let id = self.service_call_id;
+        format!(
+            "{:width$}  {:36}  OUTCOME\n{tenant:width$}  {id}  {}\n",
+            "TENANT", "SERVICE CALL ID", self.outcome
+        )
+    }
+}
+
 /// Removes a timer; one that fires or has fired is left alone, and that is a failure.
 pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let key = key(args.key)?;
+    let (key, name) = key(args.key)?;
+    // Whoever cannot be told that it was cancelled should not have it cancelled.
+    let mut answers = Answers::open_for_changes()?;
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
-    let answers = session.timers().cancel(vec![key.clone()]).await;
+    let done = session.timers().cancel(vec![key.clone()]).await;
     session.close().await;
-    let timer = shown(&key);
-    match only(answers?)? {
-        DeleteOutcome::Deleted => Answers::open()?.line(&Cancelled {
-            tenant_id: &key.tenant_id,
-            service_call_id: key.service_call_id,
-            outcome: "deleted",
-        }),
+    let timer = shown(&key, name.as_deref());
+    match only(done?)? {
+        DeleteOutcome::Deleted => {
+            let cancelled = Cancelled {
+                tenant_id: &key.tenant_id,
+                service_call_id: key.service_call_id,
+                outcome: "deleted",
+            };
+            match args.output {
+                Output::Json => answers.line(&cancelled),
+                Output::Table => answers.text(&cancelled.table()),
+            }
+        }
         DeleteOutcome::NotFound => Err(Failure::failed(format!("there is no {timer}"))),
         DeleteOutcome::Firing => Err(Failure::failed(format!(
             "{timer} is firing, or due so soon that it may be: it cannot be cancelled any more"

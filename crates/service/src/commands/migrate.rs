@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_adapters_sqlite::{MigrationState, SchemaSet, migrate as apply, migration_status};
+use punctual_adapters_sqlite::{
+    MigrationState, OpenError, SchemaSet, migrate as apply, migration_status,
+};
+use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 use serde::Serialize;
@@ -35,27 +38,48 @@ struct Migration {
     applied_at: Option<Timestamp>,
 }
 
-/// Migrates the timers' database, and the shared one if it is named; or shows how far they are.
+/// Migrates the timers' database, and the shared one if it is named; or shows how far they are. What
+/// is wrong with one of them does not keep the other from its turn.
 pub(crate) fn migrate(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let mut answers = Answers::open()?;
+    let mut done = Ok(());
     for (path, set) in databases(args, environment)? {
-        let answer = if args.status {
-            let status = migration_status(&path, set)?;
-            HowFar {
-                pending: status.pending(),
-                ..how_far(&path, set, status.migrations)
+        match one(&path, set, args.status, &clock) {
+            Ok(answer) => answers.line(&answer)?,
+            Err(failure) => {
+                if let Err(earlier) = std::mem::replace(&mut done, Err(failure)) {
+                    crate::say(&format!("error: {earlier}"));
+                }
             }
-        } else {
-            let report = apply(&path, set, clock.now())?;
-            HowFar {
-                applied_now: Some(report.applied_now),
-                ..how_far(&path, set, report.migrations)
-            }
-        };
-        answers.line(&answer)?;
+        }
     }
-    Ok(())
+    done
+}
+
+fn one(
+    path: &Path,
+    set: SchemaSet,
+    only_looks: bool,
+    clock: &SystemClock,
+) -> Result<HowFar, Failure> {
+    if only_looks {
+        let status = migration_status(path, set).map_err(|error| match error {
+            OpenError::Missing { .. } if set == SchemaSet::Shared => Failure::failed(format!(
+                "{error}: name another with DB_PATH, or make it with `timer-service migrate`"
+            )),
+            _ => error.into(),
+        })?;
+        return Ok(HowFar {
+            pending: status.pending(),
+            ..how_far(path, set, status.migrations)
+        });
+    }
+    let report = apply(path, set, clock.now())?;
+    Ok(HowFar {
+        applied_now: Some(report.applied_now),
+        ..how_far(path, set, report.migrations)
+    })
 }
 
 /// `--db` names the one file to look at. Without it, the timers' file and, if it is named, the

@@ -18,6 +18,7 @@ use punctual_workflows::{ScheduleTimers, TimerPorts};
 use crate::cli::KeyArgs;
 use crate::failure::Failure;
 use crate::settings::{DatabaseFlags, Environment};
+use crate::shown::cut;
 use crate::store;
 
 pub(crate) use cancel::cancel;
@@ -73,18 +74,23 @@ pub(crate) fn clock() -> Result<SystemClock, Failure> {
         .map_err(|error| Failure::refused(format!("the clock cannot be started: {error}")))
 }
 
-/// The key that the flags name. The command line makes sure that there is an id or a name.
-fn key(args: KeyArgs) -> Result<TimerKey, Failure> {
+/// The key that the flags name, and the name if it was given by one. The command line makes sure that
+/// there is an id or a name.
+fn key(args: KeyArgs) -> Result<(TimerKey, Option<String>), Failure> {
     match (args.id, args.name) {
-        (Some(id), _) => Ok(TimerKey::new(args.tenant, id)),
-        (None, Some(name)) => Ok(TimerKey::named(args.tenant, &name)),
+        (Some(id), _) => Ok((TimerKey::new(args.tenant, id), None)),
+        (None, Some(name)) => Ok((TimerKey::named(args.tenant, &name), Some(name))),
         (None, None) => Err(Failure::usage("which timer: give --id or --name")),
     }
 }
 
-/// How a timer is called in a sentence.
-fn shown(key: &TimerKey) -> String {
-    format!("timer {} of tenant {}", key.service_call_id, key.tenant_id)
+/// How a timer is called in a sentence: by the name that was given, if one was.
+fn shown(key: &TimerKey, name: Option<&str>) -> String {
+    let (id, tenant) = (key.service_call_id, &key.tenant_id);
+    match name {
+        Some(name) => format!("timer \"{}\" ({id}) of tenant {tenant}", cut(name)),
+        None => format!("timer {id} of tenant {tenant}"),
+    }
 }
 
 /// The one answer of a batch of one.

@@ -2,21 +2,47 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use punctual_domain::{TimerEntry, TimerState};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::shown::{cut_to, reason};
 use crate::stdout::{self, Patient};
 
+/// More of the data than this would break the lines of a table.
+const DATA_WIDTH: usize = 40;
+
 /// Where the answers of a command go.
-pub(crate) struct Answers(File);
+pub(crate) struct Answers {
+    file: File,
+    /// What a reader who is gone means.
+    reader: Reader,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// It has seen enough, as in `list | head`.
+    MayLeave,
+    /// It was to hear what was changed.
+    MustStay,
+}
 
 impl Answers {
+    /// For a command that only tells.
     pub(crate) fn open() -> Result<Self, Failure> {
+        Self::open_for(Reader::MayLeave)
+    }
+
+    /// For a command that changes something, and fails if nobody hears of it.
+    pub(super) fn open_for_changes() -> Result<Self, Failure> {
+        Self::open_for(Reader::MustStay)
+    }
+
+    fn open_for(reader: Reader) -> Result<Self, Failure> {
         let (file, _) = stdout::open().map_err(|error| unwritable(&error))?;
-        Ok(Self(file))
+        Ok(Self { file, reader })
     }
 
     /// Writes each as a line of JSON, all of them at once.
@@ -27,9 +53,7 @@ impl Answers {
                 .map_err(|error| Failure::failed(format!("an answer is no JSON: {error}")))?;
             text.push(b'\n');
         }
-        Patient(&self.0)
-            .write_all(&text)
-            .map_err(|error| unwritable(&error))
+        self.write(&text)
     }
 
     pub(super) fn line<T: Serialize>(&mut self, answer: &T) -> Result<(), Failure> {
@@ -41,22 +65,34 @@ impl Answers {
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        Patient(&self.0)
-            .write_all(text.as_bytes())
-            .map_err(|error| unwritable(&error))
+        self.write(text.as_bytes())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        match Patient(&self.file).write_all(bytes) {
+            Err(error)
+                if error.kind() == ErrorKind::BrokenPipe && self.reader == Reader::MayLeave =>
+            {
+                Ok(())
+            }
+            written => written.map_err(|error| unwritable(&error)),
+        }
     }
 }
 
 fn unwritable(error: &std::io::Error) -> Failure {
-    Failure::failed(format!("standard output cannot be written: {error}"))
+    Failure::failed(format!(
+        "standard output cannot be written: {}",
+        reason(error)
+    ))
 }
 
 fn table(timers: &[TimerEntry]) -> String {
     let tenants = timers.iter().map(|it| it.timer().key.tenant_id.as_str());
     let width = tenants.map(str::len).max().unwrap_or(0).max("TENANT".len());
     let mut text = format!(
-        "{:width$}  {:36}  {:9}  {:24}  REACHED AT\n",
-        "TENANT", "SERVICE CALL ID", "STATE", "DUE AT"
+        "{:width$}  {:36}  {:9}  {:24}  {:24}  DATA\n",
+        "TENANT", "SERVICE CALL ID", "STATE", "DUE AT", "REACHED AT"
     );
     for entry in timers {
         let timer = entry.timer();
@@ -65,14 +101,16 @@ fn table(timers: &[TimerEntry]) -> String {
             TimerState::Reached => "Reached",
         };
         let reached = entry.reached_at().map(|at| at.to_string());
+        let data = timer.data.as_ref();
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{:width$}  {:36}  {state:9}  {:24}  {}",
+            "{:width$}  {:36}  {state:9}  {:24}  {:24}  {}",
             timer.key.tenant_id.as_str(),
             timer.key.service_call_id.to_string(),
             timer.registration.due_at,
             reached.as_deref().unwrap_or("-"),
+            data.map_or_else(|| "-".to_owned(), |data| cut_to(data.as_json(), DATA_WIDTH)),
         );
     }
     text
@@ -93,7 +131,7 @@ mod tests {
             json("a", r#""state":"Scheduled""#),
             json(
                 "a-long-tenant",
-                r#""state":"Reached","reachedAt":"2026-12-24T18:00:00.001Z""#,
+                r#""state":"Reached","reachedAt":"2026-12-24T18:00:00.001Z","data":["a long text that goes on and on"]"#,
             ),
         ]
         .iter()
@@ -103,6 +141,13 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         let column = lines[0].find("DUE AT").unwrap();
         assert!(lines[1][column..].starts_with("2026-12-24T18:00:00.000Z  -"));
-        assert!(lines[2][column..].ends_with("2026-12-24T18:00:00.001Z"));
+        let column = lines[0].find("REACHED AT").unwrap();
+        assert!(lines[2][column..].starts_with("2026-12-24T18:00:00.001Z  "));
+        let column = lines[0].find("DATA").unwrap();
+        assert_eq!(&lines[1][column..], "-");
+        assert_eq!(
+            &lines[2][column..],
+            r#"["a long text that goes on and on"]"#
+        );
     }
 }

@@ -21,12 +21,13 @@ struct Page<'a> {
 
 /// Shows one timer.
 pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let key = key(args.key)?;
+    let (key, name) = key(args.key)?;
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
     let found = session.store.find(key.clone()).await;
     session.close().await;
     let Some(timer) = found? else {
-        return Err(Failure::failed(format!("there is no {}", shown(&key))));
+        let timer = shown(&key, name.as_deref());
+        return Err(Failure::failed(format!("there is no {timer}")));
     };
     let mut answers = Answers::open()?;
     match args.output {

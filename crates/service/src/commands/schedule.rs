@@ -7,7 +7,7 @@ use punctual_workflows::TimerRequest;
 
 use super::output::Answers;
 use super::{Database, Session, batch, clock, only, shown};
-use crate::cli::ScheduleArgs;
+use crate::cli::{Output, ScheduleArgs};
 use crate::failure::Failure;
 use crate::settings::Environment;
 
@@ -26,9 +26,10 @@ pub(crate) async fn schedule(
         session.close().await;
         return done;
     }
+    let (output, name) = (args.output, args.name.clone());
     let request = request(args, clock.now())?;
     let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
-    let done = schedule_one(&session, request, replaces).await;
+    let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
     session.close().await;
     done
 }
@@ -36,25 +37,28 @@ pub(crate) async fn schedule(
 async fn schedule_one(
     session: &Session,
     request: TimerRequest,
+    name: Option<&str>,
     replaces: bool,
+    output: Output,
 ) -> Result<(), Failure> {
     // Whoever cannot be told that it was stored should not have it stored.
-    let mut answers = Answers::open()?;
+    let mut answers = Answers::open_for_changes()?;
     let key = request.key.clone();
+    let timer = shown(&key, name);
     let timers = session.timers();
     let saved = if replaces {
         timers.replace(vec![request]).await
     } else {
         timers.schedule(vec![request]).await
     };
-    if let Some(refusal) = refusal(only(saved?)?, &key) {
+    if let Some(refusal) = refusal(only(saved?)?, &timer) {
         return Err(Failure::failed(refusal));
     }
-    match session.store.find(key.clone()).await? {
-        Some(timer) => answers.line(&timer),
-        None => Err(Failure::failed(format!(
-            "{} was scheduled, and somebody has removed it since",
-            shown(&key)
+    match (session.store.find(key).await?, output) {
+        (Some(timer), Output::Json) => answers.line(&timer),
+        (Some(timer), Output::Table) => answers.table(&[timer]),
+        (None, _) => Err(Failure::failed(format!(
+            "{timer} was scheduled, and somebody has removed it since"
         ))),
     }
 }
@@ -85,8 +89,7 @@ fn request(args: ScheduleArgs, now: Timestamp) -> Result<TimerRequest, Failure> 
 }
 
 /// Why an outcome is no success; `None` if it is one.
-pub(super) fn refusal(outcome: SaveOutcome, key: &TimerKey) -> Option<String> {
-    let timer = shown(key);
+pub(super) fn refusal(outcome: SaveOutcome, timer: &str) -> Option<String> {
     match outcome {
         SaveOutcome::Created | SaveOutcome::Rescheduled | SaveOutcome::Unchanged => None,
         SaveOutcome::AlreadyReached => Some(format!(

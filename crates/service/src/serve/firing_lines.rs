@@ -14,6 +14,7 @@ use punctual_ports::{Answer, MessageHandler};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stop::{Reason, Stop};
+use crate::shown::reason;
 use crate::stdout::{self, Kind, Patient};
 
 /// How many lines are written at once at most, and how many may wait.
@@ -136,7 +137,7 @@ impl Writer {
         match result {
             Ok(()) => written,
             Err(error) => {
-                self.broken = Some(error.to_string());
+                self.broken = Some(reason(&error));
                 if self.syncs { 0 } else { written }
             }
         }

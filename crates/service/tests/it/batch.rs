@@ -82,6 +82,16 @@ fn a_bad_line_is_reported_by_number_and_field_and_the_others_go_on() {
 }
 
 #[test]
+fn a_file_of_an_editor_that_marks_its_files_is_read_whole() {
+    let home = Home::new();
+    let lines = format!("\u{feff}{{\"tenantId\":\"a\",\"name\":\"x\",\"dueAt\":\"{DUE}\"}}\r\n");
+    std::fs::write(home.path("timers.ndjson"), lines).unwrap();
+    let ended = home.run("schedule --batch timers.ndjson");
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    home.json("get --tenant a --name x");
+}
+
+#[test]
 fn ten_thousand_lines_are_stored_in_few_transactions() {
     let home = Home::new();
     let file = home.path("timers.ndjson");

@@ -1,8 +1,10 @@
 //! Each command, as it answers when all is well, and when there is nothing to find.
 
+use std::process::Stdio;
+
 use punctual_domain::{TenantId, TimerKey};
 
-use crate::running::{Home, instant};
+use crate::running::{Home, Running, instant, run};
 
 const ID: &str = "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
 const REQUEST: &str = "0190a6e0-0000-7c11-9d2e-3f4a5b6c7d8e";
@@ -100,7 +102,10 @@ fn a_cancelled_timer_is_gone() {
     for line in ["cancel --tenant a --name x", "get --tenant a --name x"] {
         let ended = home.run(line);
         assert_eq!(ended.code, Some(1), "{ended:?}");
-        assert!(ended.stderr.contains("there is no timer"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("there is no timer \"x\" ("),
+            "by the name that was given: {ended:?}"
+        );
         assert_eq!(ended.stdout, "");
     }
 }
@@ -122,17 +127,86 @@ fn another_tenants_timer_is_as_absent_as_none() {
 fn people_get_a_table() {
     let home = Home::new();
     home.json(&format!(
-        "schedule --tenant a --due 2096-12-24T18:00:00Z --id {ID}"
+        "schedule --tenant a --due 2096-12-24T18:00:00Z --id {ID} --correlation {REQUEST} --data {{\"n\":1}}"
     ));
+    let rows = |line: &str| -> Vec<String> {
+        let ended = home.run(line);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout.lines().map(str::to_owned).collect()
+    };
     for line in [
         "list --tenant a --output table".to_owned(),
         format!("get --tenant a --id {ID} --output table"),
+        format!("trace --correlation {REQUEST} --output table"),
+        format!(
+            "schedule --tenant a --due 2096-12-24T18:00:00Z --id {ID} --data {{\"n\":1}} --output table"
+        ),
     ] {
-        let ended = home.run(&line);
-        let rows: Vec<&str> = ended.stdout.lines().collect();
-        assert_eq!(rows.len(), 2, "{ended:?}");
-        assert!(rows[1].contains(ID) && rows[1].contains("2096-12-24T18:00:00.000Z"));
+        let rows = rows(&line);
+        assert_eq!(rows.len(), 2, "{line}: {rows:?}");
+        for cell in [ID, "2096-12-24T18:00:00.000Z", "{\"n\":1}"] {
+            assert!(rows[1].contains(cell), "{line}: {rows:?}");
+        }
     }
+    let cancelled = rows(&format!("cancel --tenant a --id {ID} --output table"));
+    assert_eq!(cancelled.len(), 2);
+    assert!(cancelled[1].ends_with("deleted"), "{cancelled:?}");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_failure() {
+    let home = Home::new();
+    home.json("schedule --tenant a --in 1h --name x");
+    for line in [
+        "list --tenant a",
+        "list --tenant a --output table",
+        "get --tenant a --name x",
+        "migrate --status",
+        "check",
+        "completions bash",
+        "--help",
+    ] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let ended = Running::start_unread(home.command(line).stdout(Stdio::from(writer))).end();
+        let said = (ended.code, ended.stderr.as_str());
+        assert_eq!(said, (Some(0), ""), "{line}");
+    }
+    // Who changes something wants to hear that it is done.
+    for line in ["schedule --tenant a --in 1h", "cancel --tenant a --name x"] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let ended = Running::start_unread(home.command(line).stdout(Stdio::from(writer))).end();
+        assert_eq!(ended.code, Some(1), "{line}");
+        let sentence = "error: standard output cannot be written: Broken pipe\n";
+        assert_eq!(ended.stderr, sentence, "{line}");
+    }
+}
+
+#[test]
+fn one_database_that_is_missing_does_not_hide_the_other() {
+    let home = Home::new();
+    home.json("migrate");
+    let mut command = home.command("migrate --status");
+    let ended = run(command.env("DB_PATH", home.path("absent.db")));
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stdout.contains("\"set\":\"timers-only\""),
+        "{ended:?}"
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("absent.db: name another with DB_PATH"),
+        "{ended:?}"
+    );
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    let mut command = home.command("migrate --status");
+    let neither = run(command
+        .env("DB_PATH", home.path("absent.db"))
+        .env("TIMER_DB_PATH", "absent-too.db"));
+    assert_eq!((neither.code, neither.stdout.as_str()), (Some(1), ""));
+    assert_eq!(neither.stderr.lines().count(), 2, "{neither:?}");
 }
 
 #[test]
@@ -153,7 +227,7 @@ fn migrate_makes_both_databases_and_shows_how_far_they_are() {
 
     let shared = home.path("shared/all.db");
     let mut both = home.command("migrate");
-    let ended = crate::running::run(both.env("DB_PATH", &shared));
+    let ended = run(both.env("DB_PATH", &shared));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.stdout.lines().count(), 2);
     assert!(ended.stdout.contains("\"set\":\"shared\""));
