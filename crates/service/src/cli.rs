@@ -12,6 +12,8 @@ use crate::parse;
 use crate::settings::{DatabaseFlags, ServeFlags, table};
 
 const EXAMPLES: &str = "\
+`timer-service <COMMAND> --help` shows the flags of a command, and examples.
+
 Try it, in two terminals:
   timer-service
   timer-service schedule --tenant demo --in 5s --name tea --data '{\"say\":\"tea is ready\"}'
@@ -27,6 +29,24 @@ Exit codes:
 
 fn after_help() -> String {
     format!("{EXAMPLES}\n{}\n{EXIT_CODES}", table::help())
+}
+
+fn serve_help() -> String {
+    format!(
+        "Examples:\n  \
+         timer-service serve --db /var/lib/punctual/timer.db >> firings.ndjson\n  \
+         timer-service serve --log-level debug | while read -r firing; do echo \"$firing\"; done\n\n{}",
+        table::help()
+    )
+}
+
+fn check_help() -> String {
+    format!(
+        "Examples:\n  \
+         timer-service check\n  \
+         TIMER_DB_PATH=/var/lib/punctual/timer.db timer-service check --output json\n\n{}",
+        table::help()
+    )
 }
 
 const LONG_ABOUT: &str = "\
@@ -60,23 +80,37 @@ pub(crate) enum Command {
     ///
     /// Each firing is one line of JSON on standard output. SIGTERM or Ctrl-C stops it in good
     /// order: what is in flight is finished, for at most 25 seconds. A second signal ends it at
-    /// once, which loses nothing either.
+    /// once, which loses nothing either. One process serves a file at a time.
+    #[command(after_help = serve_help())]
     Serve(ServeArgs),
     /// Schedule a timer, or move one that has not fired
+    ///
+    /// Prints the timer as it is stored. It fires as long as somebody serves the same database file,
+    /// now or later; what is overdue then fires at once.
     Schedule(ScheduleArgs),
     /// Show one timer
+    ///
+    /// The exit code is 1 if there is none. Fired timers are kept for RETENTION_DAYS.
     Get(GetArgs),
     /// List a tenant's timers by due time
     ///
-    /// Prints {"items":[…],"nextCursor":"…"}; give nextCursor to --after to go on.
+    /// Prints {"items":[…],"nextCursor":"…"}; give nextCursor to --after to go on. An empty list is
+    /// no failure.
     List(ListArgs),
     /// List the timers of one request, of whatever tenants
+    ///
+    /// A request is known by its correlation id: the one that was given to `schedule`, or that it
+    /// drew and printed. The exit code is 1 if no timer belongs to it.
     Trace(TraceArgs),
     /// Remove a timer that has not fired
+    ///
+    /// What it says is deleted does not fire any more. So a timer that has fired is refused, and so is
+    /// one that is due within about ten seconds while somebody serves it.
     Cancel(CancelArgs),
     /// Bring the database up to date, or show how far it is
     ///
-    /// Serving and scheduling do this by themselves; the command is for doing it beforehand.
+    /// Serving and scheduling do this by themselves; the command is for doing it beforehand. It goes
+    /// for the timers' database and, unless --db is given, for the shared one if DB_PATH is set.
     Migrate(MigrateArgs),
     /// Look whether the settings and the databases are as they have to be
     ///
@@ -103,10 +137,10 @@ pub(crate) struct ServeArgs {
 #[group(skip)]
 #[command(group(ArgGroup::new("which").required(true)))]
 pub(crate) struct KeyArgs {
-    /// Whose timer: 1 to 128 of A-Z a-z 0-9 _ -
+    /// Whose timer it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: TenantId,
-    /// Its id, a UUID
+    /// Its id, the serviceCallId that `schedule` printed
     #[arg(long, value_name = "UUID", group = "which")]
     pub(crate) id: Option<ServiceCallId>,
     /// Its name, if it was scheduled by name
@@ -126,7 +160,7 @@ A line of a batch: {\"tenantId\":\"demo\",\"name\":\"order-123\",\"dueAt\":\"202
 with serviceCallId (a UUID) in place of name, or neither, and with correlationId and data if wanted.
 Each line that is stored is acknowledged by one line; a bad one is reported, and the others go on.")]
 pub(crate) struct ScheduleArgs {
-    /// Whose timer: 1 to 128 of A-Z a-z 0-9 _ -
+    /// Whose timer it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT", required_unless_present = "batch")]
     pub(crate) tenant: Option<TenantId>,
     /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
@@ -138,10 +172,10 @@ pub(crate) struct ScheduleArgs {
     /// Its id, a UUID; a new one is drawn if neither this nor --name is given
     #[arg(long, value_name = "UUID", conflicts_with = "name")]
     pub(crate) id: Option<ServiceCallId>,
-    /// A name of your own from which its id is derived
+    /// A name of your own, such as an order number: the same name is the same timer
     #[arg(long, value_name = "KEY", value_parser = parse::name)]
     pub(crate) name: Option<String>,
-    /// The request that it belongs to, a UUID [default: a new one]
+    /// The request that it belongs to, a UUID; `trace` finds it by that [default: a new one]
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: Option<CorrelationId>,
     /// JSON that comes back when it fires, at most 16 KiB
@@ -153,8 +187,8 @@ pub(crate) struct ScheduleArgs {
     /// Schedule one timer for each line of JSON in a file, or of standard input if it is `-`
     #[arg(long, value_name = "FILE", group = "when", conflicts_with_all = ["tenant", "id", "name", "correlation", "data", "output"])]
     pub(crate) batch: Option<PathBuf>,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Output::Json)]
+    /// How to show it: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
@@ -170,19 +204,27 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service get --tenant demo --name order-123
+  timer-service get --tenant demo --id 0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e --output table")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Output::Json)]
+    /// How to show it: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service list --tenant demo --output table
+  timer-service list --tenant demo --state scheduled --limit 10")]
 pub(crate) struct ListArgs {
-    /// Whose timers
+    /// Whose timers: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: TenantId,
     /// Only those that are scheduled, or that have reached their due time
@@ -194,14 +236,17 @@ pub(crate) struct ListArgs {
     /// Go on where a list ended: its nextCursor
     #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
-    /// How to show them
-    #[arg(long, value_enum, default_value_t = Output::Json)]
+    /// How to show them: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service trace --correlation 0190a6e0-0000-7c11-9d2e-3f4a5b6c7d8e --output table")]
 pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
@@ -209,25 +254,32 @@ pub(crate) struct TraceArgs {
     /// At most so many, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
-    /// How to show them
-    #[arg(long, value_enum, default_value_t = Output::Json)]
+    /// How to show them: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service cancel --tenant demo --name order-123")]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
-    /// How to show what was done
-    #[arg(long, value_enum, default_value_t = Output::Json)]
+    /// How to show what was done: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service migrate
+  timer-service migrate --status --db /var/lib/punctual/timer.db")]
 pub(crate) struct MigrateArgs {
     /// Show what is applied and what is pending, and change nothing
     #[arg(long)]
@@ -237,9 +289,10 @@ pub(crate) struct MigrateArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = check_help())]
 pub(crate) struct CheckArgs {
-    /// How to show what was found
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    /// How to show what was found: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) flags: ServeFlags,

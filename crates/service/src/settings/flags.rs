@@ -11,6 +11,7 @@ use super::table::{ALL, About, TIMER_DB_PATH};
 use crate::parse;
 
 const CONFIG: &str = "config";
+const HEADING: &str = "Settings";
 /// The variable that names the settings file.
 pub(crate) const CONFIG_VARIABLE: &str = "PUNCTUAL_CONFIG";
 /// The settings file that is read if nobody names one.
@@ -45,6 +46,7 @@ fn add<'a>(command: Command, settings: impl IntoIterator<Item = &'a &'static Abo
     let named_file = Arg::new(CONFIG)
         .long(CONFIG)
         .value_name("FILE")
+        .help_heading(HEADING)
         .value_parser(OsStringValueParser::new().try_map(|raw| parse::path(&raw)))
         .help(format!(
             "The settings file [env: {CONFIG_VARIABLE}] [default: {CONFIG_DEFAULT} if there is one]"
@@ -58,6 +60,7 @@ fn add<'a>(command: Command, settings: impl IntoIterator<Item = &'a &'static Abo
             Arg::new(about.variable)
                 .long(flag.name)
                 .value_name(flag.value_name)
+                .help_heading(HEADING)
                 .value_parser(OsStringValueParser::new().try_map(checked))
                 .help(help(about)),
         );

@@ -91,9 +91,9 @@ macro_rules! settings {
 settings! {
     TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "./data/timer.db", "the timers' database file";
     DB_PATH: PathBuf, Text, parse::path, [], "none", "the shared database file, which `migrate` and `check` look at too";
-    DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what is acknowledged survives with FULL a power failure, with NORMAL any crash of the process";
+    DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large the timers' file may become, in MiB; then new timers are refused, and stored ones go on firing";
-    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks that nothing asked for, 10 to 86400000";
+    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks for due timers that nothing else asked for, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
     MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "timer", "what to run, separated by commas; only `timer` exists so far";
@@ -111,24 +111,27 @@ pub(crate) static NOT_YET: &[(&str, &str)] = &[
 /// Lines of the help that are longer would be broken without regard to the columns.
 const HELP_WIDTH: usize = 80;
 
-/// The settings as a part of the help.
+/// What the help says of settings, besides the flags: those that have none, and the file.
 pub(crate) fn help() -> String {
-    let mut text = String::from(
-        "Settings, by the name of their variable; the keys of punctual.toml are the same\n\
-         in small letters. A flag beats the variable, which beats the file.\n",
-    );
-    for about in ALL {
-        let mut line = format!("  {:24}", about.variable);
+    let mut text = String::from("Settings without a flag:\n");
+    for about in ALL.iter().filter(|about| about.flag.is_none()) {
+        let mut line = format!("  {:12}", about.variable);
         let words = format!("{} [default: {}]", about.meaning, about.default);
         for word in words.split_inclusive(' ') {
             if line.len() + word.trim_end().len() > HELP_WIDTH {
                 text.push_str(line.trim_end());
-                line = format!("\n{:26}", "");
+                text.push('\n');
+                line = format!("{:14}", "");
             }
             line.push_str(word);
         }
         text.push_str(&line);
         text.push('\n');
     }
+    text.push_str(
+        "\nEvery setting is also a key of punctual.toml, the name of its variable in small\n\
+         letters: timer_batch_size = 100. A flag beats the variable, which beats the\n\
+         file, which beats the default. `timer-service check` shows what holds.\n",
+    );
     text
 }

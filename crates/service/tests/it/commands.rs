@@ -255,11 +255,26 @@ fn help_and_version_are_given_on_standard_output() {
         ("serve --help", "SIGTERM"),
         ("schedule --help", "\"dueAt\""),
         ("list --help", "nextCursor"),
+        ("serve --help", "timer_batch_size = 100"),
+        ("serve --help", "DB_MAX_MIB"),
+        ("check --help", "WRONG"),
+        ("completions --help", "~/.bashrc"),
+        ("cancel --help", "ten seconds"),
         ("--version", env!("CARGO_PKG_VERSION")),
     ] {
         let ended = home.run(line);
         assert_eq!(ended.code, Some(0), "{line}");
         assert!(ended.stdout.contains(words), "{line}: {}", ended.stdout);
         assert_eq!(ended.stderr, "");
+    }
+    for command in [
+        "serve", "schedule", "get", "list", "trace", "cancel", "migrate", "check",
+    ] {
+        let help = home.run(&format!("{command} --help")).stdout;
+        for words in ["Examples:\n  ", "PUNCTUAL_CONFIG", "TIMER_DB_PATH"] {
+            assert!(help.contains(words), "{command}: {help}");
+        }
+        let wide = help.lines().find(|line| line.chars().count() > 100);
+        assert_eq!(wide, None, "{command}");
     }
 }
