@@ -1,12 +1,13 @@
 //! Why a command did not do what was asked: one sentence, and the exit code that goes with it.
 
 use std::fmt;
+use std::io;
 
 use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
 use punctual_workflows::{SettingsError, WorkerStopped};
 
-use crate::shown::without_numbers;
+use crate::shown::one_line;
 
 /// A failure, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Failed(sentence) | Self::Usage(sentence) | Self::Refused(sentence)) = self;
-        f.write_str(&without_numbers(sentence))
+        f.write_str(&one_line(sentence))
     }
 }
 
@@ -54,9 +55,24 @@ impl From<OpenError> for Failure {
             OpenError::Missing { .. } => Self::failed(format!(
                 "{error}: name another with --db or TIMER_DB_PATH, or make it with `timer-service migrate`"
             )),
+            OpenError::Folder { path, source } if is_in_the_way(&source) => Self::refused(format!(
+                "cannot create the folder {} for the database: a file is in the way, name another folder",
+                path.display()
+            )),
+            OpenError::Unreadable { path, .. } => Self::refused(format!(
+                "the database {} cannot be opened: name a file that this user may read, in a folder that they may write to",
+                path.display()
+            )),
             _ => Self::refused(error.to_string()),
         }
     }
+}
+
+fn is_in_the_way(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory
+    )
 }
 
 impl From<PortError> for Failure {

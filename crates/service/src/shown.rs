@@ -13,12 +13,21 @@ pub(crate) fn cut(text: &str) -> String {
 
 /// A text in at most so many characters, the last of them `…` if something is missing.
 pub(crate) fn cut_to(text: &str, longest: usize) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     if text.chars().nth(longest).is_none() {
         return text.chars().map(plain).collect();
     }
     let kept = longest.saturating_sub(1);
     text.chars().take(kept).map(plain).chain(['…']).collect()
+}
+
+/// What a terminal would take for an order, as a sign that says nothing.
+fn plain(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
+}
+
+/// A sentence of ours, with whatever names stand in it, as one line that people can read.
+pub(crate) fn one_line(sentence: &str) -> String {
+    without_numbers(sentence).chars().map(plain).collect()
 }
 
 /// What the operating system says, without its number.
@@ -27,7 +36,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 /// A sentence without the numbers of the operating system's errors, which say nothing to people.
-pub(crate) fn without_numbers(sentence: &str) -> String {
+fn without_numbers(sentence: &str) -> String {
     let mut parts = sentence.split(" (os error ");
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -51,6 +60,7 @@ mod tests {
     #[test]
     fn nothing_in_it_moves_the_cursor() {
         assert_eq!(cut("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+        assert_eq!(one_line("no file a\nb"), "no file a\u{fffd}b");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Opening the database, on a thread where waiting for it holds nobody up.
 
+use std::path::Path;
 use std::time::Duration;
 
 use punctual_adapters_sqlite::{OpenError, SqliteSettings, SqliteTimerStore, migration_status};
@@ -12,11 +13,26 @@ use crate::failure::Failure;
 const PATIENCE: Duration = Duration::from_secs(1);
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
+/// Refuses what is there and can never be a database: SQLite would only speak of an I/O error.
+pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    match path.metadata() {
+        Ok(it) if it.is_dir() => Err(Failure::refused(format!(
+            "the database {shown} is a folder: name a file"
+        ))),
+        Ok(it) if !it.is_file() => Err(Failure::refused(format!(
+            "the database {shown} is not a file but a device, pipe or socket: name a file"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Opens the database; a role that is taken is asked for again for a second.
 pub(crate) async fn open(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
+    refuse_what_is_no_file(&settings.path)?;
     let give_up = clock.monotonic() + PATIENCE;
     loop {
         let (wish, now) = (settings.clone(), clock.now());
@@ -37,6 +53,7 @@ pub(crate) async fn open_existing(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
+    refuse_what_is_no_file(&settings.path)?;
     let (path, set) = (settings.path.clone(), settings.set);
     let looked = tokio::task::spawn_blocking(move || migration_status(&path, set)).await;
     let status =

@@ -66,8 +66,8 @@ fn first_words(mut error: clap::Error) -> String {
         let part = part.trim_start();
         !part.starts_with("Usage:") && !part.starts_with("For more information")
     });
-    let words: Vec<&str> = paragraphs.flat_map(str::split_whitespace).collect();
-    let text = words.join(" ");
+    let parts = paragraphs.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let text = parts.collect::<Vec<_>>().join("; ");
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
@@ -97,6 +97,15 @@ mod tests {
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
             assert!(sentence.contains("--help`"), "{sentence}");
         }
+    }
+
+    #[test]
+    fn a_tip_is_a_part_of_the_sentence() {
+        assert_eq!(
+            refusal("timer-service schedle"),
+            "error: unrecognized subcommand 'schedle'; tip: a similar subcommand exists: \
+             'schedule'; see `timer-service --help`"
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use punctual_adapters_sqlite::{
 
 use super::place;
 use super::report::Report;
+use crate::failure::Failure;
 use crate::shown::{cut_to, reason};
+use crate::store::refuse_what_is_no_file;
 
 /// A larger file is not read as a whole: that would take longer than somebody waits for a check.
 const READ_AT_MOST: u64 = 256 << 20;
@@ -34,6 +36,9 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
         );
         return report.ok("database", detail);
     }
+    if let Err(failure) = refuse_what_is_no_file(path) {
+        return report.wrong("database", failure.to_string());
+    }
     if let Err(problem) = place::file(path) {
         return report.wrong("database", problem);
     }
@@ -44,7 +49,7 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
                 format!("{} is a link to nothing", path.display()),
             );
         }
-        Err(error) => report.wrong("database", error.to_string()),
+        Err(error) => report.wrong("database", Failure::from(error).to_string()),
         Ok(None) => report.ok(
             "database",
             format!(

@@ -43,9 +43,6 @@ fn missing(path: &Path) -> Result<String, String> {
 /// What is to be said of a file that is there.
 pub(super) fn file(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    if path.is_dir() {
-        return Err(format!("{shown} is a folder: name a file"));
-    }
     may(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| {
         format!(
             "{shown} cannot be read and written ({}): allow this user to",

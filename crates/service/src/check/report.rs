@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::cli::Output;
 use crate::commands::Answers;
 use crate::failure::Failure;
+use crate::shown::one_line;
 
 /// The longest name of a thing is that of a setting.
 const WIDTH: usize = 22;
@@ -21,15 +22,16 @@ struct Finding {
 pub(super) struct Report(Vec<Finding>);
 
 impl Report {
-    pub(super) fn ok(&mut self, what: &'static str, detail: impl Into<String>) {
-        self.add(true, what, detail.into());
+    pub(super) fn ok(&mut self, what: &'static str, detail: impl AsRef<str>) {
+        self.add(true, what, detail.as_ref());
     }
 
-    pub(super) fn wrong(&mut self, what: &'static str, detail: impl Into<String>) {
-        self.add(false, what, detail.into());
+    pub(super) fn wrong(&mut self, what: &'static str, detail: impl AsRef<str>) {
+        self.add(false, what, detail.as_ref());
     }
 
-    fn add(&mut self, ok: bool, what: &'static str, detail: String) {
+    fn add(&mut self, ok: bool, what: &'static str, detail: &str) {
+        let detail = one_line(detail);
         self.0.push(Finding { ok, what, detail });
     }
 

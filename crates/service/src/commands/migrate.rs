@@ -16,6 +16,7 @@ use crate::cli::MigrateArgs;
 use crate::failure::Failure;
 use crate::settings::Environment;
 use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
+use crate::store::refuse_what_is_no_file;
 
 /// One database, and how far it is.
 #[derive(Serialize)]
@@ -63,6 +64,7 @@ fn one(
     only_looks: bool,
     clock: &SystemClock,
 ) -> Result<HowFar, Failure> {
+    refuse_what_is_no_file(path)?;
     if only_looks {
         let status = migration_status(path, set).map_err(|error| match error {
             OpenError::Missing { .. } if set == SchemaSet::Shared => Failure::failed(format!(

@@ -143,7 +143,7 @@ fn no_toml(path: &Path, text: &str, error: &toml::de::Error) -> String {
     }
     format!(
         "{place} is not TOML ({}): write lines like timer_batch_size = 100 or log_level = \"info\"",
-        one_line(error.message())
+        in_one_line(error.message())
     )
 }
 
@@ -262,7 +262,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + before.filter(|byte| **byte == b'\n').count()
 }
 
-fn one_line(text: &str) -> String {
+fn in_one_line(text: &str) -> String {
     cut(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 

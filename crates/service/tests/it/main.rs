@@ -14,6 +14,7 @@ mod kill;
 mod ledger;
 mod refusals;
 mod running;
+mod sentences;
 mod serving;
 mod settings_file;
 mod stdout;
