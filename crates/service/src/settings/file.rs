@@ -374,4 +374,36 @@ mod tests {
             assert_eq!(problem.lines().count(), 1, "{problem}");
         }
     }
+
+    const SAMPLE: &str = include_str!("../../../../deploy/punctual.toml");
+
+    #[test]
+    fn the_sample_gives_every_default_and_names_every_key() {
+        let sample = parsed(SAMPLE);
+        assert!(sample.problems().is_empty(), "{sample:?}");
+        for about in ALL {
+            let has_default = (about.check)(OsStr::new(about.default)).is_ok();
+            match sample.get(about) {
+                Some((value, _)) => assert_eq!(value, about.default, "{}", about.variable),
+                // The words for having none would pass for a path.
+                None => assert!(
+                    !has_default || about.default == "none",
+                    "{}",
+                    about.variable
+                ),
+            }
+            let flag = about.flag.map(|flag| format!("[flag: --{}]", flag.name));
+            assert!(flag.is_none_or(|flag| SAMPLE.contains(&flag)));
+        }
+        // What is commented out is right as well.
+        let line = |line: &str| match line.strip_prefix("# ") {
+            Some(rest) if rest.contains(" = ") => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        };
+        let whole = parsed(&SAMPLE.lines().map(line).collect::<String>());
+        assert!(whole.problems().is_empty(), "{whole:?}");
+        for about in ALL {
+            assert!(whole.get(about).is_some(), "{}", about.variable);
+        }
+    }
 }

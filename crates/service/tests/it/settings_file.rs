@@ -94,6 +94,16 @@ fn a_file_that_is_named_is_read_in_place_of_the_usual_one() {
 }
 
 #[test]
+fn the_sample_that_we_ship_is_well() {
+    let home = Home::new();
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/punctual.toml");
+    let mut command = home.command("check --config");
+    let ended = run(command.arg(sample).env_remove("TIMER_DB_PATH"));
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("./data/timer.db (/"), "{ended:?}");
+}
+
+#[test]
 fn serving_heeds_it() {
     let home = Home::new();
     let file = "timer_db_path = \"t.db\"\nlog_format = \"text\"\ndb_synchronous = \"NORMAL\"\n";
