@@ -190,7 +190,7 @@ impl Ledger {
         };
         let example = self.first_wrong.clone().or_else(lost).unwrap_or_default();
         Some(format!(
-            "this must not happen: of {} timers {}; for example, {example}",
+            "this must not happen ({} timers: {}): {example}",
             balance.scheduled,
             counts.join(", "),
         ))

@@ -22,6 +22,8 @@ pub(super) struct Stage {
     pub(super) kills: usize,
     pub(super) until_first: Duration,
     pub(super) is_dead: bool,
+    /// Whether all of them should have fired by now.
+    pub(super) is_overdue: bool,
 }
 
 impl Stage {
@@ -34,6 +36,10 @@ impl Stage {
                 let tenths = self.until_first.as_millis() / 100;
                 format!("first due in {}.{} s", tenths / 10, tenths % 10)
             };
+        }
+        let left = (self.timers as usize).saturating_sub(self.fired);
+        if self.is_overdue && left > 0 {
+            return format!("waiting for {} overdue", amount(left));
         }
         let worst = format!("worst {} late", late(self.worst));
         match (self.kills, self.is_dead) {
@@ -125,5 +131,10 @@ mod tests {
         assert_eq!(stage.words(), "worst 7 ms late, 2 kills");
         stage.is_dead = true;
         assert_eq!(stage.words(), "worst 7 ms late, kill 2: down");
+        stage.is_overdue = true;
+        assert_eq!(stage.words(), "waiting for 999 overdue");
+        stage.fired = 1_000;
+        stage.is_dead = false;
+        assert_eq!(stage.words(), "worst 7 ms late, 2 kills");
     }
 }

@@ -69,7 +69,9 @@ pub(super) struct Show {
     kills_to_come: VecDeque<u32>,
     kills: Vec<Kill>,
     killed_at: Timestamp,
-    /// From when on silence means that something is lost.
+    /// When the last one is due, and when one fired last, but not before that. Both are of the
+    /// monotonic clock.
+    ends_at: Duration,
     quiet_since: Duration,
     last_words: Vec<String>,
 }
@@ -101,6 +103,7 @@ impl Show {
             kills_to_come: kills.into(),
             kills: Vec::new(),
             killed_at: Timestamp::MIN,
+            ends_at: Duration::ZERO,
             quiet_since: Duration::ZERO,
             last_words: Vec::new(),
         }
@@ -116,7 +119,8 @@ impl Show {
         }
         // Only now: however long the start took, the first timer is not due before it is stored.
         self.plan = self.plan.clone().starting_at(self.clock.now());
-        self.quiet_since = self.clock.monotonic() + self.plan.length();
+        self.ends_at = self.clock.monotonic() + self.plan.length();
+        self.quiet_since = self.ends_at;
         let feed = feeder.feed(self.plan.clone(), self.sender.clone());
         self.feeding = Some(tokio::spawn(feed));
         while !self.is_complete() && !self.is_hopeless() {
@@ -324,6 +328,7 @@ impl Show {
             kills: self.kills.len(),
             until_first: self.plan.first_due().since(self.clock.now()),
             is_dead: self.life != Life::Serving,
+            is_overdue: now > self.ends_at + LOOK_EVERY,
         };
         self.progress.show(&stage, now);
     }
