@@ -66,10 +66,8 @@ impl Progress {
         let bar =
             ProgressBar::with_draw_target(Some(u64::from(timers)), ProgressDrawTarget::stderr());
         // The rest of the line is for the message, which is cut where the line ends.
-        let template = format!(
-            "  {{bar:{}.cyan}} {{pos}}/{{len}}  {{wide_msg}}",
-            screen.width / 4
-        );
+        let bar_width = screen.width / 5;
+        let template = format!("  {{bar:{bar_width}.cyan}} {{pos}}/{{len}}  {{wide_msg}}");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style.progress_chars(if screen.is_unicode {
                 "█▉▊▋▌▍▎▏░"
