@@ -83,6 +83,11 @@ pub(crate) enum Command {
     /// once, which loses nothing either. One process serves a file at a time.
     #[command(after_help = serve_help())]
     Serve(ServeArgs),
+    /// See it work: a ten-second show on a temporary database
+    ///
+    /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
+    /// they were, and with how many were early or lost: none.
+    Demo(DemoArgs),
     /// Schedule a timer, or move one that has not fired
     ///
     /// Prints the timer as it is stored. It fires as long as somebody serves the same database file,
@@ -119,11 +124,6 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Print a script that lets a shell complete commands and flags
     Completions(CompletionsArgs),
-    /// See it work: a ten-second show on a temporary database
-    ///
-    /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
-    /// they were, and with how many were early or lost: none.
-    Demo(DemoArgs),
 }
 
 #[derive(Debug, Clone, Default, Args)]

@@ -67,6 +67,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
             logging::start(settings.log_format, settings.log_level, clock.clone());
             runtime.block_on(serve::run(settings, clock))
         }
+        Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
         Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
         Command::Get(args) => runtime.block_on(commands::get(args, &environment)),
         Command::List(args) => runtime.block_on(commands::list(args, &environment)),
@@ -75,7 +76,6 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Migrate(args) => commands::migrate(&args, &environment),
         Command::Check(args) => check::check(&args, &environment),
         Command::Completions(args) => commands::completions(&args),
-        Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
     };
     // A thread that still hangs in a write to a reader who reads no more must not hold us up.
     runtime.shutdown_background();
