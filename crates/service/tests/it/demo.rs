@@ -81,6 +81,7 @@ fn worker(demo: &mut Running) -> Pid {
 #[test]
 fn every_timer_fires_once_whatever_the_settings_are() {
     let stage = Stage::new();
+    fs::write(stage.home.path("punctual.toml"), "nonsense = 1").unwrap();
     let ended = run(stage
         .command("demo --timers 200 --seconds 1 --tenants 7 --output json")
         .env("TIMER_BROKER_URL", "nats://localhost:4222")
