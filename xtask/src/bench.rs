@@ -10,6 +10,7 @@ use anyhow::Result;
 use crate::process;
 
 const PACKAGE: &str = "punctual-bench";
+const SERVICE: &str = "punctual-service";
 
 /// Answers whether it could measure; whether a target holds is for people to read.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
@@ -19,6 +20,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
 fn build(root: &Path) -> Command {
     let mut command = process::cargo(root);
     command.args(["build", "--release", "--locked", "--package", PACKAGE]);
+    // Its size is measured too.
+    command.args(["--package", SERVICE]);
     command
 }
 
@@ -36,10 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_benchmark_is_built_for_release_and_nothing_else_is() {
+    fn the_benchmark_and_the_program_are_built_for_release() {
         let shown = process::shown(&build(Path::new(".")));
         assert!(
-            shown.ends_with("build --release --locked --package punctual-bench"),
+            shown.ends_with(
+                "build --release --locked --package punctual-bench --package punctual-service"
+            ),
             "{shown}"
         );
     }

@@ -143,7 +143,8 @@ impl Bare {
         self.drain_while(batch, now, |_| !is_enough())
     }
 
-    fn drain_while(
+    /// The same for as long as it is to go on, which is asked with how many were selected.
+    pub(crate) fn drain_while(
         &mut self,
         batch: usize,
         now: Timestamp,

@@ -75,6 +75,11 @@ impl Databases {
         }
     }
 
+    /// Where the files are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The file of a recipe. It is not to be written to.
     pub(crate) fn original(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<PathBuf> {
         if let Some(path) = self.built.get(&recipe) {

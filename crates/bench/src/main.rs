@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(options: &Options) -> Outcome<()> {
-    let chosen = lines::choose(&options.lines)?;
+    let chosen = lines::choose(&options.lines, options.plots.is_some())?;
     let begun = Instant::now();
     let folder = work_folder(options.dir.as_deref())?;
     let machine = Machine::look(folder.path());
@@ -108,6 +108,15 @@ fn measure(options: &Options) -> Outcome<()> {
         begun.elapsed().as_secs_f64(),
         machine::load(),
     ));
+    if let Some(folder) = &options.plots {
+        let source = source(&machine, options.quick, bench.now());
+        let drawn = bench.plots.write(folder, &source)?;
+        say(&format!(
+            "drawn in {}: {}",
+            folder.display(),
+            drawn.join(", ")
+        ));
+    }
     let Some(file) = &options.json else {
         return Ok(());
     };
@@ -129,6 +138,17 @@ fn measure(options: &Options) -> Outcome<()> {
     fs::write(file, json).map_err(|error| format!("failed to write {file}: {error}").into())
 }
 
+/// Where a drawing comes from.
+fn source(machine: &Machine, quick: bool, now: punctual_domain::Timestamp) -> String {
+    let now = now.to_string();
+    let date = now.split('T').next().unwrap_or_default();
+    let quick = if quick { " --quick" } else { "" };
+    format!(
+        "cargo xtask bench{quick}, {date}, {} cores ({}), {}, SQLite {}",
+        machine.cores, machine.processor, machine.filesystem, machine.sqlite
+    )
+}
+
 /// A folder on a disk that is gone when the run is over.
 fn work_folder(given: Option<&Path>) -> Outcome<tempfile::TempDir> {
     let parent = match given {
@@ -142,7 +162,7 @@ fn work_folder(given: Option<&Path>) -> Outcome<tempfile::TempDir> {
 }
 
 /// The folder in which this program was built, `target/release`, lies in it.
-fn target_folder() -> Outcome<PathBuf> {
+pub(crate) fn target_folder() -> Outcome<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
     Ok(target.ok_or("this program lies in no folder")?.to_owned())

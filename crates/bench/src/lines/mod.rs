@@ -3,6 +3,7 @@
 mod pragmas;
 mod s1;
 mod s13;
+mod s14;
 mod s15;
 mod s2;
 mod s3;
@@ -11,6 +12,7 @@ mod s5;
 mod s6;
 mod s7;
 mod s8;
+mod sizes;
 
 use crate::Outcome;
 use crate::child::Child;
@@ -25,7 +27,7 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 10] = [
+pub(crate) const ALL: [Line; 11] = [
     s1::LINE,
     s2::LINE,
     s4::LINE,
@@ -36,16 +38,21 @@ pub(crate) const ALL: [Line; 10] = [
     s8::LINE,
     s5::LINE,
     s15::LINE,
+    s14::LINE,
 ];
 
 /// What the benchmark does in processes of their own.
 pub(crate) const CHILDREN: [Child; 4] = [s6::CHILD, s7::CHILD, s8::CHILD, s13::CHILD];
 
-/// What is only measured when it is asked for: it explains a choice, and has no target.
-const BY_NAME: [Line; 1] = [pragmas::LINE];
+/// What is only measured when it is asked for: what explains a choice and has no target, and what
+/// takes minutes by itself.
+const BY_NAME: [Line; 2] = [pragmas::LINE, s14::BUILD];
 
-/// The lines of these names, or all that have targets without names.
-pub(crate) fn choose(names: &[String]) -> Outcome<Vec<&'static Line>> {
+/// What is only measured to be drawn, or when it is asked for.
+const DRAWN: [Line; 1] = [sizes::LINE];
+
+/// The lines of these names, or without names all that have targets, and what else is to be drawn.
+pub(crate) fn choose(names: &[String], draws: bool) -> Outcome<Vec<&'static Line>> {
     if let Some(unknown) = names.iter().find(|name| !has(name)) {
         let known: Vec<_> = every().map(|line| line.name).collect();
         return Err(format!(
@@ -55,14 +62,15 @@ pub(crate) fn choose(names: &[String]) -> Outcome<Vec<&'static Line>> {
         .into());
     }
     if names.is_empty() {
-        return Ok(ALL.iter().collect());
+        let also = DRAWN.iter().filter(|_| draws);
+        return Ok(ALL.iter().chain(also).collect());
     }
     let chosen = |line: &&Line| names.iter().any(|name| name == line.name);
     Ok(every().filter(chosen).collect())
 }
 
 fn every() -> impl Iterator<Item = &'static Line> {
-    ALL.iter().chain(&BY_NAME)
+    ALL.iter().chain(&DRAWN).chain(&BY_NAME)
 }
 
 fn has(name: &str) -> bool {

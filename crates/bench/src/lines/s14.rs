@@ -1,0 +1,136 @@
+//! S14: how large the program is, how many crates an embedder takes in, and how long both take to
+//! build. Building from nothing takes minutes, so that is a line of its own, run by its name.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use super::Line;
+use crate::report::{Measure, Target, Unit};
+use crate::stats::Rounds;
+use crate::turns::Bench;
+use crate::{Outcome, target_folder};
+
+pub(crate) const LINE: Line = Line {
+    name: "S14",
+    what: "the size of the program and of what it is made of",
+    run: sizes,
+};
+
+pub(crate) const BUILD: Line = Line {
+    name: "BUILD",
+    what: "building from nothing (the other half of S14)",
+    run: builds,
+};
+
+const PROGRAM: &str = "timer-service";
+const LIBRARY: &str = "punctual";
+
+fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
+    let mut measures = Vec::new();
+    let program = target_folder()?.join("release").join(PROGRAM);
+    if let Ok(found) = program.metadata() {
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a program is far smaller than what a double holds exactly"
+        )]
+        let mebibytes = found.len() as f64 / f64::from(1 << 20);
+        let on = format!("{PROGRAM} as the release profile builds it");
+        let what = "size of the release binary";
+        measures.push(measure(what, mebibytes, Unit::Mebibytes, 25.0, on)?);
+    } else {
+        eprintln!("  {} is not built: left out", program.display());
+    }
+    if let Some(crates) = crates_of(LIBRARY)? {
+        let count = f64::from(u32::try_from(crates)?);
+        let what = "crates of the default library";
+        let on = format!("cargo tree of {LIBRARY} without its tests, itself included");
+        measures.push(measure(what, count, Unit::Count, 80.0, on)?);
+    } else {
+        eprintln!("  there is no package {LIBRARY} in this workspace: left out");
+    }
+    Ok(measures)
+}
+
+fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let mut measures = Vec::new();
+    if crates_of(LIBRARY)?.is_some() {
+        let took = build(bench, &["--package", LIBRARY])?;
+        let on = format!("{LIBRARY} with its default features, from nothing but the sources");
+        measures.push(measure("debug build", took, Unit::Seconds, 90.0, on)?);
+    } else {
+        eprintln!("  there is no package {LIBRARY} in this workspace: left out");
+    }
+    let took = build(bench, &["--release", "--bin", PROGRAM])?;
+    let on = format!("{PROGRAM}, from nothing but the sources");
+    measures.push(measure("release build", took, Unit::Seconds, 600.0, on)?);
+    Ok(measures)
+}
+
+fn measure(what: &str, value: f64, unit: Unit, most: f64, on: String) -> Outcome<Measure> {
+    let value = Rounds::new(vec![value]).ok_or("nothing was measured")?;
+    Ok(Measure {
+        line: LINE.name,
+        what: what.to_owned(),
+        unit,
+        ours: value.clone(),
+        bare: None,
+        figure: value,
+        figure_unit: unit,
+        target: Target::AtMost(most),
+        on,
+    })
+}
+
+/// How many packages a package is built of; `None` if there is no such package.
+fn crates_of(package: &str) -> Outcome<Option<usize>> {
+    let tree = cargo()
+        .args(["tree", "--locked", "--package", package])
+        .args(["--edges", "normal,build", "--prefix", "none"])
+        .output()?;
+    if !tree.status.success() {
+        let said = String::from_utf8_lossy(&tree.stderr);
+        if said.contains("did not match any packages") {
+            return Ok(None);
+        }
+        return Err(format!("cargo tree failed: {}", said.trim()).into());
+    }
+    let text = String::from_utf8_lossy(&tree.stdout);
+    // A package that was shown before is marked, and macros too: the first two words name it.
+    let names = text.lines().map(|line| {
+        let words: Vec<_> = line.split(' ').take(2).collect();
+        words.join(" ")
+    });
+    let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
+    Ok(Some(names.len()))
+}
+
+/// Builds into a folder of its own; answers how many seconds it took.
+fn build(bench: &Bench, what: &[&str]) -> Outcome<f64> {
+    let folder = bench.databases.folder().join("build");
+    let begun = Instant::now();
+    let mut command = cargo();
+    command.args(["build", "--quiet", "--locked", "--target-dir"]);
+    let status = command.arg(&folder).args(what).status()?;
+    let took = begun.elapsed();
+    std::fs::remove_dir_all(&folder)?;
+    if !status.success() {
+        return Err(format!("the build of {what:?} failed").into());
+    }
+    Ok(took.as_secs_f64())
+}
+
+fn cargo() -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(workspace());
+    command
+}
+
+/// The workspace that this program was built from.
+fn workspace() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let above = package.ancestors().nth(2);
+    above.unwrap_or(package).to_owned()
+}
