@@ -11,8 +11,10 @@ commands:
                      FILTERs are parts of test names, handed to the test runner.
       --no-servers   leave the servers out: the quick inner loop
   ci                 everything that must pass before a change is merged: fmt, clippy, tidy, docs,
-                     each feature alone, test, mutants, cargo-deny
+                     each feature alone, test, embedding, mutants, cargo-deny
   tidy               the house rules that no compiler checks
+  embedding          count the crates that embedders get, and build, run and test a crate outside
+                     the workspace that depends on `punctual`
   mutants [NAME...]  apply each patch of xtask/mutants to a copy of the tree and see that the
                      tests it names fail. NAMEs are file names without `.patch`.
   bench [--quick] [--json FILE|-] [--dir FOLDER] [LINE...]
@@ -36,6 +38,7 @@ pub(crate) enum Command {
     Test(TestOptions),
     Ci,
     Tidy,
+    Embedding,
     Mutants {
         names: Vec<String>,
     },
@@ -77,6 +80,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
         "test" => test_options(rest).map(Command::Test),
         "ci" => nothing_more(&name, &rest).map(|()| Command::Ci),
         "tidy" => nothing_more(&name, &rest).map(|()| Command::Tidy),
+        "embedding" => nothing_more(&name, &rest).map(|()| Command::Embedding),
         "mutants" => match rest.iter().find(|arg| arg.starts_with('-')) {
             Some(flag) => Err(unknown_flag(&name, flag)),
             None => Ok(Command::Mutants { names: rest }),

@@ -13,7 +13,7 @@ use crate::args::TestOptions;
 use crate::process;
 use crate::test_command::Report;
 use crate::workspace::{self, Package};
-use crate::{mutants, test_command, tidy};
+use crate::{embedding, mutants, test_command, tidy};
 
 /// One thing that must pass, and how to try it alone.
 struct Step<'a> {
@@ -100,8 +100,15 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
         Step::command("docs", docs),
     ];
     for (package, feature) in features(packages) {
-        let arguments =
-            format!("check -p {package} --no-default-features --features {feature} --locked");
+        let alone = if IN_ADDITION.contains(&feature) {
+            ""
+        } else {
+            " --no-default-features"
+        };
+        // What is of no use in one selection of features alone is too much of a pedant's business.
+        let arguments = format!(
+            "clippy -p {package}{alone} --features {feature} --locked -- -D warnings -A clippy::pedantic"
+        );
         steps.push(Step::command(
             &format!("feature {package}/{feature}"),
             cargo(&arguments),
@@ -113,6 +120,9 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
             ..TestOptions::default()
         };
         test_command::report(root, &options)
+    }));
+    steps.push(Step::xtask("embedding", || {
+        embedding::run(root).map(verdict)
     }));
     steps.push(Step::xtask("mutants", || {
         mutants::run(root, &[]).map(verdict)
@@ -127,6 +137,9 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
     }
     steps
 }
+
+/// Features that add to the default ones and make no sense without them.
+const IN_ADDITION: [&str; 3] = ["chrono", "jiff", "time"];
 
 /// Every feature of every crate. Each is built alone, since `--all-features` hides what one lacks.
 fn features(packages: &[Package]) -> Vec<(&str, &str)> {
@@ -174,6 +187,7 @@ mod tests {
                 "feature punctual/sqlite",
                 "feature punctual/nats",
                 "test",
+                "embedding",
                 "mutants",
             ]
         );

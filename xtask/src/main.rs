@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod ci;
+mod embedding;
 mod mutants;
 mod process;
 mod servers;
@@ -47,6 +48,7 @@ fn carry_out(command: &Command) -> anyhow::Result<bool> {
         Command::Test(options) => test_command::run(&root, options),
         Command::Ci => ci::run(&root),
         Command::Tidy => tidy::run(&root),
+        Command::Embedding => embedding::run(&root),
         Command::Mutants { names } => mutants::run(&root, names),
         Command::Bench { arguments } => bench::run(&root, arguments),
         Command::Torture { rounds } => torture::run(&root, *rounds),

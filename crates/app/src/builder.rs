@@ -51,7 +51,8 @@ pub struct Builder {
     handlers: Vec<Box<Handle>>,
     bus: Option<Arc<dyn EventBusPort>>,
     takes_commands: bool,
-    worker: WorkerSettings,
+    /// `None`: whatever suits the clock.
+    worker: Option<WorkerSettings>,
     retention: RetentionSettings,
     #[cfg(feature = "testing")]
     clock: Option<FakeClock>,
@@ -71,7 +72,7 @@ impl Builder {
             handlers: Vec::new(),
             bus: None,
             takes_commands: false,
-            worker: WorkerSettings::default(),
+            worker: None,
             retention: RetentionSettings::default(),
             #[cfg(feature = "testing")]
             clock: None,
@@ -188,10 +189,12 @@ impl Builder {
         self
     }
 
-    /// How often to look at the store although nothing is known to be due: the safety net, 5 s
-    /// unless it is set.
-    pub const fn polling_interval(mut self, interval: Duration) -> Self {
-        self.worker.polling_interval = interval;
+    /// How often to look at the store although nothing is known to be due: the safety net. Unless it
+    /// is set, 5 s; on a fake clock, where nobody writes behind our back, an hour.
+    pub fn polling_interval(mut self, interval: Duration) -> Self {
+        let mut settings = self.worker_settings();
+        settings.polling_interval = interval;
+        self.worker = Some(settings);
         self
     }
 
@@ -203,7 +206,7 @@ impl Builder {
 
     /// All settings of the worker at once.
     pub const fn worker(mut self, settings: WorkerSettings) -> Self {
-        self.worker = settings;
+        self.worker = Some(settings);
         self
     }
 
@@ -225,7 +228,7 @@ impl Builder {
             let message = format!("cannot build: {}", problems.join("; "));
             return Err(Error::new(ErrorKind::Setup, message));
         }
-        let clock = self.clock()?;
+        let (clock, worker) = (self.clock()?, self.worker_settings());
         let wake = WakeSignal::new();
         let Some(storage) = self.storage.into_iter().next() else {
             return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
@@ -236,7 +239,7 @@ impl Builder {
             ids: ids(&clock),
             persistence: opened.persistence,
             queue: opened.queue,
-            bus: bus.unwrap_or_else(|| Arc::new(clock.bus(self.worker.publishes_in_flight))),
+            bus: bus.unwrap_or_else(|| Arc::new(clock.bus(worker.publishes_in_flight))),
             clock: clock.port(),
             wake,
         };
@@ -244,7 +247,7 @@ impl Builder {
             None
         } else {
             Some(Plan {
-                worker: TimerWorker::new(&ports, self.worker)?,
+                worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::new(&ports, self.retention)?,
                 handle: self.handlers.into_iter().next(),
                 takes_commands: self.takes_commands,
@@ -281,7 +284,12 @@ impl Builder {
             self.takes_commands && self.bus.is_none(),
             "`take_commands` needs the bus that they come from: call `bus`",
         );
-        problems.extend(self.worker.check().err().map(|error| error.to_string()));
+        problems.extend(
+            self.worker_settings()
+                .check()
+                .err()
+                .map(|error| error.to_string()),
+        );
         problems.extend(self.retention.check().err().map(|error| error.to_string()));
         problems
     }
@@ -292,6 +300,18 @@ impl Builder {
             Storage::Sqlite(settings) => settings.role == Role::Client,
             #[cfg(feature = "testing")]
             Storage::Memory => false,
+        })
+    }
+
+    fn worker_settings(&self) -> WorkerSettings {
+        self.worker.unwrap_or_else(|| WorkerSettings {
+            #[cfg(feature = "testing")]
+            polling_interval: match self.clock {
+                // Days have to pass in milliseconds.
+                Some(_) => Duration::from_hours(1),
+                None => WorkerSettings::default().polling_interval,
+            },
+            ..WorkerSettings::default()
         })
     }
 
@@ -344,6 +364,8 @@ async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Open
         }
         #[cfg(feature = "testing")]
         Storage::Memory => {
+            // Only a file needs them.
+            let _ = (clock, wake);
             let store = MemoryTimerStore::new();
             Ok(Opened::new(Store::Memory, store))
         }

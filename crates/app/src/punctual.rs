@@ -29,6 +29,7 @@ impl Punctual {
         Self { engine }
     }
 
+    #[cfg(feature = "sqlite")]
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -259,7 +260,7 @@ mod on_sqlite {
         ) -> Result<ScheduleOutcome, Error> {
             let engine = self.engine();
             engine.check_open()?;
-            let sqlite = self.sqlite("schedule_in")?;
+            let sqlite = self.sqlite()?;
             check_file(transaction.path(), sqlite.store.path())?;
             let request = timer.request(engine.now_rounded_up());
             let save = SaveTimer {
@@ -286,18 +287,16 @@ mod on_sqlite {
         /// If the file exists already, or cannot be written.
         pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), Error> {
             self.engine().check_open()?;
-            let store = self.sqlite("backup_to")?.store.clone();
+            let store = self.sqlite()?.store.clone();
             Ok(store.backup_to(path).await?)
         }
 
-        fn sqlite(&self, what: &str) -> Result<&SqliteStore, Error> {
+        fn sqlite(&self) -> Result<&SqliteStore, Error> {
             match &self.engine().store {
                 Store::Sqlite(sqlite) => Ok(sqlite),
                 #[cfg(feature = "testing")]
                 Store::Memory => {
-                    let message = format!(
-                        "`{what}` needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too"
-                    );
+                    let message = "this needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too";
                     Err(Error::new(ErrorKind::Setup, message))
                 }
             }

@@ -9,9 +9,10 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::{Timestamp, Topic};
+use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
 use punctual_workflows::{Drained, Retention, TimerWorker, WorkerStopped};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -40,6 +41,7 @@ pub struct Running {
 enum Parts {
     Task {
         stop: watch::Sender<bool>,
+        runtime: Handle,
         task: JoinHandle<Result<ShutDown, Error>>,
     },
     #[cfg(feature = "testing")]
@@ -69,7 +71,12 @@ impl Running {
                 let stop = watch::Sender::new(false);
                 let task = supervise(Arc::clone(&engine), ready, stop.subscribe());
                 let task = runtime.spawn(task);
-                Parts::Task { stop, task }
+                let runtime = runtime.clone();
+                Parts::Task {
+                    stop,
+                    runtime,
+                    task,
+                }
             }
             #[cfg(feature = "testing")]
             Clock::Fake(clock) => Parts::Driven(DrivenParts::new(&engine, clock, ready)),
@@ -111,7 +118,7 @@ impl Running {
     /// With the cause, if the engine has stopped by itself before, or does so now.
     pub async fn shutdown(mut self) -> Result<ShutDown, Error> {
         let outcome = match self.parts.as_mut() {
-            Some(Parts::Task { stop, task }) => {
+            Some(Parts::Task { stop, task, .. }) => {
                 stop.send_replace(true);
                 match task.await {
                     Ok(outcome) => outcome,
@@ -137,12 +144,10 @@ impl Drop for Running {
             None,
         );
         match parts {
-            Parts::Task { task, .. } => {
+            Parts::Task { task, runtime, .. } => {
                 task.abort();
-                if let Clock::System { runtime, .. } = &self.engine.clock {
-                    let engine = Arc::clone(&self.engine);
-                    runtime.spawn(async move { engine.store.close().await });
-                }
+                let engine = Arc::clone(&self.engine);
+                runtime.spawn(async move { engine.store.close().await });
             }
             #[cfg(feature = "testing")]
             Parts::Driven(_) => {}
@@ -252,7 +257,7 @@ async fn look_out(engine: &Engine) -> Infallible {
     match &engine.store {
         #[cfg(feature = "sqlite")]
         Store::Sqlite(sqlite) => {
-            let on_commit = || engine.ports.wake.due_at(Timestamp::MIN);
+            let on_commit = || engine.ports.wake.due_at(punctual_domain::Timestamp::MIN);
             let clock = Arc::clone(&engine.ports.clock);
             // It ends when the store is closed or broken, which the worker notices by itself.
             let watch = sqlite.store.watch_foreign_commits(clock, on_commit);
