@@ -10,6 +10,9 @@ use super::lateness::{Bucket, Percentiles};
 use super::ledger::{Balance, Ledger};
 use super::screen::{Screen, amount, late};
 
+/// If half of the timers are late by so much, more come due than can be fired.
+const OVERLOAD_MS: u64 = 1_000;
+
 /// One time that the worker was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +79,12 @@ impl Summary {
     /// How many firings came more than once.
     pub(super) const fn fired_again(&self) -> usize {
         self.balance.again
+    }
+
+    /// Whether most were so late that it is not for a kill or a busy moment.
+    pub(super) fn is_overloaded(&self) -> bool {
+        let half = self.lateness_ms.map(|figures| figures.p50);
+        half.is_some_and(|millis| millis >= OVERLOAD_MS)
     }
 
     /// For people.

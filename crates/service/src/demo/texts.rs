@@ -55,10 +55,16 @@ fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen
         "The worker was killed on the way. What came due meanwhile fired as soon as it was back."
             .to_owned()
     };
+    let load = if summary.is_overloaded() {
+        " They were late because more came due each second than this machine can store and fire: \
+         give fewer --timers or more --seconds."
+    } else {
+        ""
+    };
     let mut text = format!(
         "\n{}\n{}\n\nTry next:\n",
         screen.green("None lost, none early."),
-        screen.wrapped(&what)
+        screen.wrapped(&(what + load))
     );
     let mut offer = |line: &str| {
         // Writing to a string does not fail.
@@ -86,6 +92,7 @@ mod tests {
     use super::*;
     use crate::cli::Output;
     use crate::demo::ledger::Ledger;
+    use punctual_domain::{DueTimeReached, FiringId, Registration, TenantId, TimerKey, Timestamp};
 
     fn args() -> DemoArgs {
         DemoArgs {
@@ -126,6 +133,32 @@ mod tests {
         };
         let text = after_from("ts", &args, &summary, &SCREEN);
         assert!(!text.contains("demo --kill"), "{text}");
+    }
+
+    #[test]
+    fn an_overload_is_explained() {
+        let late_by = |millis| {
+            let mut ledger = Ledger::default();
+            let key = TimerKey::named(TenantId::new("a").unwrap(), "x");
+            ledger.asked(key.clone(), Timestamp::MIN);
+            let registration = Registration {
+                registered_at: Timestamp::MIN,
+                due_at: Timestamp::MIN,
+            };
+            let event = DueTimeReached {
+                tenant_id: key.tenant_id.clone(),
+                service_call_id: key.service_call_id,
+                reached_at: Timestamp::MIN,
+                due_at: Timestamp::MIN,
+                firing_id: FiringId { key, registration },
+                data: None,
+            };
+            ledger.fired(&event, Timestamp::from_millis(millis).unwrap());
+            let summary = Summary::new(1, 1, &ledger, &[]);
+            after_from("ts", &args(), &summary, &SCREEN)
+        };
+        assert!(late_by(1_000).contains("give fewer --timers"));
+        assert!(!late_by(999).contains("give fewer --timers"));
     }
 
     #[test]
