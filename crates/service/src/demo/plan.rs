@@ -103,7 +103,7 @@ impl Plan {
     }
 
     /// After how many firings to kill the worker, each time. Counted in firings and not in seconds,
-    /// so that each kill comes right after one, before the worker can have marked it.
+    /// so that each kill comes right after one, mostly before the worker has marked it.
     pub(super) fn kills(&self) -> Vec<u32> {
         let seconds = u32::try_from(self.span.as_secs()).unwrap_or(u32::MAX);
         let count = (seconds / SECONDS_PER_KILL).saturating_sub(1);
