@@ -148,7 +148,7 @@ impl Builder {
     ///         async move {
     ///             said.send(due.due_at)?;
     ///             let tomorrow = due.due_at.saturating_add(Duration::from_hours(24));
-    ///             let _ = punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
+    ///             punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
     ///             Ok(())
     ///         }
     ///     })
@@ -156,7 +156,7 @@ impl Builder {
     ///     .await?;
     /// let running = punctual.start().await?;
     /// let daily = TimerKey::named(TenantId::default(), "daily report");
-    /// let _ = punctual.schedule(Timer::after(daily, Duration::from_hours(1))).await?;
+    /// punctual.schedule(Timer::after(daily, Duration::from_hours(1))).await?;
     /// clock.advance(Duration::from_hours(24 * 7)).await;
     /// assert_eq!(heard.len(), 7);
     /// assert_eq!(heard.recv().await.unwrap().to_string(), "2026-12-01T09:00:00.000Z");

@@ -18,7 +18,7 @@
 //!         .build().await?;
 //!     let running = punctual.start().await?;
 //!     let key = TimerKey::named(TenantId::default(), "order-123");
-//!     let _ = punctual.schedule(Timer::after(key, Duration::from_secs(2)).data("Ada")?).await?;
+//!     punctual.schedule(Timer::after(key, Duration::from_secs(2)).data("Ada")?).await?;
 //!     tokio::signal::ctrl_c().await.ok();
 //!     running.shutdown().await?; // finishes what is in flight
 //!     Ok(())
@@ -79,7 +79,7 @@
 //!     .await?;
 //! let running = punctual.start().await?;
 //! let key = TimerKey::named(TenantId::default(), "order-123");
-//! let _ = punctual.schedule(Timer::after(key, Duration::from_hours(72))).await?;
+//! punctual.schedule(Timer::after(key, Duration::from_hours(72))).await?;
 //!
 //! clock.advance(Duration::from_hours(71)).await;
 //! assert!(mails.try_recv().is_err(), "never early");

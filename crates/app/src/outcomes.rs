@@ -8,7 +8,6 @@ use crate::{Error, ErrorKind};
 /// What became of a schedule. The first two mean that the timer is stored and will fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[must_use = "a timer that has fired already is not scheduled again: use `replace` for that"]
 pub enum ScheduleOutcome {
     /// A new timer was stored.
     Created,
@@ -38,7 +37,6 @@ impl ScheduleOutcome {
 /// What became of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[must_use = "only `Cancelled` means that it will not fire"]
 pub enum CancelOutcome {
     /// The timer is gone and will not fire.
     Cancelled,

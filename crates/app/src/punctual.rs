@@ -243,7 +243,7 @@ mod on_sqlite {
         /// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
         /// let key = TimerKey::named(TenantId::default(), "order-123");
         /// let timer = Timer::after(key.clone(), Duration::from_hours(1));
-        /// let _ = punctual.schedule_in(&transaction, timer)?;
+        /// punctual.schedule_in(&transaction, timer)?;
         /// transaction.commit()?; // both, or neither
         /// assert!(punctual.find(&key).await?.is_some());
         /// # Ok(())

@@ -26,7 +26,7 @@ async fn answering(
         .await
         .unwrap();
     let running = punctual.start().await.unwrap();
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -94,7 +94,7 @@ async fn poison_is_kept_as_a_dead_letter_and_comes_no_more() {
         .unwrap();
     assert_eq!(punctual.dead_letters(None, 10).await.unwrap(), []);
     // What can be handled by now may be tried again.
-    let _ = punctual
+    punctual
         .replace(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -118,10 +118,10 @@ async fn a_failing_handler_holds_up_no_other_timer() {
         .unwrap();
     let _running = punctual.start().await.unwrap();
     let failing = (0..100).map(|n| Timer::after(key(&n.to_string()), SECOND));
-    let _ = punctual.schedule_all(failing).await.unwrap();
+    punctual.schedule_all(failing).await.unwrap();
     clock.advance(Duration::from_mins(10)).await;
     let timer = Timer::after(key("good"), SECOND).data("x").unwrap();
-    let _ = punctual.schedule(timer).await.unwrap();
+    punctual.schedule(timer).await.unwrap();
     clock.advance(SECOND).await;
     let good = heard.all().into_iter().find(|due| due.data.is_some());
     let good = good.expect("it was told");
@@ -155,7 +155,7 @@ async fn sixty_four_handlers_run_at_once_and_no_more() {
         let tenant = TenantId::new(&format!("tenant-{n}")).unwrap();
         Timer::after(TimerKey::named(tenant, "a"), Duration::ZERO)
     });
-    let _ = punctual.schedule_all(timers).await.unwrap();
+    punctual.schedule_all(timers).await.unwrap();
     let running = punctual.start().await.unwrap();
     let mut most = 0;
     for _ in 0..128 {

@@ -82,7 +82,7 @@ async fn a_rolled_back_transaction_leaves_neither() {
         .execute("INSERT INTO orders VALUES ('a')", [])
         .unwrap();
     let timer = Timer::after(key("a"), SECOND);
-    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    shop.punctual.schedule_in(&transaction, timer).unwrap();
     transaction.rollback().unwrap();
     shop.clock.advance(Duration::from_mins(1)).await;
     assert_eq!(shop.heard.count(), 0);
@@ -97,7 +97,7 @@ async fn a_commit_after_the_due_time_is_found_long_before_the_next_poll() {
     shop.clock.advance(10 * SECOND).await;
     let transaction = shop.mine.transaction().unwrap();
     let timer = Timer::after(key("a"), Duration::from_millis(10));
-    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    shop.punctual.schedule_in(&transaction, timer).unwrap();
     shop.clock.advance(Duration::from_millis(100)).await;
     assert_eq!(shop.heard.count(), 0, "nobody has committed");
     transaction.commit().unwrap();
@@ -108,8 +108,7 @@ async fn a_commit_after_the_due_time_is_found_long_before_the_next_poll() {
 #[tokio::test]
 async fn a_timer_that_has_fired_is_not_scheduled_again() {
     let mut shop = Shop::open().await;
-    let _ = shop
-        .punctual
+    shop.punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -139,7 +138,7 @@ async fn a_transaction_on_another_file_is_refused_before_it_is_written_to() {
     std::os::unix::fs::symlink(&shop.path, &link).unwrap();
     shop.mine = Connection::open(&link).unwrap();
     let transaction = shop.mine.transaction().unwrap();
-    let _ = shop.punctual.schedule_in(&transaction, timer()).unwrap();
+    shop.punctual.schedule_in(&transaction, timer()).unwrap();
 }
 
 #[tokio::test]
@@ -152,7 +151,7 @@ async fn a_transaction_that_cannot_write_any_more_is_told_how_to_begin() {
         .unwrap();
     // Somebody else writes in between.
     let timer = || Timer::after(key("a"), SECOND);
-    let _ = shop.punctual.schedule(timer()).await.unwrap();
+    shop.punctual.schedule(timer()).await.unwrap();
     let error = shop
         .punctual
         .schedule_in(&transaction, timer())
@@ -197,7 +196,7 @@ async fn on_the_machine_s_clock_it_does_not_wait_for_the_poll_either() {
     let transaction = mine.transaction().unwrap();
     let timer = Timer::after(key("a"), Duration::from_millis(20));
     let timer = timer.data("in a transaction").unwrap();
-    let _ = punctual.schedule_in(&transaction, timer).unwrap();
+    punctual.schedule_in(&transaction, timer).unwrap();
     transaction.commit().unwrap();
     assert_eq!(heard.recv().await.unwrap().unwrap(), "in a transaction");
     let client = Punctual::builder()
@@ -208,7 +207,7 @@ async fn on_the_machine_s_clock_it_does_not_wait_for_the_poll_either() {
     let timer = Timer::after(key("b"), Duration::ZERO)
         .data("by a client")
         .unwrap();
-    let _ = client.schedule(timer).await.unwrap();
+    client.schedule(timer).await.unwrap();
     assert_eq!(heard.recv().await.unwrap().unwrap(), "by a client");
     running.shutdown().await.unwrap();
 }

@@ -44,7 +44,7 @@ async fn every_call_after_a_shutdown_is_told_so() {
 #[tokio::test]
 async fn a_dropped_running_fires_no_more_and_says_why() {
     let (clock, heard, punctual, running) = in_memory().await;
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -72,7 +72,7 @@ async fn what_was_acknowledged_survives_an_engine_that_was_dropped() {
     let path = folder.path().join("timers.db");
     let heard = Heard::default();
     let (punctual, running) = on_disk(&path, &heard).await;
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), Duration::from_hours(1)))
         .await
         .unwrap();
@@ -116,7 +116,7 @@ async fn a_shutdown_waits_for_the_handler_in_flight() {
         .await
         .unwrap();
     let running = punctual.start().await.unwrap();
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), Duration::ZERO))
         .await
         .unwrap();
@@ -142,7 +142,7 @@ async fn an_engine_whose_file_breaks_stops_and_tells_why() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = folder.path().join("timers.db");
     let (punctual, running) = on_disk(&path, &Heard::default()).await;
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), Duration::from_hours(1)))
         .await
         .unwrap();

@@ -34,7 +34,7 @@ async fn a_timer_comes_back_with_its_data_and_not_early() {
 async fn a_delay_begins_after_the_present_fraction_of_a_millisecond() {
     let (clock, heard, punctual, _running) = in_memory().await;
     clock.advance(Duration::from_micros(400)).await;
-    let _ = punctual
+    punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -47,11 +47,11 @@ async fn a_delay_begins_after_the_present_fraction_of_a_millisecond() {
 #[tokio::test]
 async fn what_is_due_already_fires_as_soon_as_time_goes_on() {
     let (clock, heard, punctual, _running) = in_memory().await;
-    let _ = punctual
+    punctual
         .schedule(Timer::at(key("a"), Timestamp::MIN))
         .await
         .unwrap();
-    let _ = punctual
+    punctual
         .schedule(Timer::at(key("b"), SystemTime::UNIX_EPOCH))
         .await
         .unwrap();
@@ -150,9 +150,9 @@ async fn a_tenant_s_timers_are_listed_and_a_request_s_are_traced() {
     for seconds in [3, 1, 2] {
         let name = seconds.to_string();
         let timer = Timer::after(key(&name), seconds * SECOND).correlation(request);
-        let _ = punctual.schedule(timer).await.unwrap();
+        punctual.schedule(timer).await.unwrap();
         let theirs = Timer::after(TimerKey::named(other.clone(), &name), seconds * SECOND);
-        let _ = punctual.schedule(theirs).await.unwrap();
+        punctual.schedule(theirs).await.unwrap();
     }
     clock.advance(SECOND).await;
     let query = |state, after| TimerPageQuery {
@@ -208,14 +208,14 @@ async fn three_days_of_reminders_take_no_time() {
             async move {
                 told.hear(due.clone());
                 let next = due.due_at.saturating_add(Duration::from_hours(24));
-                let _ = punctual.schedule(Timer::at(due.key(), next)).await?;
+                punctual.schedule(Timer::at(due.key(), next)).await?;
                 Ok(())
             }
         });
     let punctual = punctual.build().await.unwrap();
     let running = punctual.start().await.unwrap();
     let order = key("order-123");
-    let _ = punctual
+    punctual
         .schedule(Timer::after(order.clone(), Duration::from_hours(24)))
         .await
         .unwrap();
