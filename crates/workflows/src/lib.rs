@@ -62,8 +62,3 @@ pub use ports::TimerPorts;
 pub use retention::{Retention, RetentionSettings};
 pub use schedule_timers::{ScheduleTimers, TimerRequest};
 pub use wake_signal::WakeSignal;
-
-/// The README's examples compile and run, as they stand there.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
