@@ -1,5 +1,6 @@
 //! Why a database file could not be opened: one sentence each, for the person who started us.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use punctual_migrations::{Drift, SchemaSet};
@@ -19,7 +20,7 @@ pub enum OpenError {
         version: String,
     },
     /// The folder could not be made.
-    #[error("cannot create the folder {} for the database: {source}", path.display())]
+    #[error("cannot create the folder {} for the database: {}", path.display(), why_not(source))]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -43,7 +44,7 @@ pub enum OpenError {
     },
     /// There is a file or folder there that cannot be opened as a database.
     #[error(
-        "the database {} cannot be opened ({detail}): name a file that this user may read, in a folder that they may write to",
+        "the database {} cannot be opened: name a file that this user may read, in a folder that they may write to",
         path.display()
     )]
     Unreadable {
@@ -158,6 +159,15 @@ pub enum OpenError {
         /// What.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+fn why_not(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            "a file is in the way, name another folder".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What an error of SQLite's means for somebody who wanted to open the file.

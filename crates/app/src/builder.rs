@@ -13,14 +13,16 @@ use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
 use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_adapters_system::UuidIds;
 use punctual_domain::DueTimeReached;
-use punctual_ports::{DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::{
+    DeadLetterPort, EventBusPort, IdPort, MessageHandler, TimerPersistencePort, TimerQueuePort,
+};
 use punctual_workflows::{
     Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
 };
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Plan};
-use crate::handler::{Handle, HandlerError};
+use crate::handler::{HandlerError, Told};
 use crate::store::Store;
 use crate::{Error, ErrorKind, Punctual};
 
@@ -48,7 +50,7 @@ use crate::{Error, ErrorKind, Punctual};
 #[must_use = "nothing is opened before `build`"]
 pub struct Builder {
     storage: Vec<Storage>,
-    handlers: Vec<Box<Handle>>,
+    handlers: Vec<Told>,
     bus: Option<Arc<dyn EventBusPort>>,
     takes_commands: bool,
     /// `None`: whatever suits the clock.
@@ -170,7 +172,15 @@ impl Builder {
         F: Future<Output = Result<(), HandlerError>> + Send + 'static,
     {
         let handle = move |due, punctual| handler(due, punctual).boxed();
-        self.handlers.push(Box::new(handle));
+        self.handlers.push(Told::Function(Box::new(handle)));
+        self
+    }
+
+    /// In place of a function: a handler that takes the events with their envelopes, up to
+    /// `max_batch` of them at once, and answers for each.
+    pub fn subscriber(mut self, handler: impl MessageHandler + 'static, max_batch: usize) -> Self {
+        let handler = Arc::new(handler);
+        self.handlers.push(Told::Subscriber(handler, max_batch));
         self
     }
 
@@ -249,7 +259,7 @@ impl Builder {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::new(&ports, self.retention)?,
-                handle: self.handlers.into_iter().next(),
+                told: self.handlers.into_iter().next(),
                 takes_commands: self.takes_commands,
             })
         };
@@ -278,7 +288,7 @@ impl Builder {
         );
         wrong(
             self.handlers.len() > 1,
-            "`on_due` was called more than once: give one handler, which may look at the event's tenant and data",
+            "more than one handler was given: call `on_due` once, with one which may look at the event's tenant and data",
         );
         wrong(
             self.takes_commands && self.bus.is_none(),

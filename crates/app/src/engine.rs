@@ -9,7 +9,7 @@ use punctual_workflows::{Retention, ScheduleTimers, TimerPorts, TimerWorker};
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::handler::Handle;
+use crate::handler::Told;
 use crate::store::Store;
 use crate::{Error, ErrorKind};
 
@@ -28,7 +28,7 @@ pub(crate) struct Engine {
 pub(crate) struct Plan {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
-    pub(crate) handle: Option<Box<Handle>>,
+    pub(crate) told: Option<Told>,
     pub(crate) takes_commands: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The caller's handler, and what its answers mean to a firing.
 
 use std::fmt::Display;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, join_all};
@@ -65,7 +65,14 @@ impl<E: Display> From<E> for HandlerError {
 pub(crate) type Handle =
     dyn Fn(DueTimeReached, Punctual) -> BoxFuture<'static, Result<(), HandlerError>> + Send + Sync;
 
-/// The caller's handler as the bus knows it.
+/// Who is told.
+pub(crate) enum Told {
+    Function(Box<Handle>),
+    /// With the most messages that it takes at once.
+    Subscriber(Arc<dyn MessageHandler>, usize),
+}
+
+/// The caller's function as the bus knows it.
 pub(crate) struct OnDue {
     pub(crate) handle: Box<Handle>,
     /// Weak, because the engine holds the bus, which holds this.

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 #[cfg(feature = "testing")]
 use crate::driven::DrivenParts;
 use crate::engine::{Engine, Plan};
-use crate::handler::OnDue;
+use crate::handler::{OnDue, Told};
 use crate::store::Store;
 
 /// How long to wait for whatever is left after the worker has drained. It has had its time, and
@@ -159,13 +159,17 @@ impl Drop for Running {
 async fn subscribe(engine: &Arc<Engine>, plan: Plan) -> Result<Ready, Error> {
     let mut subscriptions = Vec::new();
     let bus = engine.ports.bus.as_ref();
-    if let Some(handle) = plan.handle {
-        let handler = Arc::new(OnDue {
-            handle,
-            engine: Arc::downgrade(engine),
-        });
+    let told: Option<(Arc<dyn MessageHandler>, usize)> = match plan.told {
         // One event a call, so that a slow one holds up no other.
-        subscriptions.push(join(bus, Topic::TimerEvents, "on-due", 1, handler).await?);
+        Some(Told::Function(handle)) => {
+            let engine = Arc::downgrade(engine);
+            Some((Arc::new(OnDue { handle, engine }), 1))
+        }
+        Some(Told::Subscriber(handler, max_batch)) => Some((handler, max_batch)),
+        None => None,
+    };
+    if let Some((handler, max_batch)) = told {
+        subscriptions.push(join(bus, Topic::TimerEvents, "on-due", max_batch, handler).await?);
     }
     if plan.takes_commands {
         let handler = Arc::new(engine.timers.clone());

@@ -5,7 +5,7 @@ use std::io;
 
 use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
-use punctual_workflows::{SettingsError, WorkerStopped};
+use punctual_workflows::SettingsError;
 
 use crate::shown::one_line;
 
@@ -55,35 +55,14 @@ impl From<OpenError> for Failure {
             OpenError::Missing { .. } => Self::failed(format!(
                 "{error}: name another with --db or TIMER_DB_PATH, or make it with `timer-service migrate`"
             )),
-            OpenError::Folder { path, source } if is_in_the_way(&source) => Self::refused(format!(
-                "cannot create the folder {} for the database: a file is in the way, name another folder",
-                path.display()
-            )),
-            OpenError::Unreadable { path, .. } => Self::refused(format!(
-                "the database {} cannot be opened: name a file that this user may read, in a folder that they may write to",
-                path.display()
-            )),
             _ => Self::refused(error.to_string()),
         }
     }
 }
 
-fn is_in_the_way(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory
-    )
-}
-
 impl From<PortError> for Failure {
     fn from(error: PortError) -> Self {
         Self::failed(error.to_string())
-    }
-}
-
-impl From<WorkerStopped> for Failure {
-    fn from(stopped: WorkerStopped) -> Self {
-        Self::failed(stopped.to_string())
     }
 }
 

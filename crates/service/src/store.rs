@@ -1,17 +1,11 @@
 //! Opening the database, on a thread where waiting for it holds nobody up.
 
-use std::path::Path;
-use std::time::Duration;
-
-use punctual_adapters_sqlite::{OpenError, SqliteSettings, SqliteTimerStore, migration_status};
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, migration_status};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
+use std::path::Path;
 
 use crate::failure::Failure;
-
-/// How long to wait for a role that another process has: long enough for one that is about to end.
-const PATIENCE: Duration = Duration::from_secs(1);
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Refuses what is there and can never be a database: SQLite would only speak of an I/O error.
 pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
@@ -27,25 +21,16 @@ pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Opens the database; a role that is taken is asked for again for a second.
+/// Opens the database beside whoever serves it.
 pub(crate) async fn open(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
     refuse_what_is_no_file(&settings.path)?;
-    let give_up = clock.monotonic() + PATIENCE;
-    loop {
-        let (wish, now) = (settings.clone(), clock.now());
-        let opened = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&wish, now)).await;
-        match opened {
-            Ok(Ok(store)) => return Ok(store),
-            Ok(Err(OpenError::RoleTaken { .. })) if clock.monotonic() < give_up => {
-                clock.sleep_for(BETWEEN_TRIES).await;
-            }
-            Ok(Err(error)) => return Err(error.into()),
-            Err(error) => return Err(Failure::failed(format!("opening was broken off: {error}"))),
-        }
-    }
+    let (wish, now) = (settings.clone(), clock.now());
+    let opened = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&wish, now)).await;
+    let opened = opened.map_err(|error| Failure::failed(format!("opening broke off: {error}")))?;
+    Ok(opened?)
 }
 
 /// Opens a database that has to be there already.

@@ -4,6 +4,7 @@
 //! for a restart that nobody knows of. We do not stop either: the timers of the old file exist
 //! nowhere else any more.
 
+use std::convert::Infallible;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +15,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: Duration = Duration::from_mins(1);
 
 /// Looks for as long as it is polled, and says what it found.
-pub(super) async fn watch(path: &Path, clock: &dyn ClockPort) {
-    let Some(ours) = identity(path) else {
-        return;
-    };
+pub(super) async fn watch(path: &Path, clock: &dyn ClockPort) -> Infallible {
+    let ours = identity(path);
     loop {
-        let wait = if identity(path) == Some(ours) {
+        let wait = if identity(path) == ours {
             LOOK_EVERY
         } else {
             tracing::error!(

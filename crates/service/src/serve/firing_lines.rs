@@ -31,21 +31,25 @@ struct Line {
     written: oneshot::Sender<Result<(), String>>,
 }
 
-/// Writes firings to standard output.
+/// Hands firings to the thread that writes them.
 pub(super) struct FiringLines {
     queue: mpsc::Sender<Line>,
 }
 
-impl FiringLines {
+/// The other end, which is not started yet.
+pub(super) struct Unwritten(mpsc::Receiver<Line>);
+
+impl Unwritten {
     /// Starts to write.
     ///
     /// # Errors
     /// If standard output cannot be written, or there is no thread to write it.
     pub(super) fn start(
+        self,
         (mut file, kind): (File, Kind),
         stop: Stop,
         is_durable: bool,
-    ) -> io::Result<Self> {
+    ) -> io::Result<()> {
         if kind == Kind::File && stdout::is_cut(&file) {
             // Whoever wrote before us was killed within a line. Ours must not be part of it.
             file.write_all(b"\n")?;
@@ -53,7 +57,7 @@ impl FiringLines {
         if kind == Kind::Nowhere {
             tracing::warn!("standard output is closed or /dev/null: nobody will see a firing");
         }
-        let (queue, lines) = mpsc::channel(BATCH);
+        let lines = self.0;
         let writer = Writer {
             chunk_limit: if kind == Kind::Pipe {
                 WHOLE_IN_A_PIPE
@@ -68,7 +72,15 @@ impl FiringLines {
         std::thread::Builder::new()
             .name("firing-lines".to_owned())
             .spawn(move || writer.run(lines, &stop))?;
-        Ok(Self { queue })
+        Ok(())
+    }
+}
+
+impl FiringLines {
+    /// Both ends.
+    pub(super) fn new() -> (Self, Unwritten) {
+        let (queue, lines) = mpsc::channel(BATCH);
+        (Self { queue }, Unwritten(lines))
     }
 
     async fn write(&self, envelope: &MessageEnvelope) -> Result<(), String> {
