@@ -64,6 +64,9 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
         }),
         Output::Table => {
             answers.table(&page.timers)?;
+            if page.timers.is_empty() {
+                crate::say("there are none");
+            }
             if let Some(cursor) = next {
                 crate::say(&format!("there are more: --after {cursor}"));
             }

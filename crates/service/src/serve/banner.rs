@@ -25,6 +25,7 @@ pub(super) fn show(settings: &ServeSettings) {
         process = std::process::id(),
         database = %absolute(&database.path),
         synchronous = synchronous(database.synchronous).0,
+        settings_file = settings.file.as_deref().map(absolute),
         "serving timers: each firing is one line of JSON on standard output"
     );
 }
@@ -37,9 +38,14 @@ fn text(settings: &ServeSettings, program: &str) -> String {
     } else {
         format!(" --db {}", for_a_shell(&absolute(&database.path)))
     };
+    let file = settings.file.as_deref().map_or_else(String::new, |file| {
+        format!("from:  {} (settings)\n", absolute(file))
+    });
     format!(
-        "timer-service {} (process {}) serves timers: SQLite (synchronous {setting}: survives {survives}), in-process bus\n\
+        "timer-service {} serves timers (process {})\n\
+         on:    SQLite, synchronous {setting}: what is acknowledged survives {survives}\n\
          data:  {}\n\
+         {file}\
          out:   each firing is one line of JSON on standard output\n\
          try:   {program} schedule --tenant demo --in 5s{elsewhere}\n\
          stop:  Ctrl-C finishes what is in flight",

@@ -40,6 +40,8 @@ pub(crate) struct ServeSettings {
     /// `None`: whatever suits standard error.
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: LevelFilter,
+    /// The settings file that was read, for whoever wonders where a value comes from.
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// The variables. An empty one counts as absent: that is how a compose file unsets one.
@@ -193,6 +195,7 @@ impl Sources<'_> {
             },
             log_format: self.get(&table::LOG_FORMAT)?,
             log_level: self.get(&table::LOG_LEVEL)?.unwrap_or(LevelFilter::INFO),
+            file: self.file.as_ref().map(|file| file.path().to_path_buf()),
         })
     }
 }

@@ -148,6 +148,9 @@ fn people_get_a_table() {
             assert!(rows[1].contains(cell), "{line}: {rows:?}");
         }
     }
+    let nothing = home.run("list --tenant nobody --output table");
+    let said = (nothing.code, nothing.stderr.as_str());
+    assert_eq!(said, (Some(0), "there are none\n"));
     let cancelled = rows(&format!("cancel --tenant a --id {ID} --output table"));
     assert_eq!(cancelled.len(), 2);
     assert!(cancelled[1].ends_with("deleted"), "{cancelled:?}");

@@ -111,6 +111,8 @@ fn serving_heeds_it() {
     let mut serving = Running::start(home.command("serve").env_remove("TIMER_DB_PATH"));
     serving.wait_until_it_says("synchronous NORMAL");
     serving.wait_until_it_says(&home.path("t.db").display().to_string());
+    let file = home.path("punctual.toml");
+    serving.wait_until_it_says(&format!("from:  {} (settings)", file.display()));
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, Some(0));
 }
