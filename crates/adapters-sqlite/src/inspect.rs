@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use punctual_migrations::SchemaSet;
@@ -60,6 +59,8 @@ pub fn inspect(path: &Path, set: SchemaSet, limit: u64) -> Result<Option<Inspect
     if !is_there(&path) {
         return Err(OpenError::Missing { path });
     }
+    // The files beside it are beside the file itself, not beside a link to it.
+    let path = behind_links(&path)?;
     if is_open_elsewhere(&path) {
         let index = beside(&path, "-shm");
         if is_there(&beside(&path, "-wal")) && !is_there(&index) {
@@ -155,7 +156,7 @@ fn is_there(path: &Path) -> bool {
 /// Opens a file that nobody writes to, so that neither locks nor other files are needed.
 fn open_untouched(path: &Path) -> rusqlite::Result<Connection> {
     let mut address = String::from("file:");
-    for byte in path.as_os_str().as_bytes() {
+    for byte in path.as_os_str().as_encoded_bytes() {
         // Every byte of a name may mean something in an address, so none of them stands for itself.
         // Writing to a string does not fail.
         let _ = write!(address, "%{byte:02x}");

@@ -71,6 +71,18 @@ async fn a_file_that_is_served_is_seen_with_who_serves_it() {
 }
 
 #[tokio::test]
+async fn a_link_shows_what_the_file_and_its_log_hold() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    let folder = Scratch::new();
+    std::os::unix::fs::symlink(file.path(), folder.path()).unwrap();
+    // As yet, the tables are in the log alone.
+    let seen = inspect(&folder.path(), SchemaSet::TimersOnly, NO_LIMIT);
+    assert_eq!(seen.unwrap().unwrap().status.pending(), 0);
+    assert!(served_by(&folder.path()).unwrap().is_some());
+    assert_eq!(contents(folder.folder()).len(), 1);
+}
+
+#[tokio::test]
 async fn a_log_without_its_index_is_left_alone() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..100).await;
