@@ -51,7 +51,7 @@ fn the_history_names_each_migration_its_checksum_its_set_and_its_time() {
                     "{}|{}|{}|{}|2026-12-24T18:00:00.000Z|{}",
                     migration.version,
                     migration.name,
-                    migration.checksum(),
+                    migration.checksum,
                     set.name(),
                     env!("CARGO_PKG_VERSION"),
                 )

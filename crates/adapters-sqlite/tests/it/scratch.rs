@@ -50,7 +50,7 @@ impl Scratch {
                     params![
                         migration.version,
                         migration.name,
-                        migration.checksum(),
+                        migration.checksum,
                         set.name(),
                         "2025-11-14T00:00:00.000Z"
                     ],
