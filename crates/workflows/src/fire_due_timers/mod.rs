@@ -12,6 +12,7 @@
 //! | what | bounded by |
 //! |---|---|
 //! | claimed and not settled (published-but-unmarked included) | `max_in_hand`; full: nothing is claimed |
+//! | of that, what a backlog takes at once | three quarters; the rest in small portions, for what becomes due meanwhile |
 //! | publishes in flight | `publishes_in_flight` |
 //! | what one tenant has of either | seven times what is left for the others |
 //! | claims, settlements and renewals in flight | one each |
@@ -96,6 +97,7 @@ pub struct TimerWorker {
     /// When to renew the claims in hand, by the monotonic clock: whatever the wall clock is set to,
     /// another worker's may not have been.
     next_renewal: Option<Duration>,
+    backlog: Backlog,
     /// How long the last look at the store took.
     last_look_took: Duration,
     /// Whether claims had to go back because their tenant has too much in hand.
@@ -109,6 +111,17 @@ pub struct TimerWorker {
     /// hand: a full disk stops no event.
     settle_pause: Pause,
     alarm: SharedAlarm,
+}
+
+/// What is known of a backlog.
+#[derive(Debug, Default)]
+struct Backlog {
+    /// Whether the last look left something behind that is due.
+    is_there: bool,
+    /// Whether to look for it again as soon as there is room.
+    is_wanted: bool,
+    /// When the places that it leaves free may next be drawn on, by the monotonic clock.
+    next_of_reserve: Duration,
 }
 
 /// Of these operations there is at most one in flight.
@@ -143,6 +156,7 @@ impl TimerWorker {
             under_way: UnderWay::default(),
             is_draining: false,
             next_renewal: None,
+            backlog: Backlog::default(),
             last_look_took: Duration::ZERO,
             has_held_back: false,
             has_made_room: false,

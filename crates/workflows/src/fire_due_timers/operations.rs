@@ -36,6 +36,17 @@ pub(super) enum Event {
 
 /// How many timers are claimed to find out whether a bus that failed is back.
 const PROBE: usize = 8;
+/// How often the reserve is drawn on, and for how little at least: of four, the store gives one to
+/// what is fresh.
+const RESERVE_EVERY: Duration = Duration::from_millis(20);
+const LEAST_OF_RESERVE: usize = 4;
+
+/// How much to claim.
+struct Wish {
+    limit: usize,
+    /// Whether that is of what a backlog leaves free for others.
+    is_of_reserve: bool,
+}
 
 impl TimerWorker {
     /// Launches all that may be launched now, and returns when there may be more.
@@ -171,11 +182,39 @@ impl TimerWorker {
         }
     }
 
-    fn launch_claim(&mut self, alarm: &mut Alarm) {
+    /// How much may be claimed now; `None` if there is no room.
+    ///
+    /// While a backlog is worked off, the last places are kept for what becomes due meanwhile, and
+    /// given out in ever smaller portions, so that some are left however long nothing is settled.
+    fn wish(&self) -> Option<Wish> {
         let room = self.settings.max_in_hand.saturating_sub(self.in_hand.len());
-        if self.is_draining || self.under_way.claim || room < self.settings.room_for_a_claim() {
+        let reserve = if self.backlog.is_there {
+            self.settings.reserve()
+        } else {
+            0
+        };
+        let free = room.saturating_sub(reserve);
+        if free >= self.settings.room_for_a_claim() {
+            return Some(Wish {
+                limit: free.min(self.settings.batch_size),
+                is_of_reserve: false,
+            });
+        }
+        (reserve > 0 && room >= LEAST_OF_RESERVE).then(|| Wish {
+            limit: (room / 16)
+                .max(LEAST_OF_RESERVE)
+                .min(self.settings.batch_size),
+            is_of_reserve: true,
+        })
+    }
+
+    fn launch_claim(&mut self, alarm: &mut Alarm) {
+        if self.is_draining || self.under_way.claim {
             return;
         }
+        let Some(wish) = self.wish() else {
+            return;
+        };
         if self.bus_pause.is_probing() && self.publishes > 0 {
             // One probe at a time: the next waits for what this one brings.
             return;
@@ -187,7 +226,9 @@ impl TimerWorker {
             return;
         }
         let earliest = self.ports.wake.earliest();
-        if monotonic < self.next_poll && earliest.is_none_or(|earliest| earliest > now) {
+        let is_due = earliest.is_some_and(|earliest| earliest <= now)
+            || (self.backlog.is_wanted && !wish.is_of_reserve);
+        if monotonic < self.next_poll && !is_due {
             alarm.at_monotonic(self.next_poll);
             alarm.heeds_news = true;
             if let Some(earliest) = earliest {
@@ -195,10 +236,17 @@ impl TimerWorker {
             }
             return;
         }
+        if wish.is_of_reserve && monotonic < self.backlog.next_of_reserve {
+            alarm.at_monotonic(self.backlog.next_of_reserve);
+            return;
+        }
         self.under_way.claim = true;
+        // A claim of the reserve is for others: whether it finds some of the backlog says nothing.
+        self.backlog.is_wanted &= wish.is_of_reserve;
         self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
+        self.backlog.next_of_reserve = monotonic.saturating_add(RESERVE_EVERY);
         self.ports.wake.begin_look();
-        let mut limit = room.min(self.settings.batch_size);
+        let mut limit = wish.limit;
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
         }

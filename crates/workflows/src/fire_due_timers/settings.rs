@@ -113,6 +113,12 @@ impl WorkerSettings {
         }
     }
 
+    /// How many places in hand a backlog leaves free for what becomes due meanwhile: while a commit
+    /// takes long, nothing that was claimed is settled, and what is fresh would have to wait for it.
+    pub(super) const fn reserve(&self) -> usize {
+        self.max_in_hand / 4
+    }
+
     /// How often claims are renewed: well before their lease ends, even if one try fails.
     pub(super) fn renewal_interval(&self) -> Duration {
         self.lease / 3

@@ -89,8 +89,9 @@ impl TimerWorker {
         // A look that brought nothing to do although more is due, because all of it had to go back
         // or because the store is confused, is repeated when something changes or by the poll, and
         // not at once: that would be a busy loop.
-        let more_now = (batch.more_due && found_some).then_some(now);
-        self.ports.wake.end_look(more_now.or(batch.next_due_at));
+        self.backlog.is_there = batch.more_due;
+        self.backlog.is_wanted = batch.more_due && (found_some || self.backlog.is_wanted);
+        self.ports.wake.end_look(batch.next_due_at);
         if self.is_draining {
             self.give_back_what_is_ready();
         }

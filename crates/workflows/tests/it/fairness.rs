@@ -51,6 +51,36 @@ async fn fresh_timers_fire_on_time_while_a_backlog_drains() {
 }
 
 #[tokio::test]
+async fn fresh_timers_do_not_wait_for_the_commits_of_a_backlog() {
+    let mut world = World::new().await;
+    world.stop();
+    let due_at = world.now();
+    let backlog = (0..6_000).map(|n| {
+        let tenant = format!("tenant-{}", n % 50);
+        TimerRequest::at(key_of(&tenant, &n.to_string()), due_at)
+    });
+    world.timers.schedule(backlog.collect()).await.unwrap();
+    world.advance(Duration::from_hours(1)).await;
+    world.restart(rare_polls());
+    // A commit takes half a second, in which all that may be in hand is claimed.
+    world.faults.decide(|call| {
+        let is_mark = call.operation == "mark_fired";
+        is_mark.then_some(Fault::DelayBefore(ms(500)))
+    });
+    for n in 0..20 {
+        let tenant = format!("tenant-{n}");
+        world.schedule(&key_of(&tenant, "fresh"), ms(97 * n)).await;
+    }
+    world.advance(secs(2)).await;
+    let seen = world.ledger.seen();
+    let fresh = seen.iter().filter(|s| s.event.due_at > due_at);
+    let late: Vec<_> = fresh.map(|s| s.at.since(s.event.due_at)).collect();
+    assert_eq!(late.len(), 20);
+    assert!(late.iter().all(|late| *late <= ms(100)), "{late:?}");
+    assert!(seen.len() < 6_000, "the backlog was still there");
+}
+
+#[tokio::test]
 async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late() {
     let world = World::with(WorkerSettings {
         batch_size: 8,
