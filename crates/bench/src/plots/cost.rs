@@ -1,6 +1,6 @@
 //! What things cost on files of different sizes.
 
-use super::svg::{Anchor, Axis, BOTTOM, COLOURS, INK, LEFT, RIGHT, Svg, TOP};
+use super::svg::{Axis, BOTTOM, COLOURS, LEFT, RIGHT, Svg, TOP};
 use crate::grouped;
 
 /// The price of one thing on files of different sizes, in microseconds.
@@ -21,7 +21,7 @@ const NAMED: [(f64, &str); 5] = [
 
 /// Draws the prices over the sizes.
 pub(super) fn draw(costs: &[Cost], source: &str) -> String {
-    let mut svg = Svg::new("What it costs, however much is pending", source);
+    let mut svg = Svg::new("What it costs, by how much is pending", source);
     let sizes = costs.iter().flat_map(|cost| &cost.points);
     let sizes: Vec<f64> = sizes.map(|(rows, ..)| rows_as_number(*rows)).collect();
     let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
@@ -50,32 +50,14 @@ pub(super) fn draw(costs: &[Cost], source: &str) -> String {
             colour,
             "stroke-width=\"1.4\" stroke-dasharray=\"5 4\"",
         );
-        for (point, (_, value, _)) in ours.iter().zip(&cost.points) {
-            svg.dot(*point, colour);
-            let label = format!("{value:.0} µs");
-            svg.text(
-                (point.0, point.1 - 8.0),
-                12.5,
-                Anchor::Middle,
-                colour,
-                &label,
-            );
+        for point in ours {
+            svg.dot(point, colour);
         }
+        let values = cost.points.iter().map(|(_, ours, _)| format!("{ours:.0}"));
+        let values = values.collect::<Vec<_>>().join(" / ");
+        svg.legend(place, &format!("{}: {values} µs", cost.what));
     }
-    for (place, cost) in costs.iter().enumerate() {
-        let y = TOP - 2.0 + 18.0 * f64::from(u8::try_from(place).unwrap_or(0));
-        let colour = COLOURS[place % COLOURS.len()];
-        svg.text(
-            (LEFT + 12.0, y + 16.0),
-            13.5,
-            Anchor::Start,
-            colour,
-            cost.what,
-        );
-    }
-    let text = "dashed: a bare loop on the plain driver that does the same";
-    let middle = f64::midpoint(LEFT, RIGHT);
-    svg.text((middle, BOTTOM + 62.0), 12.0, Anchor::Middle, INK, text);
+    svg.remark("dashed: a bare loop on the plain driver that does the same");
     svg.finished()
 }
 

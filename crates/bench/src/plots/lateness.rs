@@ -1,6 +1,6 @@
 //! How late timers fire, as a distribution.
 
-use super::svg::{Anchor, Axis, BOTTOM, COLOURS, INK, LEFT, RIGHT, Svg, TOP};
+use super::svg::{Axis, BOTTOM, COLOURS, LEFT, RIGHT, Svg, TOP};
 use crate::Outcome;
 use crate::lateness::percentile;
 
@@ -43,19 +43,10 @@ pub(super) fn draw(ours: &[f64], bare: &[f64], source: &str) -> Outcome<String> 
             let style = format!("stroke-width=\"1.6\" stroke-dasharray=\"{dashes}\"");
             svg.line(&[(x, TOP), (x, BOTTOM)], colour, &style);
         }
-        let y = TOP + 16.0 + 20.0 * f64::from(u8::try_from(place)?);
         let text = format!("{name}: half within {half:.2} ms, 99 % within {most:.2} ms");
-        svg.text((LEFT + 12.0, y), 13.5, Anchor::Start, colour, &text);
+        svg.legend(place, &text);
     }
-    let y = BOTTOM + 62.0;
-    let text = "dashed: half of the timers; dotted: 99 % of them; none was early";
-    svg.text(
-        (f64::midpoint(LEFT, RIGHT), y),
-        12.0,
-        Anchor::Middle,
-        INK,
-        text,
-    );
+    svg.remark("dashed: half of the timers; dotted: 99 % of them; none was early");
     Ok(svg.finished())
 }
 

@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 pub(super) const WIDTH: f64 = 700.0;
-pub(super) const HEIGHT: f64 = 430.0;
+pub(super) const HEIGHT: f64 = 480.0;
 /// Where the axes are: left, right, top and bottom.
-pub(super) const LEFT: f64 = 72.0;
+pub(super) const LEFT: f64 = 84.0;
 pub(super) const RIGHT: f64 = WIDTH - 24.0;
-pub(super) const TOP: f64 = 62.0;
-pub(super) const BOTTOM: f64 = HEIGHT - 86.0;
+pub(super) const TOP: f64 = 116.0;
+pub(super) const BOTTOM: f64 = HEIGHT - 98.0;
 
 pub(super) const INK: &str = "#1c1c1c";
 pub(super) const FAINT: &str = "#d8d8d8";
@@ -48,7 +48,7 @@ impl Svg {
         ));
         svg.text((LEFT, 30.0), 17.0, Anchor::Start, INK, title);
         svg.text(
-            (LEFT, HEIGHT - 12.0),
+            (LEFT, HEIGHT - 10.0),
             12.0,
             Anchor::Start,
             "#555555",
@@ -72,6 +72,19 @@ impl Svg {
             anchor.name(),
             escaped(text)
         );
+    }
+
+    /// What a colour stands for: lines of text under the title.
+    pub(super) fn legend(&mut self, place: usize, text: &str) {
+        let y = 54.0 + 20.0 * f64::from(u8::try_from(place).unwrap_or(0));
+        let colour = COLOURS[place % COLOURS.len()];
+        self.text((LEFT, y), 14.0, Anchor::Start, colour, text);
+    }
+
+    /// A remark under the axes.
+    pub(super) fn remark(&mut self, text: &str) {
+        let place = (f64::midpoint(LEFT, RIGHT), BOTTOM + 64.0);
+        self.text(place, 12.5, Anchor::Middle, INK, text);
     }
 
     /// A text along the left axis.
@@ -124,7 +137,7 @@ impl Svg {
         self.line(&corner, INK, "stroke-width=\"1.2\"");
         let middle = f64::midpoint(LEFT, RIGHT);
         self.text((middle, BOTTOM + 44.0), 14.0, Anchor::Middle, INK, along);
-        self.text_upwards((20.0, f64::midpoint(TOP, BOTTOM)), up);
+        self.text_upwards((18.0, f64::midpoint(TOP, BOTTOM)), up);
     }
 
     pub(super) fn finished(mut self) -> String {
