@@ -9,7 +9,7 @@ usage: cargo xtask bench [--quick] [--json FILE|-] [--plots FOLDER] [--dir FOLDE
 
 Measures each LINE (default: all) against a bare loop in the same run; docs/performance.md says how.
 
-  --quick        smaller sizes, for a hint within two minutes
+  --quick        smaller sizes, for a hint within a few minutes
   --json FILE    also write everything as JSON; `-` is stdout, and the text then goes to stderr
   --plots FOLDER also draw what was measured, as SVG files
   --dir FOLDER   where to keep the databases meanwhile; a real disk (default: the target folder)
