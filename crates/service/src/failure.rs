@@ -1,7 +1,6 @@
 //! Why a command did not do what was asked: one sentence, and the exit code that goes with it.
 
 use std::fmt;
-use std::io;
 
 use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
