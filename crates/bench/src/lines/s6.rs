@@ -92,7 +92,7 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let clock = SystemClock::start()?;
     let mut settings = SqliteSettings::timers(path);
     settings.on_statement = Some(OnStatement(|_| {
-        _ = STATEMENTS.fetch_add(1, Ordering::Relaxed)
+        _ = STATEMENTS.fetch_add(1, Ordering::Relaxed);
     }));
     tokio::runtime::Runtime::new()?.block_on(async {
         let ours = Ours::open_with(&settings, &clock)?;
