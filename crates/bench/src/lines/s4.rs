@@ -27,7 +27,7 @@ const AHEAD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 
 fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let pending = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
-    let rounds = bench.size(5, 3);
+    let rounds = 3;
     let lasts = Duration::from_secs(bench.size(8, 3) as u64);
     let (mut ours, mut bare) = (Sides::default(), Sides::default());
     for round in 0..rounds {

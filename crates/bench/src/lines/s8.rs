@@ -60,7 +60,7 @@ fn one_case(bench: &mut Bench, owner: Owner, tenants: usize) -> Outcome<Vec<Meas
         filling: Filling::Bulk,
         owner,
     };
-    let seconds = bench.size(8, 3) as u64;
+    let seconds = bench.size(6, 3) as u64;
     let rounds = bench.size(3, 1);
     let mut found = Rounded::default();
     for round in 0..rounds {
