@@ -200,9 +200,12 @@ impl TimerWorker {
                 is_of_reserve: false,
             });
         }
-        (reserve > 0 && room >= LEAST_OF_RESERVE).then(|| Wish {
+        // Of a few places, each counts.
+        let least = LEAST_OF_RESERVE.min(self.settings.room_for_a_claim());
+        (reserve > 0 && room >= least).then(|| Wish {
             limit: (room / 16)
                 .max(LEAST_OF_RESERVE)
+                .min(room)
                 .min(self.settings.batch_size),
             is_of_reserve: true,
         })

@@ -142,6 +142,36 @@ async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
 }
 
 #[tokio::test]
+async fn of_a_few_places_too_one_is_left_for_the_others() {
+    for places in [8, 9, 12] {
+        let world = World::with(WorkerSettings {
+            batch_size: 4,
+            max_in_hand: places,
+            ..rare_polls()
+        })
+        .await;
+        let clock = world.clock.clone();
+        world.ledger.answers(move |event, _| {
+            let (clock, hangs) = (clock.clone(), event.tenant_id.as_str() == "hanging");
+            Box::pin(async move {
+                if hangs {
+                    clock.sleep_for(Duration::from_hours(1)).await;
+                }
+                Answer::Done
+            })
+        });
+        let due_at = world.in_(secs(1));
+        let hanging = (0..50).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
+        world.timers.schedule(hanging.collect()).await.unwrap();
+        world.advance(secs(2)).await;
+        world.schedule(&key_of("healthy", "x"), secs(1)).await;
+        world.advance(secs(2)).await;
+        let count = world.ledger.count(&key_of("healthy", "x"));
+        assert_eq!(count, 1, "of {places} places");
+    }
+}
+
+#[tokio::test]
 async fn a_tenant_s_timers_fire_in_the_order_of_their_due_times() {
     let mut world = World::new().await;
     world.stop();
