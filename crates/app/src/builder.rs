@@ -1,5 +1,6 @@
 //! Putting an engine together, with every mistake told before anything is opened.
 
+use std::fmt;
 use std::future::Future;
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
@@ -172,7 +173,7 @@ impl Builder {
         F: Future<Output = Result<(), HandlerError>> + Send + 'static,
     {
         let handle = move |due, punctual| handler(due, punctual).boxed();
-        self.handlers.push(Told::Function(Box::new(handle)));
+        self.handlers.push(Told::Function(Arc::new(handle)));
         self
     }
 
@@ -388,5 +389,11 @@ fn ids(clock: &Clock) -> Arc<dyn IdPort> {
         Clock::System { .. } => Arc::new(UuidIds),
         #[cfg(feature = "testing")]
         Clock::Fake(_) => Arc::new(SequentialIds::new()),
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").finish_non_exhaustive()
     }
 }

@@ -1,12 +1,12 @@
 //! What all clones of a [`Punctual`](crate::Punctual) share: the adapters, and whether the engine
 //! runs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use punctual_domain::Timestamp;
 use punctual_ports::DeadLetterPort;
 use punctual_workflows::{Retention, ScheduleTimers, TimerPorts, TimerWorker};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::clock::Clock;
 use crate::handler::Told;
@@ -21,7 +21,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     state: watch::Sender<State>,
-    plan: Mutex<Option<Plan>>,
+    /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
+    pub(crate) plan: Mutex<Option<Plan>>,
 }
 
 /// What `start` takes, once.
@@ -61,18 +62,14 @@ impl Engine {
         }
     }
 
-    /// Takes what is to be started; the second time there is nothing left.
-    pub(crate) fn take_plan(&self) -> Result<Plan, Error> {
-        self.check_open()?;
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        plan.take().ok_or_else(|| {
-            let why = if self.store.is_client() {
-                "this engine was opened with `sqlite_client`, which schedules and never fires"
-            } else {
-                "this engine was started before: keep the `Running` that `start` gave"
-            };
-            Error::new(ErrorKind::Setup, format!("cannot start: {why}"))
-        })
+    /// Why there is no plan.
+    pub(crate) fn nothing_to_start(&self) -> Error {
+        let why = if self.store.is_client() {
+            "this engine was opened with `sqlite_client`, which schedules and never fires"
+        } else {
+            "this engine was started before: keep the `Running` that `start` gave"
+        };
+        Error::new(ErrorKind::Setup, format!("cannot start: {why}"))
     }
 
     /// Refuses, with the reason, once the engine has stopped.

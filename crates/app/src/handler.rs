@@ -67,14 +67,14 @@ pub(crate) type Handle =
 
 /// Who is told.
 pub(crate) enum Told {
-    Function(Box<Handle>),
+    Function(Arc<Handle>),
     /// With the most messages that it takes at once.
     Subscriber(Arc<dyn MessageHandler>, usize),
 }
 
 /// The caller's function as the bus knows it.
 pub(crate) struct OnDue {
-    pub(crate) handle: Box<Handle>,
+    pub(crate) handle: Arc<Handle>,
     /// Weak, because the engine holds the bus, which holds this.
     pub(crate) engine: Weak<Engine>,
 }

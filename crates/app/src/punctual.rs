@@ -34,7 +34,8 @@ impl Punctual {
         &self.engine
     }
 
-    /// Begins to fire: what became due while nobody did, first. It works once.
+    /// Begins to fire: what became due while nobody did, first. It works once; if it fails because
+    /// of the bus, or is dropped before it returns, it can be called again.
     ///
     /// On a fake clock nothing happens by itself: the clock does the work while it is advanced.
     ///

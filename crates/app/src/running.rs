@@ -5,6 +5,7 @@
 //! steps the same parts while it is advanced.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use std::time::Duration;
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
 use punctual_workflows::{Drained, Retention, TimerWorker, WorkerStopped};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -41,7 +41,6 @@ pub struct Running {
 enum Parts {
     Task {
         stop: watch::Sender<bool>,
-        runtime: Handle,
         task: JoinHandle<Result<ShutDown, Error>>,
     },
     #[cfg(feature = "testing")]
@@ -65,18 +64,23 @@ pub(crate) struct Ready {
 
 impl Running {
     pub(crate) async fn start(engine: Arc<Engine>) -> Result<Self, Error> {
-        let ready = subscribe(&engine, engine.take_plan()?).await?;
+        engine.check_open()?;
+        let ready = {
+            let mut plan = engine.plan.lock().await;
+            let subscriptions = subscribe(&engine, plan.as_ref()).await?;
+            let plan = plan.take().ok_or_else(|| engine.nothing_to_start())?;
+            Ready {
+                worker: plan.worker,
+                retention: plan.retention,
+                subscriptions,
+            }
+        };
         let parts = match &engine.clock {
             Clock::System { runtime, .. } => {
                 let stop = watch::Sender::new(false);
-                let task = supervise(Arc::clone(&engine), ready, stop.subscribe());
-                let task = runtime.spawn(task);
-                let runtime = runtime.clone();
-                Parts::Task {
-                    stop,
-                    runtime,
-                    task,
-                }
+                let ends = EndsWithTask(Arc::clone(&engine));
+                let task = runtime.spawn(supervise(ends, ready, stop.subscribe()));
+                Parts::Task { stop, task }
             }
             #[cfg(feature = "testing")]
             Clock::Fake(clock) => Parts::Driven(DrivenParts::new(&engine, clock, ready)),
@@ -87,9 +91,10 @@ impl Running {
         })
     }
 
-    /// Waits until the engine has stopped by itself, and tells why: its store broke. Calls are
-    /// answered with [`Stopped`](crate::ErrorKind::Stopped) from then on, and nothing that was
-    /// acknowledged is lost.
+    /// Waits until the engine has stopped by itself, and tells why: its store broke, a bus of yours
+    /// panicked, or the runtime that it was started on is gone. Calls are answered with
+    /// [`Stopped`](crate::ErrorKind::Stopped) from then on, and nothing that was acknowledged is
+    /// lost.
     ///
     /// It may wait for ever, so wait for something else at the same time:
     ///
@@ -122,7 +127,8 @@ impl Running {
                 stop.send_replace(true);
                 match task.await {
                     Ok(outcome) => outcome,
-                    Err(error) => Err(Error::stopped(&format!("its task has ended: {error}"))),
+                    // It has panicked or was dropped, and has said so.
+                    Err(_) => Err(self.engine.stopped().await),
                 }
             }
             #[cfg(feature = "testing")]
@@ -144,28 +150,52 @@ impl Drop for Running {
             None,
         );
         match parts {
-            Parts::Task { task, runtime, .. } => {
-                task.abort();
-                let engine = Arc::clone(&self.engine);
-                runtime.spawn(async move { engine.store.close().await });
-            }
+            Parts::Task { task, .. } => task.abort(),
             #[cfg(feature = "testing")]
             Parts::Driven(_) => {}
         }
+        self.engine.store.close_soon();
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+/// The engine's task, however it ends: with its runtime or by a panic, too. Whoever schedules must
+/// not go on as if somebody fired.
+struct EndsWithTask(Arc<Engine>);
+
+impl Drop for EndsWithTask {
+    fn drop(&mut self) {
+        let reason = if std::thread::panicking() {
+            "something panicked while it ran: that panic's own message says what"
+        } else {
+            "its tokio runtime was shut down"
+        };
+        // After a good end neither does anything.
+        self.0.stop(reason, None);
+        self.0.store.close_soon();
     }
 }
 
 /// Subscribes whoever is to be told, and whoever takes commands.
-async fn subscribe(engine: &Arc<Engine>, plan: Plan) -> Result<Ready, Error> {
+async fn subscribe(
+    engine: &Arc<Engine>,
+    plan: Option<&Plan>,
+) -> Result<Vec<Box<dyn Subscription>>, Error> {
+    let plan = plan.ok_or_else(|| engine.nothing_to_start())?;
     let mut subscriptions = Vec::new();
     let bus = engine.ports.bus.as_ref();
-    let told: Option<(Arc<dyn MessageHandler>, usize)> = match plan.told {
+    let told: Option<(Arc<dyn MessageHandler>, usize)> = match &plan.told {
         // One event a call, so that a slow one holds up no other.
         Some(Told::Function(handle)) => {
-            let engine = Arc::downgrade(engine);
+            let (handle, engine) = (Arc::clone(handle), Arc::downgrade(engine));
             Some((Arc::new(OnDue { handle, engine }), 1))
         }
-        Some(Told::Subscriber(handler, max_batch)) => Some((handler, max_batch)),
+        Some(Told::Subscriber(handler, max_batch)) => Some((Arc::clone(handler), *max_batch)),
         None => None,
     };
     if let Some((handler, max_batch)) = told {
@@ -175,11 +205,7 @@ async fn subscribe(engine: &Arc<Engine>, plan: Plan) -> Result<Ready, Error> {
         let handler = Arc::new(engine.timers.clone());
         subscriptions.push(join(bus, Topic::TimerCommands, "timer", 1_000, handler).await?);
     }
-    Ok(Ready {
-        worker: plan.worker,
-        retention: plan.retention,
-        subscriptions,
-    })
+    Ok(subscriptions)
 }
 
 async fn join(
@@ -200,10 +226,11 @@ async fn join(
 
 /// Runs everything until it is told to stop, or going on makes no sense.
 async fn supervise(
-    engine: Arc<Engine>,
+    ends: EndsWithTask,
     ready: Ready,
     mut stop: watch::Receiver<bool>,
 ) -> Result<ShutDown, Error> {
+    let engine = &ends.0;
     let asked = async move {
         // An error means that `Running` is gone, which asks for the same.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -212,9 +239,9 @@ async fn supervise(
         biased;
         drained = ready.worker.run(asked) => drained,
         stopped = retain(ready.retention) => Err(stopped),
-        never = look_out(&engine) => match never {},
+        never = look_out(engine) => match never {},
     };
-    end(&engine, outcome, ready.subscriptions).await
+    end(engine, outcome, ready.subscriptions).await
 }
 
 /// Ends what is left, and tells everybody.

@@ -41,6 +41,16 @@ impl Store {
             Self::Memory => {}
         }
     }
+
+    /// Gives the file back a moment later, whether or not there is a runtime.
+    pub(crate) fn close_soon(&self) {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(sqlite) => sqlite.store.close_soon(),
+            #[cfg(feature = "testing")]
+            Self::Memory => {}
+        }
+    }
 }
 
 #[cfg(feature = "sqlite")]

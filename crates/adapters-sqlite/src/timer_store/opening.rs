@@ -96,4 +96,9 @@ impl SqliteTimerStore {
     pub async fn close(&self) {
         self.writer.close().await;
     }
+
+    /// Does the same without waiting for it, and without a runtime: for whoever drops something.
+    pub fn close_soon(&self) {
+        self.writer.close_soon();
+    }
 }

@@ -8,6 +8,8 @@
 mod job;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -45,6 +47,8 @@ enum Command {
 #[derive(Clone)]
 pub(crate) struct Writer {
     commands: mpsc::Sender<Command>,
+    /// Whether the thread is to end although nobody could tell it so through a full queue.
+    is_over: Arc<AtomicBool>,
 }
 
 /// What the thread owns.
@@ -64,21 +68,21 @@ impl Writer {
         let (commands, received) = mpsc::channel(QUEUE);
         let path = desk.path.clone();
         let log = log_path(&path);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = Thread {
+            desk,
+            log,
+            broken: None,
+            is_over: Arc::clone(&is_over),
+        };
         thread::Builder::new()
             .name("punctual-writer".to_owned())
-            .spawn(move || {
-                Thread {
-                    desk,
-                    log,
-                    broken: None,
-                }
-                .run(received);
-            })
+            .spawn(move || thread.run(received))
             .map_err(|source| OpenError::Other {
                 path,
                 source: Box::new(source),
             })?;
-        Ok(Self { commands })
+        Ok(Self { commands, is_over })
     }
 
     /// Writes a batch and waits for its commit.
@@ -133,6 +137,15 @@ impl Writer {
             let _ = closed.await;
         }
     }
+
+    /// The same, but nobody waits for it, so that it needs no runtime.
+    pub(crate) fn close_soon(&self) {
+        // First: if the queue is full now, the thread has yet to take a command from it, and looks
+        // at this after that one.
+        self.is_over.store(true, Ordering::SeqCst);
+        let (nobody, _) = oneshot::channel();
+        let _ = self.commands.try_send(Command::Close(nobody));
+    }
 }
 
 /// The log beside a database file.
@@ -147,6 +160,7 @@ struct Thread {
     log: PathBuf,
     /// Why nothing can be written any more.
     broken: Option<PortError>,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Thread {
@@ -167,7 +181,11 @@ impl Thread {
                     return;
                 }
             }
+            if next.is_none() && self.is_over.load(Ordering::SeqCst) {
+                break;
+            }
         }
+        commands.close();
         self.finish(&mut commands);
     }
 
@@ -386,5 +404,23 @@ mod tests {
             assert_eq!(write(&writer, code).await, Err(kind));
             assert_eq!(write(&writer, 0).await, Ok(()));
         }
+    }
+    #[tokio::test]
+    async fn a_full_queue_does_not_keep_the_file_open() {
+        let writer = writer();
+        let (go_on, wait) = std::sync::mpsc::channel::<()>();
+        let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
+        writer
+            .commands
+            .try_send(Command::Errand(holds_up))
+            .unwrap_or_else(|_| panic!("there is room for one"));
+        while writer
+            .commands
+            .try_send(Command::Errand(Box::new(|_| {})))
+            .is_ok()
+        {}
+        writer.close_soon();
+        drop(go_on);
+        writer.commands.closed().await;
     }
 }

@@ -4,8 +4,15 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use punctual::ports::{
+    BatchResult, EventBusPort, MessageEnvelope, PortError, PortErrorKind, PublishOutcome,
+    Subscribe, Subscription,
+};
 use punctual::testing::FakeClock;
 use punctual::{CancelOutcome, ErrorKind, Punctual, Running, Timer};
 use tokio::sync::{Notify, mpsc};
@@ -58,6 +65,18 @@ async fn a_dropped_running_fires_no_more_and_says_why() {
     );
 }
 
+/// An engine on a file whose last engine may be closing still.
+async fn once_it_is_free(path: &Path, heard: &Heard, clock: &FakeClock) -> Punctual {
+    loop {
+        let builder = heard.builder().sqlite(path).fake_clock(clock.clone());
+        match builder.build().await {
+            Ok(punctual) => return punctual,
+            Err(error) if error.kind() == ErrorKind::InUse => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 async fn on_disk(path: &Path, heard: &Heard) -> (Punctual, Running) {
     let punctual = heard.builder().sqlite(path).build().await.unwrap();
     let running = punctual.start().await.unwrap();
@@ -79,15 +98,7 @@ async fn what_was_acknowledged_survives_an_engine_that_was_dropped() {
     drop((punctual, running));
 
     let clock = FakeClock::new(at("2100-01-01T00:00:00Z"));
-    let builder = || heard.builder().sqlite(&path).fake_clock(clock.clone());
-    // The first engine may be closing still.
-    let punctual = loop {
-        match builder().build().await {
-            Ok(punctual) => break punctual,
-            Err(error) if error.kind() == ErrorKind::InUse => tokio::task::yield_now().await,
-            Err(error) => panic!("{error}"),
-        }
-    };
+    let punctual = once_it_is_free(&path, &heard, &clock).await;
     let running = punctual.start().await.unwrap();
     clock.advance(Duration::ZERO).await;
     assert_eq!(heard.count(), 1);
@@ -167,4 +178,114 @@ fn damage(path: &Path) {
         let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
         file.write_all_at(&vec![0x5a; length], 0).unwrap();
     }
+}
+
+/// A bus that does what it is told.
+#[derive(Clone, Default)]
+struct OddBus {
+    refuses: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
+}
+
+struct Subscribed;
+
+#[async_trait]
+impl Subscription for Subscribed {
+    async fn stop(&self) {}
+}
+
+#[async_trait]
+impl EventBusPort for OddBus {
+    async fn publish(&self, _: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome> {
+        panic!("this bus panics")
+    }
+
+    async fn subscribe(&self, _: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        if self.refuses.load(Ordering::SeqCst) {
+            let kind = PortErrorKind::Unavailable;
+            return Err(PortError::new(kind, "subscribe", "not now"));
+        }
+        Ok(Box::new(Subscribed))
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_the_bus_refused_can_be_repeated() {
+    let bus = OddBus::default();
+    bus.refuses.store(true, Ordering::SeqCst);
+    let builder = Heard::default().builder().bus(bus.clone());
+    let punctual = builder.in_memory(clock()).build().await.unwrap();
+    let error = punctual.start().await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    bus.refuses.store(false, Ordering::SeqCst);
+    let _running = punctual.start().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_that_was_broken_off_can_be_repeated() {
+    let bus = OddBus::default();
+    bus.hangs.store(true, Ordering::SeqCst);
+    let builder = Heard::default().builder().bus(bus.clone());
+    let punctual = builder.in_memory(clock()).build().await.unwrap();
+    let start = punctual.start().now_or_never();
+    assert!(start.is_none(), "it waits for the bus");
+    bus.hangs.store(false, Ordering::SeqCst);
+    let _running = punctual.start().await.unwrap();
+}
+
+/// Nobody fires any more, so nobody may be told that what it schedules will be fired by this engine.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_panicked_has_stopped_and_gives_its_file_back() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let builder = Punctual::builder().bus(OddBus::default()).sqlite(&path);
+    let punctual = builder.build().await.unwrap();
+    let running = punctual.start().await.unwrap();
+    let timer = || Timer::after(key("a"), Duration::ZERO);
+    let _ = punctual.schedule(timer()).await.unwrap();
+    let why = running.stopped().await;
+    assert!(why.to_string().contains("panicked"), "{why}");
+    let error = punctual.schedule(timer()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+    let error = running.shutdown().await.unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    once_it_is_free(&path, &Heard::default(), &clock()).await;
+}
+
+#[test]
+fn an_engine_whose_runtime_is_gone_has_stopped_and_gives_its_file_back() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let first = runtime();
+    let (punctual, running) = first.block_on(on_disk(&path, &Heard::default()));
+    drop(first);
+    runtime().block_on(async {
+        let why = running.stopped().await;
+        assert!(why.to_string().contains("runtime was shut down"), "{why}");
+        let error = punctual.find(&key("a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
+        once_it_is_free(&path, &Heard::default(), &clock()).await;
+    });
+    drop(running);
+}
+
+/// Also on a fake clock, and although somebody keeps a clone of it.
+#[tokio::test]
+async fn a_dropped_running_gives_its_file_back_while_clones_live() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let (clock, heard) = (clock(), Heard::default());
+    let kept = once_it_is_free(&path, &heard, &clock).await;
+    let running = kept.start().await.unwrap();
+    drop(running);
+    let next = once_it_is_free(&path, &heard, &clock).await;
+    // The same for a shutdown that nobody waits for to the end.
+    let running = next.start().await.unwrap();
+    assert!(running.shutdown().now_or_never().is_none());
+    once_it_is_free(&path, &heard, &clock).await;
+    drop((kept, next));
 }
