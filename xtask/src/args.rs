@@ -17,12 +17,13 @@ commands:
                      the workspace that depends on `punctual`
   mutants [NAME...]  apply each patch of xtask/mutants to a copy of the tree and see that the
                      tests it names fail. NAMEs are file names without `.patch`.
-  bench [--quick] [--json FILE|-] [--dir FOLDER] [LINE...]
+  bench [--quick] [--json FILE|-] [--dir FOLDER] [--plots FOLDER] [LINE...]
                      build the benchmark for release and run it: each LINE (default: all) against
                      a bare loop in the same run, as docs/performance.md says
-      --quick        smaller sizes: a hint within two minutes
+      --quick        smaller sizes: a hint within minutes
       --json FILE    also write everything as JSON; `-` is stdout
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
+      --plots FOLDER draw lateness and cost there as SVG
   torture [--rounds N]
                      kill the real binary under load, N times (500 unless told otherwise), and
                      see that no timer is lost, early, or fired under two ids
@@ -110,7 +111,7 @@ fn bench_arguments(args: &[String]) -> Result<(), String> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--quick" => {}
-            "--json" | "--dir" => {
+            "--json" | "--dir" | "--plots" => {
                 let missing = || refusal(&format!("`{arg}` needs a value"));
                 args.next().ok_or_else(missing)?;
             }
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn bench_hands_its_arguments_on() {
-        let line = "--quick --json - --dir /mnt/disk S1 S15";
+        let line = "--quick --json - --dir /mnt/disk --plots docs/plots S1 S15";
         let arguments = line.split(' ').map(String::from).collect();
         assert_eq!(
             parsed(&format!("bench {line}")),

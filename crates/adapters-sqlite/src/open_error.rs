@@ -128,7 +128,7 @@ pub enum OpenError {
     },
     /// Another process has the role.
     #[error(
-        "the {role} role of {} is taken by {holder}: stop that process, or name another file",
+        "the timers of {} are fired by {holder} already: stop that process, or name another file",
         path.display()
     )]
     RoleTaken {

@@ -1,5 +1,5 @@
 //! Timers of your own program, on one SQLite file: schedules a few reminders and prints each as it
-//! fires. Kill it on the way and start it again: what was scheduled fires then.
+//! fires. A second run schedules them anew, whether they have fired or not.
 //!
 //! Run it with `cargo run --release -p punctual --example embed`.
 

@@ -87,7 +87,7 @@ impl ErrorKind {
 /// }
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
     message: Arc<str>,
@@ -138,6 +138,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+/// What a `main` that returns it shows: the sentence, and what to do about it.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:?}: {})", self.message, self.kind, self.advice())
     }
 }
 
@@ -220,6 +227,13 @@ mod tests {
             assert_eq!(error.is_retryable(), of_port.is_retryable());
             assert_eq!(error.to_string(), "failed to save timers: because");
         }
+    }
+
+    #[test]
+    fn a_main_that_returns_it_shows_a_sentence_and_what_to_do() {
+        let error = Error::new(ErrorKind::Full, "no room");
+        let shown = "no room (Full: free some disk space or raise the limit, then call again)";
+        assert_eq!(format!("{error:?}"), shown);
     }
 
     #[test]

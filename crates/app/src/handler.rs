@@ -14,7 +14,8 @@ use crate::engine::Engine;
 /// Why a handler did not handle an event, and what is to become of it.
 ///
 /// Whatever can be displayed becomes one by `?` or `into()`: an error of any library, a `String`, a
-/// `&str`. The event then comes again, after a second at first and after an hour at most.
+/// `&str`. The event then comes again: after about a second, then after twice as long
+/// each time, up to an hour.
 ///
 /// ```
 /// use punctual::{DueTimeReached, HandlerError};

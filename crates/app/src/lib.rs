@@ -18,7 +18,8 @@
 //!         .build().await?;
 //!     let running = punctual.start().await?;
 //!     let key = TimerKey::named(TenantId::default(), "order-123");
-//!     punctual.schedule(Timer::after(key, Duration::from_secs(2)).data("Ada")?).await?;
+//!     let timer = Timer::after(key, Duration::from_secs(2)).data("Ada")?;
+//!     println!("{:?}", punctual.schedule(timer).await?);
 //!     tokio::signal::ctrl_c().await.ok();
 //!     running.shutdown().await?; // finishes what is in flight
 //!     Ok(())
@@ -27,10 +28,11 @@
 //!
 //! 1. [`Punctual::builder`] takes a place for the timers and somebody to tell, and tells you at
 //!    [`build`](Builder::build) what is missing.
-//! 2. [`start`](Punctual::start) fires on your own tokio runtime: first what became due while nobody
+//! 2. [`start`](Punctual::start) fires on your own tokio runtime, also what became due while nobody
 //!    did.
 //! 3. [`schedule`](Punctual::schedule) returns when the timer is stored: from then on it fires, even
-//!    if the process is killed in the next line. Scheduling the same key again moves the timer.
+//!    if the process is killed in the next line. Scheduling the same key again moves the timer, as a
+//!    second run of this program does; once it has fired, the answer is `AlreadyReached`.
 //! 4. [`shutdown`](Running::shutdown) drains. Without it nothing is lost either.
 //!
 //! A [key](TimerKey) is a tenant and a UUID; [`TimerKey::named`] makes one from a name of your own.
@@ -44,7 +46,7 @@
 //! | the process is killed after `schedule` returned | the timer fires, after the next start at the latest |
 //! | power fails after `schedule` returned | the same with [`Synchronous::Full`], the default, as far as disk and file system keep their word; with [`Normal`](Synchronous::Normal) the last commits may be gone |
 //! | the process is killed while a handler runs, or before its success was written down | the handler is called again, with the same [`firing_id`](DueTimeReached::firing_id) |
-//! | a handler fails or panics | it is called again: after a second, then after longer, an hour at most |
+//! | a handler fails or panics | it is called again, for ever: after about a second, then after twice as long each time, up to an hour |
 //! | a handler answers [`poison`](HandlerError::poison) | the event becomes a [dead letter](Punctual::dead_letters) |
 //! | `schedule` races with the firing of the same key | the new schedule fires too |
 //! | the disk is full | scheduling fails with [`Full`](ErrorKind::Full); what is stored goes on firing |
@@ -100,7 +102,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` (default) | timers on one SQLite file |
-//! | `testing` | [`testing`]: a fake clock and timers in memory |
+//! | `testing` | the module `testing`: a fake clock and timers in memory |
 //! | `time`, `jiff`, `chrono` | due times of these libraries: `Timer::at(key, their_instant)` |
 //!
 //! # What it reports

@@ -16,7 +16,7 @@ const EXAMPLES: &str = "\
 
 Try it, in two terminals:
   timer-service
-  timer-service schedule --tenant demo --in 5s --name tea --data '{\"say\":\"tea is ready\"}'
+  timer-service schedule --tenant demo --in 5s --data '{\"say\":\"tea\"}'
 ";
 
 const EXIT_CODES: &str = "\
@@ -24,8 +24,9 @@ Exit codes:
   0  done
   1  it failed, or nothing was found
   2  wrong usage: a bad flag, id or date
-  3  refused to start: a bad setting, or a database that is newer, damaged, of the wrong set,
-     not writable, or already being served";
+  3  refused to start: a bad setting, or a database that is newer, damaged,
+     of the wrong set, not writable, or already being served
+  130, 143  ended by a second SIGINT or SIGTERM";
 
 fn after_help() -> String {
     format!("{EXAMPLES}\n{}\n{EXIT_CODES}", table::help())

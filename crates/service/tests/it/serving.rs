@@ -174,7 +174,10 @@ fn a_second_one_is_refused_and_takes_over_at_once_when_the_first_is_killed() {
     let mut first = home.serve();
     let refused = home.run("serve");
     assert_eq!(refused.code, Some(3));
-    assert!(refused.stderr.contains("role"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("are fired by process"),
+        "{refused:?}"
+    );
     assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
 
     home.json("schedule --tenant a --in 0s");
