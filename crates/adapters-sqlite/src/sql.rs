@@ -1,7 +1,9 @@
 //! Every statement that reads or writes timers, in one place, so that a test can look at the plan
 //! of each (`tests/it/query_plans.rs`).
 //!
-//! States are written as literals: a partial index serves no query that binds its state.
+//! States are written as literals: a partial index serves no query that binds its state. What also
+//! runs inside a caller's transaction names the file, `main`: a temporary table of the caller's that
+//! happens to have our name would be found first, and its timers never.
 
 /// What [`crate::timer_store::rows`] reads, in its order.
 macro_rules! columns {
@@ -24,7 +26,7 @@ macro_rules! statements {
 statements! {
     /// A new timer; nothing happens if the key is there already.
     INSERT = "\
-        INSERT INTO timer_schedules \
+        INSERT INTO main.timer_schedules \
             (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
         VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', ?6) \
         ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
@@ -32,18 +34,18 @@ statements! {
     /// What the rules of scheduling need to know of a key.
     EXISTING = "\
         SELECT rowid, registered_at, due_at, reached_at, coalesce(retry_at, due_at) \
-        FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2";
+        FROM main.timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2";
 
     /// A new schedule for a row; what belonged to the old one is forgotten.
     RESCHEDULE = "\
-        UPDATE timer_schedules \
+        UPDATE main.timer_schedules \
         SET correlation_id = ?2, due_at = ?3, registered_at = ?4, data = ?5, \
             state = 'Scheduled', reached_at = NULL, attempts = 0, retry_at = NULL \
         WHERE rowid = ?1";
 
     /// A deletion that is remembered.
     TOMBSTONE = "\
-        SELECT deleted_at FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
+        SELECT deleted_at FROM main.tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
     /// Remembers a deletion.
     ADD_TOMBSTONE = "\
@@ -55,7 +57,7 @@ statements! {
 
     /// Forgets a deletion: the timer is there again.
     REMOVE_TOMBSTONE = "\
-        DELETE FROM tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
+        DELETE FROM main.tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
     /// Marks the row that fired, if it is still the one: the place of a row can be given to another.
     MARK_ROW = "\
@@ -80,7 +82,7 @@ statements! {
         WHERE rowid = ?1 AND state = 'Scheduled'";
 
     /// Removes a row.
-    DELETE_ROW = "DELETE FROM timer_schedules WHERE rowid = ?1";
+    DELETE_ROW = "DELETE FROM main.timer_schedules WHERE rowid = ?1";
 
     /// One timer by its key.
     FIND = concat!(
