@@ -13,10 +13,12 @@ mod fake_clock;
 pub mod faults;
 mod sequential_ids;
 mod timer_store;
+mod waited_for;
 
-pub use fake_clock::{Driving, FakeClock};
+pub use fake_clock::{AtWork, Driving, FakeClock};
 pub use sequential_ids::SequentialIds;
 pub use timer_store::MemoryTimerStore;
+pub use waited_for::WaitedFor;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 #[cfg(feature = "testing")]
-use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
+use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds, WaitedFor};
 #[cfg(feature = "sqlite")]
 use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_adapters_system::UuidIds;
@@ -201,7 +201,7 @@ impl Builder {
     }
 
     /// How often to look at the store although nothing is known to be due: the safety net. Unless it
-    /// is set, 5 s; on a fake clock, where nobody writes behind our back, an hour.
+    /// is set, 5 s; on a fake clock, which looks at the beginning of every `advance`, an hour.
     pub fn polling_interval(mut self, interval: Duration) -> Self {
         let mut settings = self.worker_settings();
         settings.polling_interval = interval;
@@ -371,7 +371,12 @@ async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Open
                 role: settings.role,
                 hints: crate::hints::Hints::new(clock.port(), wake.clone()),
             };
-            Ok(Opened::new(Store::Sqlite(sqlite), ports))
+            let store = Store::Sqlite(sqlite);
+            Ok(match clock {
+                Clock::System { .. } => Opened::new(store, ports),
+                #[cfg(feature = "testing")]
+                Clock::Fake(clock) => Opened::new(store, WaitedFor::new(ports, clock.clone())),
+            })
         }
         #[cfg(feature = "testing")]
         Storage::Memory => {

@@ -78,6 +78,11 @@ impl<W: SteppedWorker> Stepped for Watched<W> {
         self.worker.next_wake()
     }
 
+    /// A client, or a transaction with a timer in it, may have committed since.
+    fn before_time_passes(&self) {
+        self.engine.ports.wake.due_at(Timestamp::MIN);
+    }
+
     async fn step(&self) {
         self.worker.step().await;
         if let Some(stopped) = self.worker.stopped() {

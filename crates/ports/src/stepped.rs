@@ -13,6 +13,10 @@ pub trait Stepped: Send + Sync {
     /// at any time, also while a step is suspended.
     fn next_wake(&self) -> Option<Timestamp>;
 
+    /// Time is about to pass, for the first time since somebody else was at work: whatever may have
+    /// been written meanwhile has to be looked for.
+    fn before_time_passes(&self) {}
+
     /// Does all there is to do at the clock's current time. The future is polled again whenever
     /// the clock has moved, so it need not register with the clock to notice that.
     async fn step(&self);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use punctual_domain::Timestamp;
 
-use super::FakeClock;
+use super::{FakeClock, at_work};
 use crate::lock;
 
 /// A step of a worker that has begun.
@@ -29,6 +29,10 @@ pub(super) async fn advance(clock: &FakeClock, by: Duration) {
     // Tasks that were only just spawned have to get as far as their first sleep, or time would
     // pass them by.
     give_turns_to_others().await;
+    let driven = lock(&clock.inner).driven.clone();
+    for (_, worker) in driven {
+        worker.before_time_passes();
+    }
     loop {
         settle_this_instant(clock).await;
         let moved = move_towards(clock, target);
@@ -88,10 +92,12 @@ async fn poll_suspended(clock: &FakeClock) {
         let steps = std::mem::take(&mut lock(&clock.inner).suspended);
         let mut waiting: Vec<Step> = steps
             .into_iter()
-            .filter_map(|mut step| match step.future.as_mut().poll(cx) {
-                Poll::Ready(()) => None,
-                Poll::Pending => Some(step),
-            })
+            .filter_map(
+                |mut step| match at_work::in_a_step(|| step.future.as_mut().poll(cx)) {
+                    Poll::Ready(()) => None,
+                    Poll::Pending => Some(step),
+                },
+            )
             .collect();
         let mut inner = lock(&clock.inner);
         let still_driven = |of: u64| inner.driven.iter().any(|(id, _)| *id == of);
@@ -101,7 +107,7 @@ async fn poll_suspended(clock: &FakeClock) {
         if all_done {
             return Poll::Ready(());
         }
-        if inner.sleepers.is_empty() && inner.timed_sleepers.is_empty() {
+        if inner.is_waited_for(cx) || inner.nobody_sleeps() {
             return Poll::Pending;
         }
         turns += 1;

@@ -5,13 +5,14 @@
 //! lets them do all they can, and goes on until the target. Nothing is spawned, so the result is
 //! the same on every runtime and in every run.
 
+mod at_work;
 mod driver;
 mod sleep;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,6 +22,8 @@ use punctual_ports::{ClockPort, Stepped};
 use crate::lock;
 use driver::Step;
 use sleep::Sleep;
+
+pub use at_work::AtWork;
 
 /// A clock for tests. Clones are the same clock.
 ///
@@ -49,10 +52,26 @@ struct Inner {
     driven: Vec<(u64, Arc<dyn Stepped>)>,
     /// Steps that wait for time to pass, kept from one `advance` to the next.
     suspended: Vec<Step>,
+    /// How many calls are under way that time must not pass by, and who waits for their end.
+    at_work: usize,
+    waits_for_work: Vec<Waker>,
     last_id: u64,
 }
 
 impl Inner {
+    fn nobody_sleeps(&self) -> bool {
+        self.sleepers.is_empty() && self.timed_sleepers.is_empty()
+    }
+
+    /// Whether somebody is at work; if so, whoever asks is woken at the end of it.
+    fn is_waited_for(&mut self, cx: &Context<'_>) -> bool {
+        let waits = self.at_work > 0;
+        if waits {
+            self.waits_for_work.push(cx.waker().clone());
+        }
+        waits
+    }
+
     fn now(&self) -> Timestamp {
         let millis = i64::try_from(self.wall.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_millis(millis).unwrap_or(Timestamp::MAX)
@@ -75,6 +94,8 @@ impl FakeClock {
                 timed_sleepers: BTreeMap::new(),
                 driven: Vec::new(),
                 suspended: Vec::new(),
+                at_work: 0,
+                waits_for_work: Vec::new(),
                 last_id: 0,
             })),
         }
@@ -100,7 +121,8 @@ impl FakeClock {
     /// Lets time pass, doing on the way all that is due, each at its instant.
     ///
     /// A step that waits for something other than this clock is waited for. If tasks sleep on the
-    /// clock, one of them may be what the step waits for, and time goes on. So a handler must not
+    /// clock, one of them may be what the step waits for, and time goes on, unless it is a
+    /// [store](crate::WaitedFor) that is at work. So a handler must not
     /// wait for what only a later instant brings in any other way than by sleeping on the clock,
     /// and must not advance the clock itself: both would wait for ever.
     pub async fn advance(&self, by: Duration) {

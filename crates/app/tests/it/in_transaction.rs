@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual::rusqlite::{Connection, TransactionBehavior};
-use punctual::testing::FakeClock;
+use punctual::testing::{ClockPort, FakeClock};
 use punctual::{ErrorKind, Punctual, Running, ScheduleOutcome, Timer};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -172,6 +172,60 @@ async fn timers_in_memory_cannot_be_in_a_transaction() {
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Setup);
     assert!(error.to_string().contains("build with `sqlite`"), "{error}");
+}
+
+/// A temporary table of the caller's that happens to have our name is not where timers belong.
+#[tokio::test]
+async fn a_temporary_table_of_the_same_name_takes_no_timer() {
+    let mut shop = Shop::open().await;
+    let theirs = "CREATE TEMP TABLE timer_schedules AS SELECT * FROM main.timer_schedules; \
+        CREATE UNIQUE INDEX temp.one ON timer_schedules (tenant_id, service_call_id); \
+        CREATE TEMP TABLE tombstones AS SELECT * FROM main.tombstones";
+    shop.mine.execute_batch(theirs).unwrap();
+    let transaction = shop.mine.transaction().unwrap();
+    let timer = Timer::after(key("a"), SECOND);
+    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
+    transaction.commit().unwrap();
+    shop.clock.advance(SECOND).await;
+    assert_eq!(shop.heard.count(), 1);
+}
+
+/// On a fake clock, too, a commit long after the due time does not wait for the next poll.
+#[tokio::test]
+async fn what_others_committed_is_found_when_time_goes_on() {
+    let mut shop = Shop::open().await;
+    // What the engine has to write at the beginning would wait for our lock.
+    shop.clock.advance(SECOND).await;
+    let transaction = shop.mine.transaction().unwrap();
+    let timer = |name| Timer::after(key(name), SECOND);
+    let _ = shop.punctual.schedule_in(&transaction, timer("a")).unwrap();
+    shop.clock.advance(Duration::from_mins(1)).await;
+    transaction.commit().unwrap();
+    shop.clock.advance(Duration::ZERO).await;
+    assert_eq!(shop.heard.count(), 1);
+
+    let client = Punctual::builder().sqlite_client(&shop.path);
+    let client = client.fake_clock(shop.clock.clone()).build().await.unwrap();
+    let _ = client.schedule(timer("b")).await.unwrap();
+    shop.clock.advance(SECOND).await;
+    assert_eq!(shop.heard.count(), 2);
+}
+
+/// A look at a file takes real time, which a fake clock cannot see. Somebody who sleeps on that
+/// clock is no reason to let its time pass meanwhile.
+#[tokio::test]
+async fn time_does_not_pass_by_a_look_at_the_file_while_somebody_sleeps() {
+    let shop = Shop::open().await;
+    let sleeper = shop.clock.clone();
+    tokio::spawn(async move { sleeper.sleep_for(Duration::from_hours(1_000)).await });
+    for n in 0..20 {
+        let timer = Timer::after(key(&n.to_string()), SECOND);
+        let _ = shop.punctual.schedule(timer).await.unwrap();
+        shop.clock.advance(Duration::from_mins(1)).await;
+    }
+    let heard = shop.heard.all();
+    assert_eq!(heard.len(), 20);
+    assert!(heard.iter().all(|due| due.reached_at == due.due_at));
 }
 
 /// On the machine's clock, with a poll that comes once a day: only the hint or the watch over
