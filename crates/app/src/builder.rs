@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 #[cfg(feature = "testing")]
-use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds, WaitedFor};
+use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
 #[cfg(feature = "sqlite")]
 use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_adapters_system::UuidIds;
@@ -375,7 +375,10 @@ async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Open
             Ok(match clock {
                 Clock::System { .. } => Opened::new(store, ports),
                 #[cfg(feature = "testing")]
-                Clock::Fake(clock) => Opened::new(store, WaitedFor::new(ports, clock.clone())),
+                Clock::Fake(clock) => {
+                    use punctual_adapters_memory::WaitedFor;
+                    Opened::new(store, WaitedFor::new(ports, clock.clone()))
+                }
             })
         }
         #[cfg(feature = "testing")]

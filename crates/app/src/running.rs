@@ -49,6 +49,7 @@ enum Parts {
 
 /// How a shutdown went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShutDown {
     /// How many timers were claimed and could not be finished in 25 seconds. Nothing is lost: they
     /// fire after the next start, those whose handler had begun a second time.
@@ -118,6 +119,8 @@ impl Running {
     ///
     /// On a fake clock, a handler that sleeps on that clock is waited for: advance the clock
     /// meanwhile.
+    ///
+    /// Not inside a handler, which would wait for itself: let it tell some other task to do it.
     ///
     /// # Errors
     /// With the cause, if the engine has stopped by itself before, or does so now.
