@@ -13,7 +13,7 @@ use punctual::ports::{
     BatchResult, EventBusPort, MessageEnvelope, PortError, PortErrorKind, PublishOutcome,
     Subscribe, Subscription,
 };
-use punctual::testing::FakeClock;
+use punctual::testing::{ClockPort, FakeClock};
 use punctual::{CancelOutcome, ErrorKind, Punctual, Running, Timer};
 use tokio::sync::{Notify, mpsc};
 
@@ -278,14 +278,34 @@ fn an_engine_whose_runtime_is_gone_has_stopped_and_gives_its_file_back() {
 async fn a_dropped_running_gives_its_file_back_while_clones_live() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = folder.path().join("timers.db");
-    let (clock, heard) = (clock(), Heard::default());
-    let kept = once_it_is_free(&path, &heard, &clock).await;
+    let clock = clock();
+    let kept = once_it_is_free(&path, &Heard::default(), &clock).await;
+    drop(kept.start().await.unwrap());
+    once_it_is_free(&path, &Heard::default(), &clock).await;
+    drop(kept);
+}
+
+/// Somebody had not the patience to wait for a handler.
+#[tokio::test]
+async fn a_shutdown_that_is_dropped_gives_the_file_back_while_clones_live() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let clock = clock();
+    let builder = Punctual::builder().sqlite(&path).fake_clock(clock.clone());
+    let sleeps_on = clock.clone();
+    let builder = builder.on_due(move |_| {
+        let clock = sleeps_on.clone();
+        async move {
+            clock.sleep_for(Duration::from_hours(1)).await;
+            Ok(())
+        }
+    });
+    let kept = builder.build().await.unwrap();
     let running = kept.start().await.unwrap();
-    drop(running);
-    let next = once_it_is_free(&path, &heard, &clock).await;
-    // The same for a shutdown that nobody waits for to the end.
-    let running = next.start().await.unwrap();
+    let timer = Timer::after(key("a"), Duration::ZERO);
+    kept.schedule(timer).await.unwrap();
+    clock.advance(SECOND).await;
     assert!(running.shutdown().now_or_never().is_none());
-    once_it_is_free(&path, &heard, &clock).await;
-    drop((kept, next));
+    once_it_is_free(&path, &Heard::default(), &clock).await;
+    drop(kept);
 }
