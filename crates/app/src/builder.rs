@@ -111,7 +111,8 @@ impl Builder {
     }
 
     /// Goes by a clock that is moved by hand, also on SQLite: for tests of code that uses
-    /// [`schedule_in`](Punctual::schedule_in).
+    /// [`schedule_in`](Punctual::schedule_in). Commit before you advance the clock: while you hold the
+    /// write lock, each write of the engine waits for it, in real time.
     #[cfg(feature = "testing")]
     pub fn fake_clock(mut self, clock: FakeClock) -> Self {
         self.clock = Some(clock);

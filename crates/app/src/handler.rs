@@ -46,7 +46,8 @@ impl HandlerError {
     }
 
     /// Never: keep the event as a [dead letter](crate::Punctual::dead_letters) and do not send it
-    /// again.
+    /// again. If the handler has scheduled its own key anew before, that schedule stands, and there is
+    /// no letter.
     pub fn poison(reason: impl Display) -> Self {
         Self {
             reason: format!("{reason:#}"),
