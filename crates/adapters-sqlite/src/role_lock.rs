@@ -115,7 +115,7 @@ mod tests {
         let database = folder.path().join("timer.db");
         let first = RoleLock::take(&database, TIMER).unwrap();
         let sentence = RoleLock::take(&database, TIMER).unwrap_err().to_string();
-        assert!(sentence.contains("timer role"), "{sentence}");
+        assert!(sentence.contains("are fired by"), "{sentence}");
         assert!(
             sentence.contains(&format!("process {}", std::process::id())),
             "{sentence}"
