@@ -95,3 +95,25 @@ impl Stepped for Hints {
         self.look();
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use punctual_adapters_memory::FakeClock;
+
+    #[tokio::test]
+    async fn a_look_is_repeated_at_growing_intervals_and_then_no_more() {
+        let start: Timestamp = "2026-12-24T18:00:00Z".parse().unwrap();
+        let clock = FakeClock::new(start);
+        let hints = Hints::new(Arc::new(clock.clone()), WakeSignal::new());
+        hints.leave(start.saturating_add(Duration::from_millis(10)));
+        let mut looks = Vec::new();
+        while let Some(next) = hints.next_wake() {
+            looks.push(next.since(start).as_millis());
+            clock.advance_to(next).await;
+            hints.step().await;
+        }
+        let expected = [10, 15, 25, 45, 85, 165, 325, 645, 1_285, 2_565];
+        assert_eq!(looks, expected);
+    }
+}
