@@ -108,9 +108,8 @@ async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late(
     }
 }
 
-#[tokio::test]
-async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
-    let world = World::new().await;
+/// So many handlers of one tenant wait for hours.
+async fn a_tenant_hangs(world: &World, timers: usize) {
     let clock = world.clock.clone();
     world.ledger.answers(move |event, _| {
         let (clock, hangs) = (clock.clone(), event.tenant_id.as_str() == "hanging");
@@ -122,10 +121,16 @@ async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
         })
     });
     let due_at = world.in_(secs(1));
-    // More than may be in hand at all.
-    let hanging = (0..2_000).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
+    let hanging = (0..timers).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
     world.timers.schedule(hanging.collect()).await.unwrap();
     world.advance(secs(2)).await;
+}
+
+#[tokio::test]
+async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
+    let world = World::new().await;
+    // More than may be in hand at all.
+    a_tenant_hangs(&world, 2_000).await;
     for n in 0..20 {
         world
             .schedule(&key_of("healthy", &n.to_string()), secs(n))
@@ -150,20 +155,7 @@ async fn of_a_few_places_too_one_is_left_for_the_others() {
             ..rare_polls()
         })
         .await;
-        let clock = world.clock.clone();
-        world.ledger.answers(move |event, _| {
-            let (clock, hangs) = (clock.clone(), event.tenant_id.as_str() == "hanging");
-            Box::pin(async move {
-                if hangs {
-                    clock.sleep_for(Duration::from_hours(1)).await;
-                }
-                Answer::Done
-            })
-        });
-        let due_at = world.in_(secs(1));
-        let hanging = (0..50).map(|n| TimerRequest::at(key_of("hanging", &n.to_string()), due_at));
-        world.timers.schedule(hanging.collect()).await.unwrap();
-        world.advance(secs(2)).await;
+        a_tenant_hangs(&world, 50).await;
         world.schedule(&key_of("healthy", "x"), secs(1)).await;
         world.advance(secs(2)).await;
         let count = world.ledger.count(&key_of("healthy", "x"));
