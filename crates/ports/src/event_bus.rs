@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use punctual_domain::{MessageEnvelope, Topic};
+use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 
 use crate::{BatchResult, PortError};
 
@@ -51,8 +51,15 @@ pub enum PublishOutcome {
 pub enum Answer {
     /// It is handled, durably.
     Done,
-    /// Not this time: deliver it again.
+    /// Not this time, for a reason of its own: deliver it again, and give up on it in the end.
     RetryLater {
+        /// Why, for the log.
+        reason: String,
+    },
+    /// Not this time, through no fault of the message: what the handler needs, such as its store,
+    /// cannot be used. It is delivered again however often that takes, and a bus that fetches does
+    /// not fetch more meanwhile.
+    HoldBack {
         /// Why, for the log.
         reason: String,
     },
@@ -104,15 +111,29 @@ pub trait Subscription: Send + Sync {
     async fn stop(&self);
 }
 
+/// Messages that a bus had accepted and may have lost since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Which loss this is, for [`EventBusPort::made_good`].
+    pub number: u64,
+    /// Everything that was published from this instant on has to be published again.
+    pub since: Timestamp,
+    /// How it was found, for the log.
+    pub reason: String,
+}
+
 /// Carries messages, at least once.
 ///
 /// # Contract
 /// - `publish` answers for each envelope by itself. An error may hide a success whose answer was
 ///   lost, so publishing the same envelope again is always safe.
 /// - An accepted message reaches every consumer of its topic, at least once, as it was published.
+/// - Events may have any number of consumers. Commands have one: a second consumer name on a topic
+///   of commands is refused with `Rejected` while a subscription of the first lives.
 /// - Subscriptions with the same consumer name share the messages: each goes to one of them.
 /// - A message answered with `RetryLater` is delivered again, either by the bus itself or because
 ///   `publish` fails with a retryable error and the publisher tries again.
+/// - One answered with `HoldBack` is delivered again, too, and is never given up on.
 /// - A message answered with `Poison` is not delivered to that consumer again by the bus, and the
 ///   messages after it are delivered.
 /// - A panic of a handler, and an answer too few, are `RetryLater`.
@@ -120,6 +141,12 @@ pub trait Subscription: Send + Sync {
 ///   with the retryable `NoSubscriber`. It is never accepted and lost.
 /// - A handler gets at most `max_batch` messages in one call.
 /// - After `stop` has returned, the handler is not called any more, and no call is under way.
+/// - `lost` waits until the bus finds that it may have lost messages which it had accepted, as a
+///   broker does that is restored from an older copy. It gives the same loss again until `made_good`
+///   says that those messages were published again, also after a restart. A bus that cannot lose
+///   what it accepted waits for ever.
+/// - `readiness` tells whether a message published now could be accepted, as far as is known
+///   without trying.
 #[async_trait]
 pub trait EventBusPort: Send + Sync {
     /// Publishes messages, each to the topic of its type.
@@ -127,4 +154,19 @@ pub trait EventBusPort: Send + Sync {
 
     /// Begins to deliver messages of a topic to a handler.
     async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
+
+    /// Waits until messages that were accepted may be lost, and tells which.
+    async fn lost(&self) -> Loss {
+        std::future::pending().await
+    }
+
+    /// Takes note that the messages of a loss were all accepted again.
+    async fn made_good(&self, _loss: &Loss) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    /// Whether messages can be published now, and if not, why.
+    fn readiness(&self) -> Result<(), String> {
+        Ok(())
+    }
 }

@@ -17,6 +17,7 @@
 //! as they take. Whoever calls may drop the future: what was asked for may then have happened or
 //! not, as with an error.
 
+mod bus_position;
 mod clock;
 mod dead_letter;
 mod error;
@@ -26,11 +27,13 @@ mod stepped;
 mod timer_persistence;
 mod timer_queue;
 
+pub use bus_position::{BusPosition, BusPositionPort};
 pub use clock::ClockPort;
 pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};
 pub use error::{PortError, PortErrorKind};
 pub use event_bus::{
-    Answer, ConsumerName, EventBusPort, MessageHandler, PublishOutcome, Subscribe, Subscription,
+    Answer, ConsumerName, EventBusPort, Loss, MessageHandler, PublishOutcome, Subscribe,
+    Subscription,
 };
 pub use ids::IdPort;
 pub use stepped::Stepped;
