@@ -88,7 +88,7 @@ impl OnDue {
             return poison(format!("{name} is not an event of the timer"));
         };
         let Some(engine) = self.engine.upgrade() else {
-            return Answer::RetryLater {
+            return Answer::HoldBack {
                 reason: "the engine is gone".to_owned(),
             };
         };

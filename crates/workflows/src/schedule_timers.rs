@@ -134,7 +134,7 @@ impl ScheduleTimers {
                 tracing::warn!(%error, "commands could not be stored and are left for later");
                 return wishes
                     .into_iter()
-                    .map(|wish| retry_unless_poison(wish, &error))
+                    .map(|wish| held_back_unless_poison(wish, &error))
                     .collect();
             }
         };
@@ -196,18 +196,22 @@ fn answer(saved: Result<SaveOutcome, PortError>) -> Answer {
         Err(error) if error.kind() == PortErrorKind::Rejected => Answer::Poison {
             reason: error.to_string(),
         },
-        Err(error) => retry(&error),
+        Err(error) => failed(&error),
     }
 }
 
-fn retry(error: &PortError) -> Answer {
-    Answer::RetryLater {
-        reason: error.to_string(),
+/// Whose fault it was: a store that cannot be used now is no fault of the command.
+fn failed(error: &PortError) -> Answer {
+    let reason = error.to_string();
+    if error.kind().concerns_the_item() {
+        Answer::RetryLater { reason }
+    } else {
+        Answer::HoldBack { reason }
     }
 }
 
-fn retry_unless_poison(wish: Result<SaveTimer, Answer>, error: &PortError) -> Answer {
-    wish.err().unwrap_or_else(|| retry(error))
+fn held_back_unless_poison(wish: Result<SaveTimer, Answer>, error: &PortError) -> Answer {
+    wish.err().unwrap_or_else(|| failed(error))
 }
 
 fn no_answer() -> Answer {

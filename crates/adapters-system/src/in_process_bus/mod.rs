@@ -121,11 +121,38 @@ fn outcome<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<PublishOutco
                 }
             }
             Answer::RetryLater { reason } => return Err(handler_failed(reason)),
+            Answer::HoldBack { reason } => {
+                return Err(PortError::new(
+                    PortErrorKind::Unavailable,
+                    "handle a message",
+                    reason,
+                ));
+            }
             // An answer that this version does not know is not a success.
             other => return Err(handler_failed(&format!("{other:?}"))),
         }
     }
     Ok(outcome)
+}
+
+/// Commands have one consumer.
+fn refuse_a_second_for_commands(
+    wish: &Subscribe,
+    first: Option<&ConsumerName>,
+) -> Result<(), PortError> {
+    match first {
+        Some(first) if wish.topic.is_of_commands() && *first != wish.consumer => {
+            Err(PortError::new(
+                PortErrorKind::Rejected,
+                "subscribe",
+                format!(
+                    "{} has the consumer {first} already, and commands have one: subscribe under that name",
+                    wish.topic
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn handler_failed(reason: &str) -> PortError {
@@ -165,6 +192,8 @@ impl EventBusPort for InProcessBus {
         let consumer = {
             let mut topics = lock(&self.shared.topics);
             let of_topic = topics.entry(wish.topic).or_default();
+            of_topic.retain(|_, consumer| consumer.smallest_batch().is_some());
+            refuse_a_second_for_commands(&wish, of_topic.keys().next())?;
             let consumer = of_topic
                 .entry(wish.consumer)
                 .or_insert_with(|| Arc::new(Consumer::new(self.shared.concurrency)));

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_conformance::EventBusFixture;
 use punctual_domain::{
-    EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TenantId, TimerKey, Timestamp,
-    Topic,
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Registration, ScheduledTimer,
+    TenantId, TimerKey, Timestamp, Topic,
 };
 use punctual_ports::{
     Answer, ConsumerName, EventBusPort, MessageHandler, PortErrorKind, PublishOutcome, Subscribe,
@@ -48,24 +48,26 @@ mod spawned {
 }
 
 fn message(n: u128) -> MessageEnvelope {
-    let key = TimerKey::named(TenantId::default(), &n.to_string());
+    let timer = ScheduledTimer {
+        key: TimerKey::named(TenantId::default(), &n.to_string()),
+        correlation_id: CorrelationId::from_uuid(Uuid::nil()),
+        registration: Registration {
+            registered_at: Timestamp::MIN,
+            due_at: Timestamp::MIN,
+        },
+        data: None,
+    };
     MessageEnvelope {
         id: EnvelopeId::from_uuid(Uuid::from_u128(n)),
         timestamp: Timestamp::MIN,
         metadata: MessageMetadata::default(),
-        message: ScheduleTimer {
-            tenant_id: key.tenant_id,
-            service_call_id: key.service_call_id,
-            due_at: Timestamp::MIN,
-            data: None,
-        }
-        .into(),
+        message: timer.reach(Timestamp::MIN).unwrap().event().into(),
     }
 }
 
 fn wish(handler: Arc<dyn MessageHandler>, max_batch: usize) -> Subscribe {
     Subscribe {
-        topic: Topic::TimerCommands,
+        topic: Topic::TimerEvents,
         consumer: ConsumerName::new("alpha"),
         max_batch,
         handler,
@@ -236,4 +238,30 @@ async fn a_consumer_that_stops_in_the_middle_hides_nothing_behind_another_s_succ
     tokio::join!(first.stop(), async { handler.0.notify_one() });
     let answers = publishing.await.unwrap().unwrap();
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
+}
+
+#[tokio::test]
+async fn what_a_handler_holds_back_is_the_fault_of_the_bus_and_not_of_the_message() {
+    let bus = InProcessBus::new(Handlers::Inline);
+    let answer = Answer::HoldBack {
+        reason: "the store is away".to_owned(),
+    };
+    let _subscription = bus.subscribe(wish(Arc::new(Says(answer)), 1)).await;
+    let error = bus.publish(vec![message(1)]).await.unwrap().remove(0);
+    assert_eq!(error.unwrap_err().kind(), PortErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn the_place_of_a_commands_consumer_is_free_again_once_it_is_gone() {
+    let bus = InProcessBus::new(Handlers::Inline);
+    let commands = |consumer| Subscribe {
+        topic: Topic::TimerCommands,
+        consumer: ConsumerName::new(consumer),
+        ..wish(Arc::new(Counts::default()), 1)
+    };
+    let first = bus.subscribe(commands("alpha")).await.unwrap();
+    let refused = bus.subscribe(commands("beta")).await.err().unwrap();
+    assert!(refused.to_string().contains("alpha"), "{refused}");
+    drop(first);
+    assert!(bus.subscribe(commands("beta")).await.is_ok());
 }

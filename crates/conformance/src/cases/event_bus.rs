@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use punctual_domain::{
-    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, ScheduleTimer, TimerData, Topic,
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Registration, ScheduleTimer,
+    ScheduledTimer, TimerData, Topic,
 };
 use punctual_ports::{
     Answer, ConsumerName, MessageHandler, PortError, PortErrorKind, PublishOutcome, Subscribe,
@@ -19,12 +20,14 @@ use crate::store::{at, key};
 
 suite! { $ event_bus_suite, event_bus =>
     an_accepted_message_arrives_as_it_was_published,
-    every_consumer_of_a_topic_gets_the_message,
+    every_consumer_of_an_event_gets_it,
+    commands_have_one_consumer,
     subscriptions_of_one_consumer_share_the_messages,
     a_message_goes_to_its_own_topic_only,
     outcomes_come_in_the_order_of_the_envelopes,
     an_empty_batch_of_messages_is_answered_with_an_empty_list,
     a_message_to_retry_is_delivered_again,
+    a_message_held_back_is_delivered_again_however_often,
     a_panic_is_a_retry,
     an_answer_too_few_is_a_retry,
     poison_is_not_delivered_again_and_the_next_message_is,
@@ -59,6 +62,24 @@ fn message(n: u128) -> MessageEnvelope {
     }
 }
 
+/// Event number `n`, which may have several consumers.
+fn event(n: u128) -> MessageEnvelope {
+    let timer = ScheduledTimer {
+        key: key(n),
+        correlation_id: CorrelationId::from_uuid(Uuid::from_u128(7)),
+        registration: Registration {
+            registered_at: at(1_000),
+            due_at: at(5_000),
+        },
+        data: None,
+    };
+    let reached = timer.reach(at(5_001)).expect("it is due");
+    MessageEnvelope {
+        message: reached.event().into(),
+        ..message(n)
+    }
+}
+
 type Script = Box<dyn Fn(&MessageEnvelope, usize) -> Option<Answer> + Send + Sync>;
 
 /// Notes what it gets and answers as it is told.
@@ -89,10 +110,8 @@ impl Recorder {
     }
 
     fn count(&self, n: u128) -> usize {
-        self.seen()
-            .iter()
-            .filter(|seen| **seen == message(n))
-            .count()
+        let is_it = |seen: &&MessageEnvelope| **seen == message(n) || **seen == event(n);
+        self.seen().iter().filter(is_it).count()
     }
 }
 
@@ -124,8 +143,17 @@ async fn subscribe(
     consumer: ConsumerName,
     handler: Arc<dyn MessageHandler>,
 ) -> Box<dyn Subscription> {
+    subscribe_to(fixture, Topic::TimerCommands, consumer, handler).await
+}
+
+async fn subscribe_to(
+    fixture: &impl EventBusFixture,
+    topic: Topic,
+    consumer: ConsumerName,
+    handler: Arc<dyn MessageHandler>,
+) -> Box<dyn Subscription> {
     let wish = Subscribe {
-        topic: Topic::TimerCommands,
+        topic,
         consumer,
         max_batch: 10,
         handler,
@@ -172,16 +200,32 @@ pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl Event
 }
 
 /// Consumers are independent of each other.
-pub async fn every_consumer_of_a_topic_gets_the_message(fixture: impl EventBusFixture) {
+pub async fn every_consumer_of_an_event_gets_it(fixture: impl EventBusFixture) {
     let (alpha, beta) = (Recorder::content(), Recorder::content());
-    let first = subscribe(&fixture, ALPHA, alpha.clone()).await;
-    let second = subscribe(&fixture, BETA, beta.clone()).await;
-    publish(&fixture, vec![message(1)]).await;
+    let first = subscribe_to(&fixture, Topic::TimerEvents, ALPHA, alpha.clone()).await;
+    let second = subscribe_to(&fixture, Topic::TimerEvents, BETA, beta.clone()).await;
+    publish(&fixture, vec![event(1)]).await;
     fixture
         .until("both get it", &|| alpha.count(1) == 1 && beta.count(1) == 1)
         .await;
     first.stop().await;
     second.stop().await;
+}
+
+/// A command is carried out by one module.
+pub async fn commands_have_one_consumer(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let first = subscribe(&fixture, ALPHA, handler.clone()).await;
+    let second = Subscribe {
+        topic: Topic::TimerCommands,
+        consumer: BETA,
+        max_batch: 10,
+        handler,
+    };
+    let refused = fixture.bus().subscribe(second).await;
+    let error = refused.err().expect("a second consumer is refused");
+    assert_eq!(error.kind(), PortErrorKind::Rejected);
+    first.stop().await;
 }
 
 /// Each message goes to one of them.
@@ -258,6 +302,26 @@ pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture
     let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
     publish_until_accepted(&fixture, message(1)).await;
     fixture.until("it is done", &|| handler.count(1) >= 3).await;
+    subscription.stop().await;
+}
+
+/// It is not the message's fault, so nobody gives up on it.
+pub async fn a_message_held_back_is_delivered_again_however_often(fixture: impl EventBusFixture) {
+    const OFTEN: usize = 25;
+    let handler = Recorder::new(|_, earlier| {
+        Some(if earlier < OFTEN {
+            Answer::HoldBack {
+                reason: "the store is away".to_owned(),
+            }
+        } else {
+            Answer::Done
+        })
+    });
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish_until_accepted(&fixture, message(1)).await;
+    fixture
+        .until("it is done", &|| handler.count(1) > OFTEN)
+        .await;
     subscription.stop().await;
 }
 
@@ -361,10 +425,10 @@ pub async fn a_handler_gets_at_most_so_many_messages_at_once(fixture: impl Event
 /// Stopped is stopped.
 pub async fn a_stopped_subscription_gets_nothing_more(fixture: impl EventBusFixture) {
     let (stopped, other) = (Recorder::content(), Recorder::content());
-    let first = subscribe(&fixture, ALPHA, stopped.clone()).await;
-    let second = subscribe(&fixture, BETA, other.clone()).await;
+    let first = subscribe_to(&fixture, Topic::TimerEvents, ALPHA, stopped.clone()).await;
+    let second = subscribe_to(&fixture, Topic::TimerEvents, BETA, other.clone()).await;
     first.stop().await;
-    publish(&fixture, vec![message(1)]).await;
+    publish(&fixture, vec![event(1)]).await;
     fixture
         .until("the other gets it", &|| other.count(1) == 1)
         .await;

@@ -28,6 +28,15 @@ impl Topic {
             Self::TimerEvents => "timer.events",
         }
     }
+
+    /// Whether it carries commands, which one module carries out, and not events, which anybody may
+    /// want to know.
+    pub const fn is_of_commands(self) -> bool {
+        match self {
+            Self::TimerCommands => true,
+            Self::TimerEvents => false,
+        }
+    }
 }
 
 impl fmt::Display for Topic {
