@@ -9,6 +9,7 @@
 //! - [`timer_entry`]: the states of a timer and the one transition between them;
 //! - [`FiringId`]: which firings are the same firing.
 
+mod backoff;
 mod firing_id;
 mod ids;
 pub mod messages;
@@ -21,6 +22,7 @@ mod timestamp;
 #[cfg(any(test, feature = "time", feature = "jiff", feature = "chrono"))]
 mod timestamp_conversions;
 
+pub use backoff::Backoff;
 pub use firing_id::{FiringId, FiringIdError};
 pub use ids::{CorrelationId, EnvelopeId, IdError, ServiceCallId};
 pub use messages::{

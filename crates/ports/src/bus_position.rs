@@ -19,6 +19,8 @@ pub struct BusPosition {
     pub last_sequence: u64,
     /// The deduplication id of the message that has it.
     pub last_message_id: String,
+    /// When it was acknowledged.
+    pub acknowledged_at: Timestamp,
     /// Whatever was published before this instant and acknowledged has a sequence of at most
     /// `last_sequence`. What was published later is in doubt if the process ends without a word.
     pub covers_until: Timestamp,

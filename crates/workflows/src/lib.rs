@@ -45,7 +45,6 @@
 //! ```
 
 mod alarm;
-mod backoff;
 mod driven;
 mod each_message;
 pub mod fire_due_timers;

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use punctual_ports::{ClockPort, TimerPersistencePort};
 
 use crate::alarm::{Alarm, SharedAlarm};
-use crate::backoff::Backoff;
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::{SettingsError, WorkerStopped, check};
 use crate::{TimerPorts, metric_names};
+use punctual_domain::Backoff;
 
 /// How long things are kept and how gently they are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use punctual_domain::Backoff;
 
 /// A port that fails is left alone for a while, longer each time.
 #[derive(Debug)]

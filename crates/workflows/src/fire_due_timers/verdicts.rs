@@ -14,8 +14,8 @@ use super::pause::Pause;
 use super::publishing::{Firing, Verdict, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
-use crate::backoff::Backoff;
 use crate::metric_names;
+use punctual_domain::Backoff;
 
 /// How long a failing timer waits: from a second up to an hour.
 const RETRY: Backoff = Backoff {

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 /// Waits that double with each failure, up to a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backoff {
-    pub(crate) first: Duration,
-    pub(crate) limit: Duration,
+pub struct Backoff {
+    /// After the first failure.
+    pub first: Duration,
+    /// At most.
+    pub limit: Duration,
 }
 
 impl Backoff {
@@ -16,7 +18,7 @@ impl Backoff {
     /// What failed together would otherwise be tried again together. The spread comes from what is
     /// being tried and not from chance: nothing here may draw a random number, and a history that
     /// failed a test fails it again.
-    pub(crate) fn after(self, failures: u32, what: &impl Hash) -> Duration {
+    pub fn after(self, failures: u32, what: &impl Hash) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);
         let wait = self.first.saturating_mul(1 << doublings).min(self.limit);
         wait.mul_f64(1.0 - spread(&(what, failures)) / 4.0)

@@ -1,0 +1,60 @@
+//! What a message from the broker says, or why it says nothing that we can use.
+
+use async_nats::Message;
+use punctual_domain::{MessageEnvelope, Topic};
+
+use crate::{MAX_MESSAGE_BYTES, Prefix};
+
+/// Reads a message of a topic. Envelope, payload and subject have to agree.
+///
+/// # Errors
+/// With the reason for the dead letter. None of them gets better by trying again.
+pub(super) fn decode(
+    prefix: &Prefix,
+    topic: Topic,
+    message: &Message,
+) -> Result<MessageEnvelope, String> {
+    let length = message.payload.len();
+    if length > MAX_MESSAGE_BYTES {
+        return Err(format!(
+            "message has {length} bytes: at most {MAX_MESSAGE_BYTES} are taken"
+        ));
+    }
+    if length == 0 {
+        return Err("message is empty: an envelope is expected".to_owned());
+    }
+    let envelope =
+        MessageEnvelope::from_json(&message.payload).map_err(|error| error.to_string())?;
+    let said = envelope.message.topic();
+    if said != topic {
+        let name = envelope.message.type_name();
+        return Err(format!("{name} belongs to {said} and came to {topic}"));
+    }
+    check_subject(&prefix.topic(topic), message.subject.as_str(), &envelope)?;
+    Ok(envelope)
+}
+
+/// A subject is the bare topic, or names tenant and service call after it.
+fn check_subject(topic: &str, subject: &str, envelope: &MessageEnvelope) -> Result<(), String> {
+    let Some(rest) = subject.strip_prefix(topic) else {
+        return Err(format!("subject {subject} is not one of {topic}"));
+    };
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let tenant = envelope.message.tenant_id().as_str();
+    let call = envelope.message.service_call_id().to_string();
+    let mut tokens = rest.trim_start_matches('.').split('.');
+    match (tokens.next(), tokens.next(), tokens.next()) {
+        (Some(of_tenant), _, _) if of_tenant != tenant => Err(format!(
+            "subject {subject} names the tenant {of_tenant}, but the message is of {tenant}"
+        )),
+        (Some(_), Some(of_call), None) if of_call.eq_ignore_ascii_case(&call) => Ok(()),
+        (Some(_), Some(of_call), None) => Err(format!(
+            "subject {subject} names the service call {of_call}, but the message is of {call}"
+        )),
+        _ => Err(format!(
+            "subject {subject} is not {topic} or {topic}.<tenantId>.<serviceCallId>"
+        )),
+    }
+}

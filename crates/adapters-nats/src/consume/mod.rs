@@ -1,0 +1,167 @@
+//! Consuming: messages are fetched when there is room for them, handed over in batches, and each is
+//! acknowledged only after the handler has said that it is done.
+//!
+//! | what | bounded by |
+//! |---|---|
+//! | messages with the handler | [`room`] times its batch size |
+//! | messages fetched and not yet handed over | the same again, and [`MAX_FETCHED_BYTES`] |
+//! | tries of a message that fails by itself | [`MOST_FAILURES`], then it is a dead letter |
+//! | fetching while the handler's store is away | nothing is fetched; what is in hand is tried again |
+
+mod decode;
+mod fetch;
+mod lane;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use punctual_ports::{PortError, PortErrorKind, Subscribe, Subscription};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::NatsError;
+use crate::link::Link;
+use crate::names::Filter;
+
+/// How many calls of a handler run at once: 64 of one message, two of a thousand.
+fn room(max_batch: usize) -> usize {
+    (64 / max_batch).max(2)
+}
+
+/// At most so many bytes are fetched at once. It has to be more than the largest message that a
+/// broker may carry, which would never come otherwise.
+const MAX_FETCHED_BYTES: usize = 16 << 20;
+
+/// A message that has failed so often by itself will not succeed.
+const MOST_FAILURES: u32 = 20;
+
+/// How many failing messages are remembered. What is forgotten gets its tries anew.
+const MOST_REMEMBERED: usize = 50_000;
+
+/// A subscription, and everything that runs for it.
+pub(crate) struct Subscribed {
+    consumer: Arc<Consumer>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What the tasks of one subscription share.
+pub(crate) struct Consumer {
+    link: Arc<Link>,
+    wish: Subscribe,
+    stop: watch::Sender<bool>,
+    /// One for each call of the handler that may run.
+    lanes: Arc<Semaphore>,
+    lane_count: u32,
+    /// How many lanes wait for the handler's store.
+    held_back: watch::Sender<usize>,
+    /// How often messages have failed by themselves, by their place in the stream.
+    failures: Mutex<HashMap<u64, u32>>,
+    /// Given back when the subscription is gone.
+    _place: Arc<()>,
+}
+
+impl Subscribed {
+    /// Begins to fetch, as soon as the broker is ready. A broker that is there and refuses the
+    /// consumer is an error now.
+    pub(crate) async fn begin(
+        link: &Arc<Link>,
+        wish: Subscribe,
+        place: Arc<()>,
+    ) -> Result<Self, PortError> {
+        let lane_count = room(wish.max_batch);
+        let consumer = Arc::new(Consumer {
+            link: Arc::clone(link),
+            stop: watch::Sender::new(false),
+            lanes: Arc::new(Semaphore::new(lane_count)),
+            lane_count: u32::try_from(lane_count).unwrap_or(u32::MAX),
+            held_back: watch::Sender::new(0),
+            failures: Mutex::default(),
+            wish,
+            _place: place,
+        });
+        if link.ready().is_ok() {
+            for filter in Filter::ALL {
+                match consumer.durable(filter).await {
+                    Err(NatsError::Unsuitable { what }) => {
+                        return Err(PortError::new(PortErrorKind::Rejected, "subscribe", what));
+                    }
+                    // Whatever else it is may pass, and is tried again.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+        let tasks = Filter::ALL
+            .map(|filter| tokio::spawn(Arc::clone(&consumer).fetch(filter)))
+            .into();
+        Ok(Self { consumer, tasks })
+    }
+}
+
+impl Consumer {
+    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<u64, u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a message failed by itself, and answers how often that was.
+    fn failed(&self, sequence: u64) -> u32 {
+        let mut failures = self.failures();
+        if failures.len() >= MOST_REMEMBERED && !failures.contains_key(&sequence) {
+            failures.clear();
+        }
+        let count = failures.entry(sequence).or_default();
+        *count += 1;
+        *count
+    }
+
+    fn forget(&self, sequence: u64) {
+        self.failures().remove(&sequence);
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    async fn until_stopped(&self) {
+        // An error means that everybody is gone, which is the same.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Waits until no lane is held back.
+    async fn until_let_through(&self) {
+        let _ = self
+            .held_back
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
+    }
+
+    fn is_let_through(&self) -> bool {
+        *self.held_back.borrow() == 0
+    }
+}
+
+#[async_trait]
+impl Subscription for Subscribed {
+    async fn stop(&self) {
+        self.consumer.stop.send_replace(true);
+        // Whoever has all lanes knows that no handler runs and that none will.
+        let all = self.consumer.lane_count;
+        if let Ok(lanes) = self.consumer.lanes.acquire_many(all).await {
+            lanes.forget();
+        }
+        if self.consumer.link.connection().is_some() {
+            // What was acknowledged last is still on its way.
+            let _ = self.consumer.link.client.flush().await;
+        }
+    }
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        self.consumer.stop.send_replace(true);
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}

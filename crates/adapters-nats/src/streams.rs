@@ -1,0 +1,382 @@
+//! The streams and consumers that we need: made if they are missing, and looked at closely if they
+//! are there. One that would drop messages is refused with what to change, and never changed by us:
+//! somebody made it so.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream,
+};
+use async_nats::jetstream::{self, ErrorCode};
+use punctual_domain::Topic;
+use punctual_ports::ConsumerName;
+
+use crate::names::{Filter, StreamKind};
+use crate::{MAX_MESSAGE_BYTES, NatsError, Prefix};
+
+/// How long events are kept for whoever has not read them yet.
+const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
+
+/// How long the server remembers the ids of messages. What is published again within it, after an
+/// answer was lost, is stored once.
+const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
+
+/// How long a message may be with us without a word before the server gives it out again. After a
+/// crash this is how long commands in hand have to wait.
+pub(crate) const ACK_WAIT: Duration = Duration::from_secs(10);
+
+/// How many messages may be with us unanswered. One that is put off keeps its place.
+const MAX_ACK_PENDING: i64 = 20_000;
+
+/// The stream as we make it.
+fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
+    let (retention, max_age) = match kind {
+        StreamKind::Commands => (RetentionPolicy::WorkQueue, Duration::ZERO),
+        StreamKind::Events => (RetentionPolicy::Limits, KEEP_EVENTS),
+    };
+    Config {
+        name: kind.name(prefix),
+        subjects: kind.subjects(prefix).to_vec(),
+        retention,
+        max_age,
+        max_messages: -1,
+        max_bytes: -1,
+        max_messages_per_subject: -1,
+        // A full store refuses the new rather than forget the old.
+        discard: DiscardPolicy::New,
+        storage: StorageType::File,
+        num_replicas: 1,
+        duplicate_window: DUPLICATE_WINDOW,
+        ..Config::default()
+    }
+}
+
+/// Gets the stream, made if it is missing, and refuses one that would lose messages.
+pub(crate) async fn ensure(
+    context: &jetstream::Context,
+    kind: StreamKind,
+    prefix: &Prefix,
+) -> Result<Stream<Info>, NatsError> {
+    let found = match context.get_stream(kind.name(prefix)).await {
+        Ok(stream) => stream,
+        Err(error) if is_missing(&error.kind()) => {
+            let made = context.create_stream(wanted(kind, prefix)).await;
+            let made = made.map_err(|error| unavailable(kind, prefix, &error))?;
+            tracing::info!(
+                stream = kind.name(prefix),
+                "a stream was missing and was made"
+            );
+            made
+        }
+        Err(error) => return Err(unavailable(kind, prefix, &error)),
+    };
+    match problems(kind, prefix, &found.cached_info().config).as_slice() {
+        [] => Ok(found),
+        problems => Err(NatsError::Unsuitable {
+            what: problems.join("; "),
+        }),
+    }
+}
+
+fn is_missing(kind: &GetStreamErrorKind) -> bool {
+    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// The server's own refusals are for an operator; that it did not answer may pass.
+fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display) -> NatsError {
+    let (name, error) = (kind.name(prefix), error.to_string());
+    if error.contains("no responders") || error.contains("not enabled") {
+        return NatsError::Unsuitable {
+            what: "the broker has no JetStream for this account: start it with -js, or give the account a jetstream section".to_owned(),
+        };
+    }
+    if error.contains("overlap") {
+        return NatsError::Unsuitable {
+            what: format!(
+                "stream {name} cannot be made, because another stream takes its subjects already: remove that one, or set a prefix of our own ({error})"
+            ),
+        };
+    }
+    NatsError::Unreachable {
+        servers: format!("the stream {name}"),
+        reason: error,
+    }
+}
+
+/// What is wrong with a stream that is there, each with what to change.
+pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec<String> {
+    let wanted = wanted(kind, prefix);
+    let name = &wanted.name;
+    let mut problems = Vec::new();
+    let mut wrong = |is_wrong: bool, what: &str| {
+        if is_wrong {
+            problems.push(format!("stream {name} {what}"));
+        }
+    };
+    let missing: Vec<&str> = wanted
+        .subjects
+        .iter()
+        .filter(|subject| !found.subjects.contains(subject))
+        .map(String::as_str)
+        .collect();
+    wrong(
+        !missing.is_empty(),
+        &format!(
+            "does not take {}: add it to its subjects",
+            missing.join(" and ")
+        ),
+    );
+    wrong(
+        found.retention != wanted.retention,
+        match kind {
+            StreamKind::Commands => {
+                "is not a work queue: make it anew with the retention workqueue"
+            }
+            StreamKind::Events => {
+                "does not keep what was read: make it anew with the retention limits"
+            }
+        },
+    );
+    wrong(
+        found.storage != StorageType::File,
+        "is kept in memory, so a restart of the broker empties it: make it anew with file storage",
+    );
+    wrong(
+        found.max_age > Duration::ZERO
+            && (wanted.max_age.is_zero() || found.max_age < wanted.max_age),
+        match kind {
+            StreamKind::Commands => "drops commands by age: set its max age to unlimited",
+            StreamKind::Events => "drops events before seven days: set its max age to 7d or more",
+        },
+    );
+    let drops_old = found.discard == DiscardPolicy::Old;
+    wrong(
+        drops_old && (found.max_messages > 0 || found.max_bytes > 0),
+        "drops its oldest messages when it is full: set its discard policy to new, or its limits of messages and bytes to unlimited",
+    );
+    wrong(
+        found.max_messages_per_subject > 0,
+        "keeps only some messages of each subject: set its max messages per subject to unlimited",
+    );
+    wrong(
+        found.max_message_size > 0
+            && usize::try_from(found.max_message_size).is_ok_and(|size| size < MAX_MESSAGE_BYTES),
+        "refuses messages of a size that we take: set its max message size to 1 MiB or more",
+    );
+    wrong(
+        found.no_ack,
+        "acknowledges nothing, so nobody knows what it has stored: make it anew with acknowledgements",
+    );
+    wrong(
+        found.sealed,
+        "is sealed and takes no more messages: make it anew",
+    );
+    wrong(
+        found.mirror.is_some(),
+        "is a mirror of another stream and takes no messages: make it anew without",
+    );
+    problems
+}
+
+/// What is wrong with the streams that are there already. Nothing is made or changed.
+///
+/// # Errors
+/// If the broker does not answer.
+pub async fn examine(client: &Client, prefix: &Prefix) -> Result<Vec<String>, NatsError> {
+    let context = jetstream::new(client.clone());
+    let mut found = Vec::new();
+    for kind in StreamKind::ALL {
+        match context.get_stream(kind.name(prefix)).await {
+            Ok(stream) => found.extend(problems(kind, prefix, &stream.cached_info().config)),
+            Err(error) if is_missing(&error.kind()) => {}
+            Err(error) => match unavailable(kind, prefix, &error) {
+                NatsError::Unsuitable { what } => found.push(what),
+                error => return Err(error),
+            },
+        }
+    }
+    Ok(found)
+}
+
+/// Gets the durable consumer, made if it is missing, and refuses one that would lose messages.
+pub(crate) async fn ensure_consumer(
+    context: &jetstream::Context,
+    prefix: &Prefix,
+    consumer: &ConsumerName,
+    topic: Topic,
+    filter: Filter,
+) -> Result<PullConsumer, NatsError> {
+    let kind = StreamKind::of(topic);
+    let stream = ensure(context, kind, prefix).await?;
+    let durable = filter.durable(consumer, topic);
+    let wanted = pull::Config {
+        durable_name: Some(durable.clone()),
+        deliver_policy: DeliverPolicy::All,
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_deliver: -1,
+        filter_subject: filter.subject(prefix, topic),
+        max_ack_pending: MAX_ACK_PENDING,
+        ..pull::Config::default()
+    };
+    let found: PullConsumer = stream
+        .get_or_create_consumer(&durable, wanted.clone())
+        .await
+        .map_err(|error| consumer_unavailable(&kind.name(prefix), &durable, &error))?;
+    match consumer_problems(&durable, &wanted, &found.cached_info().config).as_slice() {
+        [] => Ok(found),
+        problems => Err(NatsError::Unsuitable {
+            what: problems.join("; "),
+        }),
+    }
+}
+
+fn consumer_unavailable(stream: &str, durable: &str, error: &impl std::fmt::Display) -> NatsError {
+    let error = error.to_string();
+    if error.contains("not unique") || error.contains("multiple non-filtered") {
+        return NatsError::Unsuitable {
+            what: format!(
+                "consumer {durable} cannot be made, because another one takes the same messages of the work queue {stream} already: remove that one"
+            ),
+        };
+    }
+    NatsError::Unreachable {
+        servers: format!("the consumer {durable}"),
+        reason: error,
+    }
+}
+
+fn consumer_problems(
+    durable: &str,
+    wanted: &pull::Config,
+    found: &jetstream::consumer::Config,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut wrong = |is_wrong: bool, what: &str| {
+        if is_wrong {
+            problems.push(format!(
+                "consumer {durable} {what}: remove it, and it is made anew as it should be"
+            ));
+        }
+    };
+    wrong(
+        found.filter_subject != wanted.filter_subject,
+        &format!("does not listen to {}", wanted.filter_subject),
+    );
+    wrong(
+        found.ack_policy != wanted.ack_policy,
+        "does not ask for an acknowledgement of each message",
+    );
+    wrong(
+        found.max_deliver > 0,
+        "gives up on messages after some deliveries",
+    );
+    wrong(found.headers_only, "delivers no payloads");
+    wrong(
+        found.deliver_policy != wanted.deliver_policy,
+        "leaves out what was there before it",
+    );
+    wrong(
+        found.ack_wait < ACK_WAIT,
+        "gives out messages again before we had our time",
+    );
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good(kind: StreamKind) -> Config {
+        wanted(kind, &Prefix::default())
+    }
+
+    #[test]
+    fn what_we_make_is_what_we_accept() {
+        for kind in StreamKind::ALL {
+            assert!(problems(kind, &Prefix::default(), &good(kind)).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_would_lose_messages_is_refused_with_what_to_change() {
+        let cases: [(StreamKind, fn(&mut Config), &str); 11] = [
+            (
+                StreamKind::Commands,
+                |c| c.subjects.clear(),
+                "add it to its subjects",
+            ),
+            (
+                StreamKind::Commands,
+                |c| c.retention = RetentionPolicy::Limits,
+                "retention workqueue",
+            ),
+            (
+                StreamKind::Events,
+                |c| c.retention = RetentionPolicy::Interest,
+                "retention limits",
+            ),
+            (
+                StreamKind::Events,
+                |c| c.storage = StorageType::Memory,
+                "file storage",
+            ),
+            (
+                StreamKind::Commands,
+                |c| c.max_age = KEEP_EVENTS,
+                "max age to unlimited",
+            ),
+            (
+                StreamKind::Events,
+                |c| c.max_age = KEEP_EVENTS / 2,
+                "7d or more",
+            ),
+            (
+                StreamKind::Events,
+                |c| {
+                    c.discard = DiscardPolicy::Old;
+                    c.max_bytes = 1;
+                },
+                "discard policy to new",
+            ),
+            (
+                StreamKind::Commands,
+                |c| c.max_messages_per_subject = 1,
+                "per subject to unlimited",
+            ),
+            (
+                StreamKind::Events,
+                |c| c.max_message_size = 1_000,
+                "1 MiB or more",
+            ),
+            (
+                StreamKind::Events,
+                |c| c.no_ack = true,
+                "with acknowledgements",
+            ),
+            (StreamKind::Events, |c| c.sealed = true, "is sealed"),
+        ];
+        for (kind, spoil, advice) in cases {
+            let mut config = good(kind);
+            spoil(&mut config);
+            let found = problems(kind, &Prefix::default(), &config);
+            assert!(
+                matches!(found.as_slice(), [one] if one.contains(advice)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn limits_that_refuse_the_new_and_a_longer_age_are_fine() {
+        let mut config = good(StreamKind::Events);
+        config.max_bytes = 1 << 30;
+        config.max_age = KEEP_EVENTS * 2;
+        assert!(problems(StreamKind::Events, &Prefix::default(), &config).is_empty());
+        config.max_age = Duration::ZERO;
+        assert!(problems(StreamKind::Events, &Prefix::default(), &config).is_empty());
+    }
+}
