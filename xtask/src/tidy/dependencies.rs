@@ -11,11 +11,12 @@ enum Allowed {
 }
 
 /// Crates that tests may name, whatever the rule says of the rest.
-const FOR_TESTS: [&str; 4] = [
+const FOR_TESTS: [&str; 5] = [
     "adapters-memory",
     "adapters-system",
     "conformance",
     "migrations",
+    "test-servers",
 ];
 
 const DRIVERS: &[&str] = &[
@@ -40,7 +41,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 /// The rule, by the crate's folder. A crate that is missing here has no place yet.
 fn rule(folder: &str) -> Option<Allowed> {
     Some(match folder {
-        "domain" | "migrations" | "xtask" => Allowed::Only(&[]),
+        "domain" | "migrations" | "test-servers" | "xtask" => Allowed::Only(&[]),
         "ports" => Allowed::Only(&["domain"]),
         "workflows" | "conformance" => Allowed::Only(&["domain", "ports"]),
         "api" => Allowed::Only(&["domain", "ports", "workflows"]),
@@ -177,6 +178,7 @@ mod tests {
             "conformance",
             "adapters-memory",
             "app",
+            "test-servers",
         ];
         let mut packages = vec![package(folder, &[dependency])];
         packages.extend(
@@ -200,6 +202,8 @@ mod tests {
             ("conformance", "punctual-workflows"),
             ("adapters-sqlite", "punctual-adapters-memory"),
             ("api", "punctual-app"),
+            ("adapters-nats", "punctual-test-servers"),
+            ("test-servers", "punctual-domain"),
             ("workflows", "dev:punctual-app"),
             ("domain", "tokio"),
             ("domain", "async-trait"),
@@ -228,6 +232,7 @@ mod tests {
             ("workflows", "dev:punctual-adapters-memory"),
             ("domain", "dev:tokio"),
             ("adapters-sqlite", "dev:punctual-conformance"),
+            ("adapters-nats", "dev:punctual-test-servers"),
             ("adapters-sqlite", "rusqlite"),
             ("app", "punctual-adapters-memory"),
         ] {

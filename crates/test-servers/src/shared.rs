@@ -1,0 +1,74 @@
+//! The server that all tests of a run share, and names that keep them apart on it.
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const NATS_URL: &str = "PUNCTUAL_TEST_NATS_URL";
+
+/// Where the NATS server is that `cargo xtask test` has started for all tests of this run.
+///
+/// `None`, with a line that says so, if there is none.
+///
+/// # Panics
+/// If there is none on the CI machine, where every test has to run.
+pub fn shared_nats_url() -> Option<String> {
+    let url = std::env::var(NATS_URL).ok().filter(|url| !url.is_empty());
+    found(
+        url,
+        &format!("{NATS_URL} is not set: use `cargo xtask test`"),
+    )
+}
+
+/// A prefix for streams and subjects that no other test has, not even one of an earlier run on the
+/// same server: the process, a counter, and what the operating system draws at random. It has at
+/// most 32 letters and digits.
+pub fn unique_prefix() -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!("t{}x{count}x{:016x}", std::process::id(), random())
+}
+
+/// Eight bytes from the operating system.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .expect("the operating system gives random bytes");
+    u64::from_ne_bytes(bytes)
+}
+
+/// On the CI machine what is missing is a failure; elsewhere it is said and passed over.
+pub(crate) fn found<T>(server: Option<T>, otherwise: &str) -> Option<T> {
+    if server.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "{otherwise}");
+        eprintln!("skipped: {otherwise}");
+    }
+    server
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_differ_and_fit_into_a_name() {
+        let prefixes: BTreeSet<_> = (0..1_000).map(|_| unique_prefix()).collect();
+        assert_eq!(prefixes.len(), 1_000);
+        for prefix in prefixes {
+            assert!(prefix.len() <= 32, "{prefix}");
+            assert!(
+                prefix.chars().all(|c| c.is_ascii_alphanumeric()),
+                "{prefix}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_random_part_does_not_repeat_in_another_run() {
+        // What differs between runs is the random part alone: process ids come again.
+        assert_ne!(random(), random());
+    }
+}
