@@ -1,0 +1,4 @@
+//! The bus on a real broker.
+
+mod conformance;
+mod fixture;
