@@ -266,8 +266,8 @@ impl Link {
             servers: format!("the stream {}", stream.name),
             reason,
         };
-        let has_none = self.tracker().known().is_none();
-        if has_none {
+        let wants_to_recall = self.tracker().wants_to_recall();
+        if wants_to_recall {
             let kept = self.positions.load(stream.name.clone()).await;
             let kept = kept.map_err(|error| failed(error.to_string()))?;
             self.tracker().recall(kept);

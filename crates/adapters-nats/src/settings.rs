@@ -28,6 +28,13 @@ pub struct NatsSettings {
     /// How long an acknowledgement is waited for. Then it is unknown whether the message was
     /// stored, and it is published again under the same id.
     pub ack_timeout: Duration,
+    /// How long a message may be with us without a word before the broker gives it out again; while
+    /// a handler works, the broker hears from us. After a crash this is how long commands in hand
+    /// have to wait.
+    pub ack_wait: Duration,
+    /// How long a message that failed by itself is put off the first time. It doubles with each
+    /// failure, up to 120 times as long; after twenty failures the message is a dead letter.
+    pub retry_delay: Duration,
 }
 
 /// Who we are to a broker.
@@ -83,6 +90,8 @@ impl NatsSettings {
             prefix: Prefix::default(),
             publish_window: 256,
             ack_timeout: Duration::from_secs(5),
+            ack_wait: Duration::from_secs(10),
+            retry_delay: Duration::from_millis(500),
         })
     }
 
@@ -113,6 +122,12 @@ impl NatsSettings {
         let (least, most) = (Duration::from_millis(100), Duration::from_mins(1));
         if !(least..=most).contains(&self.ack_timeout) {
             return wrong("ack_timeout", "give 100 ms to a minute");
+        }
+        if !(Duration::from_secs(1)..=Duration::from_mins(10)).contains(&self.ack_wait) {
+            return wrong("ack_wait", "give a second to ten minutes");
+        }
+        if !(Duration::from_millis(1)..=Duration::from_mins(1)).contains(&self.retry_delay) {
+            return wrong("retry_delay", "give a millisecond to a minute");
         }
         Ok(())
     }
@@ -152,6 +167,8 @@ impl fmt::Debug for NatsSettings {
             .field("prefix", &self.prefix)
             .field("publish_window", &self.publish_window)
             .field("ack_timeout", &self.ack_timeout)
+            .field("ack_wait", &self.ack_wait)
+            .field("retry_delay", &self.retry_delay)
             .finish()
     }
 }
@@ -278,14 +295,25 @@ mod tests {
         };
         let patience = NatsSettings {
             ack_timeout: Duration::ZERO,
+            ..good.clone()
+        };
+        let wait = NatsSettings {
+            ack_wait: Duration::ZERO,
+            ..good.clone()
+        };
+        let delay = NatsSettings {
+            retry_delay: Duration::ZERO,
             ..good
         };
-        let sentences = [window, patience].map(|bad| bad.check().unwrap_err().to_string());
+        let sentences =
+            [window, patience, wait, delay].map(|bad| bad.check().unwrap_err().to_string());
         assert_eq!(
             sentences,
             [
                 "publish_window is wrong: give 1 to 10000",
-                "ack_timeout is wrong: give 100 ms to a minute"
+                "ack_timeout is wrong: give 100 ms to a minute",
+                "ack_wait is wrong: give a second to ten minutes",
+                "retry_delay is wrong: give a millisecond to a minute"
             ]
         );
     }

@@ -15,7 +15,7 @@ use punctual_domain::Topic;
 use punctual_ports::ConsumerName;
 
 use crate::names::{Filter, StreamKind};
-use crate::{MAX_MESSAGE_BYTES, NatsError, Prefix};
+use crate::{MAX_MESSAGE_BYTES, NatsError, NatsSettings, Prefix};
 
 /// How long events are kept for whoever has not read them yet.
 const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
@@ -23,10 +23,6 @@ const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
 /// How long the server remembers the ids of messages. What is published again within it, after an
 /// answer was lost, is stored once.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
-
-/// How long a message may be with us without a word before the server gives it out again. After a
-/// crash this is how long commands in hand have to wait.
-pub(crate) const ACK_WAIT: Duration = Duration::from_secs(10);
 
 /// How many messages may be with us unanswered. One that is put off keeps its place.
 const MAX_ACK_PENDING: i64 = 20_000;
@@ -204,11 +200,12 @@ pub async fn examine(client: &Client, prefix: &Prefix) -> Result<Vec<String>, Na
 /// Gets the durable consumer, made if it is missing, and refuses one that would lose messages.
 pub(crate) async fn ensure_consumer(
     context: &jetstream::Context,
-    prefix: &Prefix,
+    settings: &NatsSettings,
     consumer: &ConsumerName,
     topic: Topic,
     filter: Filter,
 ) -> Result<PullConsumer, NatsError> {
+    let prefix = &settings.prefix;
     let kind = StreamKind::of(topic);
     let stream = ensure(context, kind, prefix).await?;
     let durable = filter.durable(consumer, topic);
@@ -216,7 +213,7 @@ pub(crate) async fn ensure_consumer(
         durable_name: Some(durable.clone()),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
-        ack_wait: ACK_WAIT,
+        ack_wait: settings.ack_wait,
         max_deliver: -1,
         filter_subject: filter.subject(prefix, topic),
         max_ack_pending: MAX_ACK_PENDING,
@@ -280,7 +277,7 @@ fn consumer_problems(
         "leaves out what was there before it",
     );
     wrong(
-        found.ack_wait < ACK_WAIT,
+        found.ack_wait < wanted.ack_wait,
         "gives out messages again before we had our time",
     );
     problems

@@ -66,7 +66,9 @@ pub(crate) struct Tracker {
     next_number: u64,
     loss: Option<Loss>,
     losses: u64,
+    /// Its name, and when it was made.
     stream: Option<(String, String)>,
+    has_recalled: bool,
 }
 
 /// A publish under way.
@@ -127,9 +129,16 @@ impl Tracker {
         false
     }
 
+    /// Whether it has yet to be told what an earlier process has kept. Later that is old: what is
+    /// known since may have been lost and given up on.
+    pub(crate) const fn wants_to_recall(&self) -> bool {
+        !self.has_recalled
+    }
+
     /// What an earlier process has kept, unless this one knows better.
     pub(crate) fn recall(&mut self, kept: Option<BusPosition>) {
-        if self.known.is_none() {
+        let is_first = !std::mem::replace(&mut self.has_recalled, true);
+        if is_first && self.known.is_none() {
             self.known = kept.map(|kept| Known {
                 made_at: kept.made_at,
                 sequence: kept.last_sequence,

@@ -5,19 +5,15 @@ use std::time::Duration;
 
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::consumer::pull::Batch;
-use futures_util::{FutureExt, StreamExt};
 use punctual_domain::Backoff;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::Consumer;
 use super::lane::give_back;
-use super::{Consumer, MAX_FETCHED_BYTES};
+use super::pull::Puller;
 use crate::NatsError;
 use crate::names::Filter;
 use crate::streams::ensure_consumer;
-
-/// How long the server waits for messages before it says that there are none.
-const FETCH_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long to wait before trying again what has failed.
 const PAUSES: Backoff = Backoff {
@@ -27,13 +23,14 @@ const PAUSES: Backoff = Backoff {
 
 impl Consumer {
     pub(super) async fn durable(&self, filter: Filter) -> Result<PullConsumer, NatsError> {
-        let prefix = &self.link.settings.prefix;
-        let (name, topic) = (&self.wish.consumer, self.wish.topic);
-        ensure_consumer(&self.link.context, prefix, name, topic, filter).await
+        let (link, wish) = (&self.link, &self.wish);
+        let (name, topic) = (&wish.consumer, wish.topic);
+        ensure_consumer(&link.context, &link.settings, name, topic, filter).await
     }
 
     /// Fetches until the subscription is stopped.
     pub(super) async fn fetch(self: Arc<Self>, filter: Filter) {
+        let _ends = EndsFetching(&self);
         let mut failures = 0;
         while !self.is_stopping() {
             let Err(reason) = self.fetch_for_a_while(filter).await else {
@@ -57,19 +54,68 @@ impl Consumer {
         let disconnected = self.link.until_disconnected();
         let durable = self.durable(filter).await;
         let durable = durable.map_err(|error| error.to_string())?;
-        tokio::pin!(disconnected);
-        loop {
-            self.unless_stopped(self.until_let_through()).await;
-            // A request that the server has forgotten would be waited for in vain.
-            let ends = async {
-                tokio::select! {
-                    () = self.until_stopped() => {}
-                    () = &mut disconnected => {}
-                }
-            };
-            if self.fetch_once(&durable, ends).await? {
-                return Ok(());
+        let mut fetching = Fetching {
+            puller: Puller::new(&self.link, &durable).await?,
+            waiting: Vec::new(),
+        };
+        let ends = async {
+            tokio::select! {
+                () = self.until_stopped() => {}
+                // A request that the broker has forgotten would be waited for in vain.
+                () = disconnected => {}
             }
+        };
+        tokio::pin!(ends);
+        let failed = loop {
+            let fetched = tokio::select! {
+                biased;
+                () = &mut ends => break Ok(()),
+                fetched = self.fetch_some(&mut fetching) => fetched,
+            };
+            match fetched {
+                Ok(lane) => {
+                    let chunk = std::mem::take(&mut fetching.waiting);
+                    tokio::spawn(Arc::clone(self).hand_over(chunk, lane));
+                }
+                Err(reason) => break Err(reason),
+            }
+        };
+        let mut rest = fetching.waiting;
+        if self.is_stopping() {
+            // After a disconnection there is nothing to be heard of it.
+            rest.append(&mut fetching.puller.close().await);
+        }
+        give_back(&self.link, rest).await;
+        failed
+    }
+
+    /// Fetches until messages are waiting and there is a lane for them. Dropping the future loses
+    /// nothing.
+    async fn fetch_some(
+        &self,
+        fetching: &mut Fetching<'_>,
+    ) -> Result<OwnedSemaphorePermit, String> {
+        let most = self.wish.max_batch;
+        while fetching.waiting.is_empty() {
+            if !fetching.puller.is_waiting() {
+                self.until_let_through().await;
+                // As much as there is room for, so that nothing has to wait once it is here.
+                let lane = self.lane().await;
+                let room = (1 + self.lanes.available_permits()) * most;
+                drop(lane);
+                fetching.puller.request(room).await?;
+            }
+            fetching.waiting = fetching.puller.next(most).await?.unwrap_or_default();
+        }
+        Ok(self.lane().await)
+    }
+
+    /// Waits for room to call the handler.
+    async fn lane(&self) -> OwnedSemaphorePermit {
+        match Arc::clone(&self.lanes).acquire_owned().await {
+            Ok(lane) => lane,
+            // The semaphore is never closed.
+            Err(_) => std::future::pending().await,
         }
     }
 
@@ -80,93 +126,20 @@ impl Consumer {
             () = work => {}
         }
     }
-
-    /// Fetches as much as there is room for, and hands it over as it comes; answers whether it was
-    /// the last time, because `ends` was ready.
-    async fn fetch_once(
-        self: &Arc<Self>,
-        durable: &PullConsumer,
-        ends: impl Future<Output = ()>,
-    ) -> Result<bool, String> {
-        tokio::pin!(ends);
-        let mut lane = tokio::select! {
-            biased;
-            () = &mut ends => return Ok(true),
-            lane = self.lane() => Some(lane),
-        };
-        let room = (1 + self.lanes.available_permits()) * self.wish.max_batch;
-        let fetching = durable
-            .batch()
-            .max_messages(room)
-            .max_bytes(MAX_FETCHED_BYTES.max(self.link.client.max_payload() * 2))
-            .expires(FETCH_LIMIT)
-            .messages();
-        let mut batch = fetching.await.map_err(|error| error.to_string())?;
-        let mut taken = 0;
-        while taken < room && self.is_let_through() {
-            let chunk = tokio::select! {
-                biased;
-                () = &mut ends => {
-                    give_back(&self.link, ready(&mut batch)).await;
-                    return Ok(true);
-                }
-                chunk = next_chunk(&mut batch, self.wish.max_batch, &mut lane) => chunk?,
-            };
-            let Some(chunk) = chunk else {
-                return Ok(false);
-            };
-            taken += chunk.len();
-            let lane = match lane.take() {
-                Some(lane) => lane,
-                None => tokio::select! {
-                    biased;
-                    () = &mut ends => {
-                        give_back(&self.link, chunk.into_iter().chain(ready(&mut batch))).await;
-                        return Ok(true);
-                    }
-                    lane = self.lane() => lane,
-                },
-            };
-            tokio::spawn(Arc::clone(self).hand_over(chunk, lane));
-        }
-        give_back(&self.link, ready(&mut batch)).await;
-        Ok(false)
-    }
-
-    /// Waits for room to call the handler.
-    async fn lane(&self) -> OwnedSemaphorePermit {
-        let lane = Arc::clone(&self.lanes).acquire_owned().await;
-        match lane {
-            Ok(lane) => lane,
-            // The semaphore is never closed.
-            Err(_) => std::future::pending().await,
-        }
-    }
 }
 
-/// The messages that are there already.
-fn ready(batch: &mut Batch) -> impl Iterator<Item = Message> {
-    std::iter::from_fn(|| batch.next().now_or_never().flatten()?.ok())
+/// What one task has fetched.
+struct Fetching<'a> {
+    puller: Puller<'a>,
+    /// Messages that wait for a lane.
+    waiting: Vec<Message>,
 }
 
-/// Some messages, one at least; `None` when the request has ended. While none is there the lane is
-/// given back: others may have something to do.
-async fn next_chunk(
-    batch: &mut Batch,
-    most: usize,
-    lane: &mut Option<OwnedSemaphorePermit>,
-) -> Result<Option<Vec<Message>>, String> {
-    let first = match batch.next().now_or_never() {
-        Some(first) => first,
-        None => {
-            *lane = None;
-            batch.next().await
-        }
-    };
-    let Some(first) = first else {
-        return Ok(None);
-    };
-    let mut chunk = vec![first.map_err(|error| error.to_string())?];
-    chunk.extend(ready(batch).take(most - 1));
-    Ok(Some(chunk))
+/// A task that fetches, however it ends.
+struct EndsFetching<'a>(&'a Consumer);
+
+impl Drop for EndsFetching<'_> {
+    fn drop(&mut self) {
+        self.0.fetching.send_modify(|count| *count -= 1);
+    }
 }

@@ -16,17 +16,6 @@ use super::decode::decode;
 use super::{Consumer, MOST_FAILURES};
 use crate::link::Link;
 use crate::metric_names;
-use crate::streams::ACK_WAIT;
-
-/// How often the server hears that we still have a message.
-const PROGRESS_EVERY: Duration = Duration::from_secs(3);
-const _: () = assert!(PROGRESS_EVERY.as_secs() * 2 < ACK_WAIT.as_secs());
-
-/// How long a message that failed by itself is put off.
-const PUT_OFF: Backoff = Backoff {
-    first: Duration::from_millis(500),
-    limit: Duration::from_mins(1),
-};
 
 /// How long to wait for the handler's store before it is tried again.
 const HOLD_BACK: Backoff = Backoff {
@@ -68,6 +57,7 @@ impl Consumer {
         while !rest.is_empty() {
             if held.is_some() && self.is_stopping() {
                 // The broker gives them to somebody else, or to us after the next start.
+                self.until_nothing_is_fetched().await;
                 give_back(&self.link, rest.into_iter().map(|it| it.message)).await;
                 break;
             }
@@ -179,7 +169,12 @@ impl Consumer {
             let reason = format!("it failed {failures} times: {reason}");
             return self.put_down(it, reason).await;
         }
-        let wait = PUT_OFF.after(failures, &it.sequence);
+        let first = self.link.settings.retry_delay;
+        let put_off = Backoff {
+            first,
+            limit: first * 120,
+        };
+        let wait = put_off.after(failures, &it.sequence);
         tracing::warn!(reason, failures, "a message failed and is delivered again");
         self.tell(it, AckKind::Nak(Some(wait))).await;
         true
@@ -248,7 +243,7 @@ impl Consumer {
             tokio::select! {
                 biased;
                 done = &mut work => return done,
-                () = self.link.clock.sleep_for(PROGRESS_EVERY) => {
+                () = self.link.clock.sleep_for(self.link.settings.ack_wait / 3) => {
                     for it in batch {
                         self.tell(it, AckKind::Progress).await;
                     }

@@ -4,13 +4,14 @@
 //! | what | bounded by |
 //! |---|---|
 //! | messages with the handler | [`room`] times its batch size |
-//! | messages fetched and not yet handed over | the same again, and [`MAX_FETCHED_BYTES`] |
+//! | messages fetched and not yet handed over | the same again, and 16 MiB |
 //! | tries of a message that fails by itself | [`MOST_FAILURES`], then it is a dead letter |
 //! | fetching while the handler's store is away | nothing is fetched; what is in hand is tried again |
 
 mod decode;
 mod fetch;
 mod lane;
+mod pull;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,10 +29,6 @@ use crate::names::Filter;
 fn room(max_batch: usize) -> usize {
     (64 / max_batch).max(2)
 }
-
-/// At most so many bytes are fetched at once. It has to be more than the largest message that a
-/// broker may carry, which would never come otherwise.
-const MAX_FETCHED_BYTES: usize = 16 << 20;
 
 /// A message that has failed so often by itself will not succeed.
 const MOST_FAILURES: u32 = 20;
@@ -53,6 +50,8 @@ pub(crate) struct Consumer {
     /// One for each call of the handler that may run.
     lanes: Arc<Semaphore>,
     lane_count: u32,
+    /// How many tasks still fetch.
+    fetching: watch::Sender<usize>,
     /// How many lanes wait for the handler's store.
     held_back: watch::Sender<usize>,
     /// How often messages have failed by themselves, by their place in the stream.
@@ -75,6 +74,7 @@ impl Subscribed {
             stop: watch::Sender::new(false),
             lanes: Arc::new(Semaphore::new(lane_count)),
             lane_count: u32::try_from(lane_count).unwrap_or(u32::MAX),
+            fetching: watch::Sender::new(Filter::ALL.len()),
             held_back: watch::Sender::new(0),
             failures: Mutex::default(),
             wish,
@@ -127,6 +127,16 @@ impl Consumer {
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
+    /// Waits until nothing is fetched any more: what is given back before that would come to us
+    /// again.
+    async fn until_nothing_is_fetched(&self) {
+        let _ = self
+            .fetching
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
+    }
+
     /// Waits until no lane is held back.
     async fn until_let_through(&self) {
         let _ = self
@@ -134,10 +144,6 @@ impl Consumer {
             .subscribe()
             .wait_for(|count| *count == 0)
             .await;
-    }
-
-    fn is_let_through(&self) -> bool {
-        *self.held_back.borrow() == 0
     }
 }
 

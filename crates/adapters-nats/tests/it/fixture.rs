@@ -6,10 +6,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_adapters_memory::MemoryTimerStore;
+use punctual_adapters_nats::async_nats::Client;
 use punctual_adapters_nats::{NatsEventBus, NatsParts, NatsSettings};
 use punctual_adapters_system::SystemClock;
-use punctual_domain::Timestamp;
-use punctual_ports::{BusPosition, BusPositionPort, ClockPort, PortError};
+use punctual_domain::{
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Registration, ScheduleTimer,
+    ScheduledTimer, ServiceCallId, TenantId, TimerKey, Timestamp, Topic,
+};
+use punctual_ports::{
+    Answer, BusPosition, BusPositionPort, ClockPort, ConsumerName, DeadLetter, DeadLetterPort,
+    MessageHandler, PortError, Subscribe,
+};
+use uuid::Uuid;
 
 /// How long something may take that is sure to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,6 +103,42 @@ impl World {
         connecting.await.unwrap()
     }
 
+    /// A plain client, as another program has.
+    pub(crate) async fn client(&self) -> Client {
+        punctual_adapters_nats::connect(&self.settings)
+            .await
+            .unwrap()
+    }
+
+    /// The name of a stream or subject, with the prefix.
+    pub(crate) fn stream(&self, name: &str) -> String {
+        match self.settings.prefix.as_str() {
+            "" => name.to_owned(),
+            prefix => format!("{prefix}-{name}"),
+        }
+    }
+
+    pub(crate) fn subject(&self, rest: &str) -> String {
+        match self.settings.prefix.as_str() {
+            "" => rest.to_owned(),
+            prefix => format!("{prefix}.{rest}"),
+        }
+    }
+
+    pub(crate) async fn letters(&self) -> Vec<DeadLetter> {
+        let letters = self.store.list(None, 1_000).await.unwrap();
+        letters.into_iter().map(|stored| stored.letter).collect()
+    }
+
+    /// Lets time pass, by the machine's clock.
+    pub(crate) async fn pass(&self, time: Duration) {
+        self.clock.0.sleep_for(time).await;
+    }
+
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     /// Waits until something has become true.
     pub(crate) async fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let until = self.clock.now().saturating_add(PATIENCE);
@@ -102,5 +146,106 @@ impl World {
             assert!(self.clock.now() < until, "{what}: not within {PATIENCE:?}");
             self.clock.0.sleep_for(Duration::from_millis(10)).await;
         }
+    }
+}
+
+/// Takes messages down, and answers as it is told.
+pub(crate) struct Recorder {
+    seen: Mutex<Vec<MessageEnvelope>>,
+    answer: Box<dyn Fn(&MessageEnvelope, usize) -> Answer + Send + Sync>,
+}
+
+impl Recorder {
+    pub(crate) fn content() -> Arc<Self> {
+        Self::answering(|_, _| Answer::Done)
+    }
+
+    /// The function gets a message and how often it was seen before.
+    pub(crate) fn answering(
+        answer: impl Fn(&MessageEnvelope, usize) -> Answer + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            seen: Mutex::default(),
+            answer: Box::new(answer),
+        })
+    }
+
+    pub(crate) fn seen(&self) -> Vec<MessageEnvelope> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self, id: EnvelopeId) -> usize {
+        self.seen().iter().filter(|seen| seen.id == id).count()
+    }
+}
+
+#[async_trait]
+impl MessageHandler for Recorder {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for message in batch {
+            let earlier = self.count(message.id);
+            self.seen.lock().unwrap().push(message.clone());
+            answers.push((self.answer)(&message, earlier));
+        }
+        answers
+    }
+}
+
+pub(crate) fn commands(handler: Arc<dyn MessageHandler>) -> Subscribe {
+    Subscribe {
+        topic: Topic::TimerCommands,
+        consumer: ConsumerName::new("timer"),
+        max_batch: 100,
+        handler,
+    }
+}
+
+pub(crate) fn events(handler: Arc<dyn MessageHandler>) -> Subscribe {
+    Subscribe {
+        topic: Topic::TimerEvents,
+        consumer: ConsumerName::new("reader"),
+        ..commands(handler)
+    }
+}
+
+fn key(n: u128) -> TimerKey {
+    let call = ServiceCallId::from_uuid(Uuid::from_u128(n));
+    TimerKey::new(TenantId::new("tenant-a").unwrap(), call)
+}
+
+/// Command number `n`.
+pub(crate) fn command(n: u128) -> MessageEnvelope {
+    let key = key(n);
+    MessageEnvelope {
+        id: EnvelopeId::from_uuid(Uuid::from_u128(n)),
+        timestamp: Timestamp::from_millis(1_000).unwrap(),
+        metadata: MessageMetadata::default(),
+        message: ScheduleTimer {
+            tenant_id: key.tenant_id,
+            service_call_id: key.service_call_id,
+            due_at: Timestamp::from_millis(5_000).unwrap(),
+            data: None,
+        }
+        .into(),
+    }
+}
+
+/// The event of firing number `n`, which was noticed at some time.
+pub(crate) fn event(n: u128, reached_at: Timestamp) -> MessageEnvelope {
+    let timer = ScheduledTimer {
+        key: key(n),
+        correlation_id: CorrelationId::from_uuid(Uuid::nil()),
+        registration: Registration {
+            registered_at: Timestamp::from_millis(1_000).unwrap(),
+            due_at: Timestamp::from_millis(5_000).unwrap(),
+        },
+        data: None,
+    };
+    MessageEnvelope {
+        id: EnvelopeId::from_uuid(Uuid::from_u128(n)),
+        timestamp: reached_at,
+        metadata: MessageMetadata::default(),
+        message: timer.reach(reached_at).unwrap().event().into(),
     }
 }

@@ -1,0 +1,156 @@
+//! Messages are acknowledged after they were handled, and fetched only when there is room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_adapters_nats::async_nats::jetstream::{self, consumer::pull};
+use punctual_domain::MessageEnvelope;
+use punctual_ports::{Answer, EventBusPort, MessageHandler};
+use tokio::sync::Notify;
+
+use crate::fixture::{Recorder, World, command, commands};
+
+/// What the broker says of our consumer: delivered and not answered, and not delivered.
+async fn pending(world: &World) -> (usize, u64) {
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    let durable = stream
+        .get_consumer::<pull::Config>("timer_timer-commands")
+        .await;
+    let info = durable.unwrap().cached_info().clone();
+    (info.num_ack_pending, info.num_pending)
+}
+
+/// Begins, and goes on when it is let.
+#[derive(Default)]
+struct Slow {
+    calls: AtomicUsize,
+    go_on: Notify,
+}
+
+#[async_trait]
+impl MessageHandler for Slow {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.go_on.notified().await;
+        vec![Answer::Done; batch.len()]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_acknowledged_before_the_handler_is_done() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let handler = Arc::new(Slow::default());
+    let subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    bus.publish(vec![command(1)]).await.unwrap();
+    let has_begun = || handler.calls.load(Ordering::SeqCst) == 1;
+    world.until("it has begun", has_begun).await;
+    assert_eq!(pending(&world).await, (1, 0));
+    handler.go_on.notify_one();
+    subscription.stop().await;
+    assert_eq!(pending(&world).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_slower_than_the_broker_s_patience_gets_its_message_once() {
+    let Some(mut world) = World::shared() else {
+        return;
+    };
+    world.settings.ack_wait = Duration::from_secs(1);
+    let bus = world.bus().await;
+    let handler = Arc::new(Slow::default());
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    bus.publish(vec![command(1)]).await.unwrap();
+    let has_begun = || handler.calls.load(Ordering::SeqCst) == 1;
+    world.until("it has begun", has_begun).await;
+    // Three times as long as the broker would wait without a word, by the machine's clock.
+    world.pass(Duration::from_secs(3)).await;
+    assert_eq!(handler.calls.load(Ordering::SeqCst), 1);
+    assert_eq!(pending(&world).await, (1, 0));
+    handler.go_on.notify_one();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    bus.publish((0..1_000).map(command).collect())
+        .await
+        .unwrap();
+    let is_away = Arc::new(AtomicBool::new(true));
+    let away = Arc::clone(&is_away);
+    let handler = Recorder::answering(move |_, _| {
+        if away.load(Ordering::SeqCst) {
+            Answer::HoldBack {
+                reason: "away".to_owned(),
+            }
+        } else {
+            Answer::Done
+        }
+    });
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    let first = || handler.seen().len() > 1_000;
+    world.until("it is tried again and again", first).await;
+    let (in_hand, left) = pending(&world).await;
+    assert!(
+        in_hand <= 200 && left >= 800,
+        "{in_hand} in hand, {left} left"
+    );
+    assert!(
+        handler
+            .seen()
+            .iter()
+            .all(|it| it.timestamp == command(0).timestamp)
+    );
+    is_away.store(false, Ordering::SeqCst);
+    let all = || (0..1_000).all(|n| handler.count(command(n).id) > 0);
+    world.until("all are handled", all).await;
+    assert!(world.letters().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_hand_when_it_stops_goes_back_at_once() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let handler = Recorder::answering(|_, _| Answer::HoldBack {
+        reason: "away".to_owned(),
+    });
+    let first = bus.subscribe(commands(handler.clone())).await.unwrap();
+    bus.publish((0..50).map(command).collect()).await.unwrap();
+    world
+        .until("they are in hand", || !handler.seen().is_empty())
+        .await;
+    first.stop().await;
+    let next = Recorder::content();
+    let _second = bus.subscribe(commands(next.clone())).await.unwrap();
+    let begun = world.monotonic();
+    let all = || (0..50).all(|n| next.count(command(n).id) > 0);
+    world.until("the next gets them", all).await;
+    let took = world.monotonic().saturating_sub(begun);
+    assert!(took < world.settings.ack_wait / 2, "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_was_removed_is_made_anew_and_what_comes_again_is_handled() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let handler = Recorder::content();
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    bus.publish(vec![command(1)]).await.unwrap();
+    world
+        .until("it works", || handler.count(command(1).id) == 1)
+        .await;
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    stream
+        .delete_consumer("timer_timer-commands")
+        .await
+        .unwrap();
+    bus.publish(vec![command(2)]).await.unwrap();
+    world
+        .until("it works again", || handler.count(command(2).id) == 1)
+        .await;
+}

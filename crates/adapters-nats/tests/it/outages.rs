@@ -1,0 +1,189 @@
+//! A broker that is away, comes back, and has forgotten something.
+
+use std::time::Duration;
+
+use punctual_adapters_nats::{NatsError, NatsEventBus};
+use punctual_ports::{ClockPort, EventBusPort, PortErrorKind, PublishOutcome};
+use punctual_test_servers::NatsServer;
+
+use crate::fixture::{Recorder, World, command, commands, event, events};
+
+/// Publishes until it is accepted, as the worker does.
+async fn publish(world: &World, bus: &NatsEventBus, n: u128) {
+    let message = event(n, world.clock.now());
+    loop {
+        match bus.publish(vec![message.clone()]).await {
+            Ok(answers) if answers[0].is_ok() => return,
+            Ok(answers) => assert!(answers[0].as_ref().unwrap_err().is_retryable()),
+            Err(error) => assert!(error.is_retryable()),
+        }
+        world.pass(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_broker_it_starts_says_so_and_catches_up() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    server.kill();
+    let world = World::at(&server.url());
+    let bus = world.bus().await;
+    let handler = Recorder::content();
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    assert!(bus.readiness().is_err());
+    let error = bus.publish(vec![command(1)]).await.unwrap_err();
+    assert_eq!(error.kind(), PortErrorKind::Unavailable);
+    server.restart();
+    world
+        .until("the broker is ready", || bus.readiness().is_ok())
+        .await;
+    bus.publish(vec![command(1)]).await.unwrap();
+    world
+        .until("it arrives", || handler.count(command(1).id) == 1)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_comes_and_goes_loses_nothing_and_nothing_piles_up() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let bus = world.bus().await;
+    let handler = Recorder::content();
+    let _subscription = bus.subscribe(events(handler.clone())).await.unwrap();
+    for round in 0..4_u128 {
+        publish(&world, &bus, round * 2).await;
+        if round % 2 == 0 {
+            server.kill();
+        } else {
+            server.stop();
+        }
+        world
+            .until("it is noticed", || bus.readiness().is_err())
+            .await;
+        let error = bus.publish(vec![command(1)]).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        server.restart();
+        publish(&world, &bus, round * 2 + 1).await;
+    }
+    let all = || (0..8).all(|n| handler.count(command(n).id) >= 1);
+    world.until("all arrive", all).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_hangs_is_an_answer_in_bounded_time_and_the_message_is_stored_once() {
+    let Some(server) = NatsServer::start() else {
+        return;
+    };
+    let mut world = World::at(&server.url());
+    world.settings.ack_timeout = Duration::from_millis(300);
+    let bus = world.bus().await;
+    server.pause();
+    let message = event(1, world.clock.now());
+    let answers = bus.publish(vec![message.clone()]).await.unwrap();
+    let error = answers[0].as_ref().unwrap_err();
+    assert_eq!(error.kind(), PortErrorKind::Unavailable, "{error}");
+    server.resume();
+    world
+        .until("it is ready again", || bus.readiness().is_ok())
+        .await;
+    let answers = bus.publish(vec![message]).await.unwrap();
+    // The first one was on its way all the time.
+    assert_eq!(*answers[0].as_ref().unwrap(), PublishOutcome::Duplicate);
+}
+
+/// A broker whose store is put back to what it was after the first of two messages.
+async fn went_back(world: &World, server: &mut NatsServer, bus: &NatsEventBus) {
+    let copy = tempfile::tempdir().unwrap();
+    publish(world, bus, 1).await;
+    server.stop();
+    server.copy_store_to(copy.path());
+    server.restart();
+    publish(world, bus, 2).await;
+    publish(world, bus, 3).await;
+    server.kill();
+    server.replace_store_from(copy.path());
+    server.restart();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_put_back_to_an_older_copy_is_found_out_while_we_run() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let bus = world.bus().await;
+    let begun = world.clock.now();
+    went_back(&world, &mut server, &bus).await;
+    let loss = bus.lost().await;
+    assert_eq!(loss.reason, "the stream of events went back");
+    assert!(loss.since < begun);
+    assert_eq!(bus.lost().await, loss, "until it is made good");
+    let handler = Recorder::content();
+    let _subscription = bus.subscribe(events(handler.clone())).await.unwrap();
+    for n in 2..4 {
+        publish(&world, &bus, n).await;
+    }
+    let all = || (1..4).all(|n| handler.count(command(n).id) == 1);
+    world.until("what was lost arrives", all).await;
+    bus.made_good(&loss).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let bus = world.bus().await;
+    publish(&world, &bus, 1).await;
+    bus.close().await;
+    let copy = tempfile::tempdir().unwrap();
+    server.stop();
+    server.copy_store_to(copy.path());
+    server.restart();
+    publish(&world, &bus, 2).await;
+    bus.close().await;
+    drop(bus);
+    server.kill();
+    server.replace_store_from(copy.path());
+    server.restart();
+    // Another publisher pushes the numbers past ours before we look.
+    let other = World::at(&server.url()).bus().await;
+    for n in 100..110 {
+        publish(&world, &other, n).await;
+    }
+    let bus = world.bus().await;
+    let loss = bus.lost().await;
+    assert_eq!(
+        loss.reason,
+        "the stream of events has another message in place of ours"
+    );
+    drop(bus);
+    let bus = world.bus().await;
+    assert_eq!(bus.lost().await.since, loss.since, "until it is made good");
+    bus.made_good(&bus.lost().await).await.unwrap();
+    publish(&world, &bus, 3).await;
+    bus.close().await;
+    let next = world.bus().await;
+    let since = next.lost().await.since;
+    assert!(
+        since > loss.since,
+        "only the time since the last word is in doubt"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whom_the_broker_does_not_let_in_hears_it_at_once() {
+    let Some(server) = NatsServer::start_with("authorization { user: me, password: hunter2 }")
+    else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let refused = NatsEventBus::connect(world.settings.clone(), world.parts()).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, NatsError::Denied { .. }), "{error:?}");
+    assert!(!error.to_string().contains("hunter2"));
+}

@@ -1,0 +1,126 @@
+//! Every message is answered for by the server, and nothing else is a success.
+
+use futures_util::StreamExt;
+use punctual_adapters_nats::async_nats::jetstream::{self, stream};
+use punctual_domain::{Message, Timestamp};
+use punctual_ports::{EventBusPort, PortErrorKind, PublishOutcome};
+use punctual_test_servers::NatsServer;
+
+use crate::fixture::{World, command, event};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subject_and_id_are_those_of_the_contract() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let client = world.client().await;
+    let mut everything = client.subscribe(world.subject(">")).await.unwrap();
+    client.flush().await.unwrap();
+    let event = event(7, Timestamp::MAX);
+    let answers = bus.publish(vec![event.clone(), command(9)]).await.unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    for (sent, topic) in [(event, "timer.events"), (command(9), "timer.commands")] {
+        let seen = everything.next().await.unwrap();
+        let call = sent.message.service_call_id();
+        let subject = world.subject(&format!("{topic}.tenant-a.{call}"));
+        assert_eq!(seen.subject.as_str(), subject);
+        assert_eq!(seen.payload, sent.to_json().unwrap());
+        let id = match &sent.message {
+            Message::DueTimeReached(event) => event.firing_id.to_string(),
+            _ => sent.id.to_string(),
+        };
+        let header = seen.headers.unwrap();
+        assert_eq!(header.get("Nats-Msg-Id").unwrap().as_str(), id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_published_twice_is_stored_once_and_both_times_a_success() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let once = || vec![event(1, Timestamp::MAX)];
+    let (first, second) = (bus.publish(once()).await, bus.publish(once()).await);
+    assert_eq!(
+        *first.unwrap()[0].as_ref().unwrap(),
+        PublishOutcome::Accepted
+    );
+    assert_eq!(
+        *second.unwrap()[0].as_ref().unwrap(),
+        PublishOutcome::Duplicate
+    );
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("EVENTS")).await.unwrap();
+    assert_eq!(stream.cached_info().state.messages, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_at_once_are_each_answered_in_their_place() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let batch = (0..3_000)
+        .map(|n| event(n % 1_500, Timestamp::MAX))
+        .collect();
+    let answers = bus.publish(batch).await.unwrap();
+    assert_eq!(answers.len(), 3_000);
+    assert!(answers.iter().all(Result::is_ok));
+    let again = answers[1_500..].iter().map(|it| it.as_ref().unwrap());
+    assert!(again.into_iter().all(|it| *it == PublishOutcome::Duplicate));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_broker_finds_too_long_is_its_own_fault() {
+    let Some(server) = NatsServer::start_with("max_payload: 400") else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let Ok(bus) =
+        punctual_adapters_nats::NatsEventBus::connect(world.settings.clone(), world.parts()).await
+    else {
+        // So small that not even its own requests fit.
+        return;
+    };
+    let answers = bus.publish(vec![event(1, Timestamp::MAX)]).await;
+    let Ok(answers) = answers else { return };
+    let error = answers[0].as_ref().unwrap_err();
+    assert_eq!(error.kind(), PortErrorKind::HandlerFailed, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_was_removed_is_made_anew_and_the_message_not_called_stored() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    bus.publish(vec![event(1, Timestamp::MAX)]).await.unwrap();
+    let broker = jetstream::new(world.client().await);
+    broker.delete_stream(world.stream("EVENTS")).await.unwrap();
+    let error = bus.publish(vec![event(2, Timestamp::MAX)]).await.unwrap();
+    let error = error[0].as_ref().unwrap_err();
+    assert_eq!(error.kind(), PortErrorKind::Unavailable);
+    let loss = bus.lost().await;
+    assert_eq!(loss.reason, "the stream of events was made anew");
+    let answers = bus.publish(vec![event(2, Timestamp::MAX)]).await.unwrap();
+    assert!(answers[0].is_ok());
+    bus.made_good(&loss).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_another_stream_took_is_not_called_stored() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let broker = jetstream::new(world.client().await);
+    broker.delete_stream(world.stream("EVENTS")).await.unwrap();
+    let thief = stream::Config {
+        name: world.stream("THIEF"),
+        subjects: vec![world.subject("timer.events.>")],
+        ..stream::Config::default()
+    };
+    broker.create_stream(thief).await.unwrap();
+    let answers = bus.publish(vec![event(1, Timestamp::MAX)]).await.unwrap();
+    let error = answers[0].as_ref().unwrap_err();
+    assert!(error.to_string().contains("THIEF"), "{error}");
+    assert!(error.is_retryable());
+    world
+        .until("it is refused", || {
+            bus.readiness()
+                .is_err_and(|why| why.contains("another stream"))
+        })
+        .await;
+}

@@ -1,0 +1,113 @@
+//! Streams and consumers are made as the contract says, and what would lose messages is refused.
+
+use std::time::Duration;
+
+use punctual_adapters_nats::async_nats::jetstream::consumer::{AckPolicy, pull};
+use punctual_adapters_nats::async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
+use punctual_adapters_nats::async_nats::jetstream::{self};
+use punctual_adapters_nats::{NatsError, NatsEventBus, examine};
+use punctual_ports::EventBusPort;
+
+use crate::fixture::{Recorder, World, commands};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_made_as_the_contract_says() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let _subscription = bus.subscribe(commands(Recorder::content())).await.unwrap();
+    let broker = jetstream::new(world.client().await);
+    for (name, subject, retention, max_age) in [
+        (
+            "COMMANDS",
+            "*.commands",
+            RetentionPolicy::WorkQueue,
+            Duration::ZERO,
+        ),
+        (
+            "EVENTS",
+            "*.events",
+            RetentionPolicy::Limits,
+            Duration::from_hours(168),
+        ),
+    ] {
+        let stream = broker.get_stream(world.stream(name)).await.unwrap();
+        let config = &stream.cached_info().config;
+        let subjects = [subject.to_owned(), format!("{subject}.>")];
+        assert_eq!(config.subjects, subjects.map(|it| world.subject(&it)));
+        assert_eq!((config.retention, config.max_age), (retention, max_age));
+        assert_eq!(config.storage, StorageType::File);
+    }
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    for (durable, filter) in [
+        ("timer_timer-commands", "timer.commands.>"),
+        ("timer_timer-commands_bare", "timer.commands"),
+    ] {
+        let consumer = stream.get_consumer::<pull::Config>(durable).await.unwrap();
+        let config = &consumer.cached_info().config;
+        assert_eq!(config.filter_subject, world.subject(filter));
+        assert_eq!(config.ack_policy, AckPolicy::Explicit);
+        assert_eq!(config.max_deliver, -1);
+    }
+    let examined = examine(&world.client().await, &world.settings.prefix).await;
+    assert!(examined.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_would_lose_messages_is_refused_at_the_start_with_what_to_change() {
+    let Some(world) = World::shared() else { return };
+    let broker = jetstream::new(world.client().await);
+    let forgetful = Config {
+        name: world.stream("EVENTS"),
+        subjects: vec![world.subject("*.events"), world.subject("*.events.>")],
+        storage: StorageType::Memory,
+        max_messages: 10,
+        ..Config::default()
+    };
+    broker.create_stream(&forgetful).await.unwrap();
+    let refused = NatsEventBus::connect(world.settings.clone(), world.parts()).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, NatsError::Unsuitable { .. }) && !error.is_retryable());
+    for advice in ["file storage", "discard policy to new"] {
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+    let found = examine(&world.client().await, &world.settings.prefix).await;
+    assert_eq!(found.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_would_lose_messages_is_refused_with_what_to_do() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some("timer_timer-commands".to_owned()),
+        filter_subject: world.subject("timer.commands.>"),
+        max_deliver: 3,
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+    let refused = bus.subscribe(commands(Recorder::content())).await;
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("gives up on messages"), "{error}");
+    assert!(error.contains("remove it"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_consumer_of_our_work_queue_is_named() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some("somebody".to_owned()),
+        ..pull::Config::default()
+    };
+    stream.create_consumer(config).await.unwrap();
+    let refused = bus.subscribe(commands(Recorder::content())).await;
+    let error = refused.err().unwrap().to_string();
+    assert!(
+        error.contains("another one takes the same messages"),
+        "{error}"
+    );
+}
