@@ -12,7 +12,7 @@ pub enum SchemaSet {
 }
 
 /// The first two have the names of the original specification, which has no 0002.
-const SHARED: [Migration; 3] = [
+const SHARED: [Migration; 4] = [
     Migration {
         version: 1,
         name: "0001_bootstrap_schema",
@@ -31,14 +31,29 @@ const SHARED: [Migration; 3] = [
         checksum: "6599bdaea7d053bb4dcfbe42fcfdba2f28fda7fedd701ea5f152ff77f6baa9ef",
         sql: include_str!("../sqlite/0004_timer_engine.sql"),
     },
+    Migration {
+        version: 5,
+        name: "0005_bus_positions",
+        checksum: "b7f8282af93ffff5c60991bf37e06cac8426b614a0139e81bf87600f24e78ff9",
+        sql: include_str!("../sqlite/0005_bus_positions.sql"),
+    },
 ];
 
-const TIMERS_ONLY: [Migration; 1] = [Migration {
-    version: 1,
-    name: "0001_timer_schedules",
-    checksum: "ad46a30d87e78ec5d3eb390c06161d24ca18e9f34d4109e16e4c8ec1721dcb8a",
-    sql: include_str!("../sqlite_timers/0001_timer_schedules.sql"),
-}];
+/// What both sets get has the same number and name in both.
+const TIMERS_ONLY: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "0001_timer_schedules",
+        checksum: "ad46a30d87e78ec5d3eb390c06161d24ca18e9f34d4109e16e4c8ec1721dcb8a",
+        sql: include_str!("../sqlite_timers/0001_timer_schedules.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "0005_bus_positions",
+        checksum: "b7f8282af93ffff5c60991bf37e06cac8426b614a0139e81bf87600f24e78ff9",
+        sql: include_str!("../sqlite_timers/0005_bus_positions.sql"),
+    },
+];
 
 impl SchemaSet {
     /// Every set there is.

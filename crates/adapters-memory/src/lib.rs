@@ -5,7 +5,7 @@
 //! clock.
 //!
 //! - [`FakeClock`] is moved by hand and drives workers while it moves;
-//! - [`MemoryTimerStore`] keeps timers and dead letters;
+//! - [`MemoryTimerStore`] keeps timers, dead letters and the positions of buses;
 //! - [`SequentialIds`] gives ids that are the same in every run;
 //! - [`faults`] wraps any port and makes its n-th call fail, hang, or be the last.
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
-    DeleteOutcome, FiredTimer, MarkOutcome, PortError, RecordOutcome, RemoveOutcome, RetryLater,
-    SaveOutcome, SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort,
-    TimerQueuePort,
+    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
+    PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter,
+    TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 
 use crate::FakeClock;
@@ -114,6 +114,16 @@ impl<P: TimerQueuePort> TimerQueuePort for WaitedFor<P> {
         let work = self.inner.renew(batch, now, lease);
         self.wait_for(work).await
     }
+
+    async fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> Result<FiredPage, PortError> {
+        let work = self.inner.fired_since(since, after, limit);
+        self.wait_for(work).await
+    }
 }
 
 #[async_trait]
@@ -132,5 +142,16 @@ impl<P: DeadLetterPort> DeadLetterPort for WaitedFor<P> {
 
     async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
         self.wait_for(self.inner.remove(sequences)).await
+    }
+}
+
+#[async_trait]
+impl<P: BusPositionPort> BusPositionPort for WaitedFor<P> {
+    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
+        self.wait_for(self.inner.load(stream)).await
+    }
+
+    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+        self.wait_for(self.inner.keep(position)).await
     }
 }

@@ -16,6 +16,7 @@
 //! ```
 
 mod backup;
+mod bus_positions;
 mod claims;
 mod connection;
 mod dead_letters;

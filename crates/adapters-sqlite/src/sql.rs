@@ -129,6 +129,14 @@ statements! {
          AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
     );
 
+    /// What was reached from an instant on; read until there is enough. Those of one instant come in
+    /// no order: the index has none, and the reader sorts the few.
+    FIRED_SINCE = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM timer_schedules WHERE state = 'Reached' AND reached_at >= ?1 ORDER BY reached_at"
+    );
+
     /// What is ready or will be, oldest first; read until there is enough, or to the first that is
     /// not ready. The index holds all it asks for. The condition is true of all, and finds the index.
     READY = "\
@@ -188,4 +196,18 @@ statements! {
 
     /// Removes a dead letter.
     REMOVE_LETTER = "DELETE FROM dead_letters WHERE sequence = ?1";
+
+    /// How far a stream has acknowledged.
+    LOAD_POSITION = "\
+        SELECT stream, made_at, last_sequence, last_message_id, covers_until \
+        FROM bus_positions WHERE stream = ?1";
+
+    /// Keeps that, in place of what was there.
+    KEEP_POSITION = "\
+        INSERT INTO bus_positions \
+            (stream, made_at, last_sequence, last_message_id, covers_until) \
+        VALUES (?1, ?2, ?3, ?4, ?5) \
+        ON CONFLICT (stream) DO UPDATE SET made_at = excluded.made_at, \
+            last_sequence = excluded.last_sequence, \
+            last_message_id = excluded.last_message_id, covers_until = excluded.covers_until";
 }

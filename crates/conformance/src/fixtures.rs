@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{TimerKey, Timestamp};
 use punctual_ports::{
-    ClockPort, DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort,
+    BusPositionPort, ClockPort, DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort,
+    TimerQueuePort,
 };
 
 /// A store of timers, empty at first. Dropping the fixture cleans up.
@@ -20,6 +21,9 @@ pub trait TimerStoreFixture: Send + Sync {
 
     /// The dead letters of the same store.
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
+
+    /// The positions of buses in the same store.
+    fn positions(&self) -> Arc<dyn BusPositionPort>;
 
     /// Makes what a timer of this key belongs to, where the store insists on that.
     async fn prepare(&self, _key: &TimerKey) {}

@@ -55,9 +55,17 @@ macro_rules! timer_store_suites {
             use super::*;
             $crate::timer_settle_suite!($fixture);
         }
+        mod looking_back {
+            use super::*;
+            $crate::timer_fired_suite!($fixture);
+        }
         mod dead_letters {
             use super::*;
             $crate::dead_letter_suite!($fixture);
+        }
+        mod bus_positions {
+            use super::*;
+            $crate::bus_position_suite!($fixture);
         }
         mod histories {
             use super::*;

@@ -32,6 +32,8 @@ pub struct BusPosition {
 /// - A kept position is durable when `keep` answers, and comes back as it was.
 /// - There is one position for each stream name; keeping another replaces it, whatever it says.
 /// - A stream without a position has none: `None` and not an error.
+/// - Sequences up to 2^63 - 1 can be kept. A greater one may be `Rejected`; the position before it
+///   stays then.
 #[async_trait]
 pub trait BusPositionPort: Send + Sync {
     /// The position of a stream.

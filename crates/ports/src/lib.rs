@@ -42,7 +42,8 @@ pub use timer_persistence::{
     TimerPageQuery, TimerPersistencePort,
 };
 pub use timer_queue::{
-    Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, RetryLater, TimerQueuePort,
+    Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, FiredCursor, FiredPage,
+    RetryLater, TimerQueuePort,
 };
 
 /// What a batch method answers: an outcome or an error for each item.

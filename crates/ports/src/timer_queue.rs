@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::{FiringId, ScheduledTimer, Timestamp};
+use punctual_domain::{FiringId, ReachedTimer, ScheduledTimer, TimerKey, Timestamp};
 
 use crate::{BatchResult, DeadLetter, PortError};
 
@@ -74,6 +74,34 @@ pub struct Burial {
     pub letter: DeadLetter,
 }
 
+/// A place in the order of firings: after the timer that it names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FiredCursor {
+    /// When the last one's due time was noticed.
+    pub reached_at: Timestamp,
+    /// Which timer it was.
+    pub key: TimerKey,
+}
+
+impl FiredCursor {
+    /// The place of a firing.
+    pub fn of(reached: &ReachedTimer) -> Self {
+        Self {
+            reached_at: reached.reached_at(),
+            key: reached.timer().key.clone(),
+        }
+    }
+}
+
+/// Some of the timers that were fired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FiredPage {
+    /// The timers, whole, so that their events can be made again.
+    pub timers: Vec<ReachedTimer>,
+    /// Where to go on, if there are more.
+    pub next: Option<FiredCursor>,
+}
+
 /// What became of something that was said about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -119,6 +147,15 @@ pub enum ClaimOutcome {
 ///   letter with that id is there already, that is the one.
 /// - `renew` makes the lease end `lease` after `now`.
 /// - All four answer `Lost`, and change nothing, for a claim that is no longer the timer's.
+///
+/// ## Looking back
+/// - `fired_since` gives the timers of all tenants that are reached, buried ones included, with a
+///   `reached_at` at or after `since`: whole, so that an event made of one has the same firing id
+///   and content as the first time.
+/// - They come by `reached_at`, then tenant, then service call, at most `limit` of them, after the
+///   cursor if there is one. A page with a cursor is followed by others, and each timer is on one of
+///   them; what is reached meanwhile may be on a later one.
+/// - A timer that was replaced since is scheduled, and its firing is not among them.
 #[async_trait]
 pub trait TimerQueuePort: Send + Sync {
     /// Claims due timers for `lease`.
@@ -145,4 +182,12 @@ pub trait TimerQueuePort: Send + Sync {
         now: Timestamp,
         lease: Duration,
     ) -> BatchResult<ClaimOutcome>;
+
+    /// The timers that were reached at an instant or later.
+    async fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> Result<FiredPage, PortError>;
 }

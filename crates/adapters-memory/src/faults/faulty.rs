@@ -1,5 +1,6 @@
 //! Every port again, with faults.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,11 @@ use punctual_domain::{
     CorrelationId, MessageEnvelope, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
-    DeleteOutcome, EventBusPort, FiredTimer, MarkOutcome, PortError, PublishOutcome, RecordOutcome,
-    RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter, Subscribe, Subscription,
-    TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
+    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterPort, DeleteOutcome, EventBusPort, FiredCursor, FiredPage, FiredTimer,
+    Loss, MarkOutcome, PortError, PublishOutcome, RecordOutcome, RemoveOutcome, RetryLater,
+    SaveOutcome, SaveTimer, StoredDeadLetter, Subscribe, Subscription, TimerPage, TimerPageQuery,
+    TimerPersistencePort, TimerQueuePort,
 };
 
 use super::Faults;
@@ -117,6 +119,16 @@ impl<P: TimerQueuePort + ?Sized> TimerQueuePort for Faulty<P> {
         let work = self.inner.renew(batch, now, lease);
         self.faults.call("renew", work).await
     }
+
+    async fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> Result<FiredPage, PortError> {
+        let work = self.inner.fired_since(since, after, limit);
+        self.faults.call("fired_since", work).await
+    }
 }
 
 #[async_trait]
@@ -143,6 +155,17 @@ impl<P: DeadLetterPort + ?Sized> DeadLetterPort for Faulty<P> {
 }
 
 #[async_trait]
+impl<P: BusPositionPort + ?Sized> BusPositionPort for Faulty<P> {
+    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
+        self.faults.call("load", self.inner.load(stream)).await
+    }
+
+    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+        self.faults.call("keep", self.inner.keep(position)).await
+    }
+}
+
+#[async_trait]
 impl<P: EventBusPort + ?Sized> EventBusPort for Faulty<P> {
     async fn publish(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome> {
         self.faults.call("publish", self.inner.publish(batch)).await
@@ -152,5 +175,24 @@ impl<P: EventBusPort + ?Sized> EventBusPort for Faulty<P> {
         self.faults
             .call("subscribe", self.inner.subscribe(wish))
             .await
+    }
+
+    async fn lost(&self) -> Loss {
+        // Nothing is asked of the other side, so nothing goes wrong; but a process that has ended
+        // hears of nothing.
+        let loss = self.inner.lost().await;
+        if self.faults.has_crashed() {
+            return pending().await;
+        }
+        loss
+    }
+
+    async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
+        let work = self.inner.made_good(loss);
+        self.faults.call("made_good", work).await
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.inner.readiness()
     }
 }

@@ -12,16 +12,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
-    DeleteOutcome, FiredTimer, MarkOutcome, PortError, RecordOutcome, RemoveOutcome, RetryLater,
-    SaveOutcome, SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort,
-    TimerQueuePort,
+    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
+    PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter,
+    TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 
 use crate::lock;
 use state::State;
 
-/// Timers and dead letters in memory. Clones share their content.
+/// Timers, dead letters and the positions of buses in memory. Clones share their content.
 ///
 /// ```
 /// # use punctual_adapters_memory::MemoryTimerStore;
@@ -143,6 +143,15 @@ impl TimerQueuePort for MemoryTimerStore {
         let until = now.saturating_add(lease);
         self.each(batch, |state, claim| Ok(state.renew(&claim, until)))
     }
+
+    async fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> Result<FiredPage, PortError> {
+        Ok(lock(&self.state).fired_since(since, after, limit))
+    }
 }
 
 #[async_trait]
@@ -163,5 +172,18 @@ impl DeadLetterPort for MemoryTimerStore {
         self.each(sequences, |state, sequence| {
             Ok(state.dead_letters.remove(sequence))
         })
+    }
+}
+
+#[async_trait]
+impl BusPositionPort for MemoryTimerStore {
+    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
+        Ok(lock(&self.state).positions.get(&stream).cloned())
+    }
+
+    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+        let stream = position.stream.clone();
+        lock(&self.state).positions.insert(stream, position);
+        Ok(())
     }
 }

@@ -1,9 +1,12 @@
 //! Finding timers and paging through them.
 
+use std::ops::Bound;
+
 use punctual_domain::{
-    CorrelationId, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey, Timestamp,
+    CorrelationId, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey,
+    Timestamp,
 };
-use punctual_ports::{PageCursor, PortError, TimerPage, TimerPageQuery};
+use punctual_ports::{FiredCursor, FiredPage, PageCursor, PortError, TimerPage, TimerPageQuery};
 use uuid::Uuid;
 
 use super::state::{Row, State};
@@ -64,6 +67,30 @@ impl State {
         timers.truncate(query.limit);
         let next = timers.last().filter(|_| more).map(write_cursor);
         Ok(TimerPage { timers, next })
+    }
+
+    pub(super) fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> FiredPage {
+        let after = after.filter(|cursor| cursor.reached_at >= since);
+        let after = after.map(|cursor| Bound::Excluded((cursor.reached_at, cursor.key)));
+        // There is no least key to begin with, so the first page looks for its beginning.
+        let first = || self.reached.iter().find(|(at, _)| *at >= since);
+        let from = after.or_else(|| first().cloned().map(Bound::Included));
+        let fired = from.map(|from| self.reached.range((from, Bound::Unbounded)));
+        let mut timers: Vec<ReachedTimer> = fired
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, key)| self.rows.get(key)?.reached())
+            .take(limit.saturating_add(1))
+            .collect();
+        let more = timers.len() > limit;
+        timers.truncate(limit);
+        let next = timers.last().filter(|_| more).map(FiredCursor::of);
+        FiredPage { timers, next }
     }
 }
 

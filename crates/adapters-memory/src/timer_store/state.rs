@@ -9,7 +9,9 @@ use punctual_domain::{
     CorrelationId, Existing, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId, TimerEntry,
     TimerKey, Timestamp,
 };
-use punctual_ports::{ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter};
+use punctual_ports::{
+    BusPosition, ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter,
+};
 
 /// Who has a row to itself, and for how long.
 #[derive(Clone, Copy)]
@@ -53,11 +55,15 @@ impl Row {
     }
 
     pub(super) fn entry(&self) -> TimerEntry {
-        let timer = self.timer.clone();
-        match self.reached_at {
-            None => TimerEntry::Scheduled(timer),
-            Some(at) => TimerEntry::Reached(ReachedTimer::restore(timer, at)),
+        match self.reached() {
+            None => TimerEntry::Scheduled(self.timer.clone()),
+            Some(reached) => TimerEntry::Reached(reached),
         }
+    }
+
+    pub(super) fn reached(&self) -> Option<ReachedTimer> {
+        let at = self.reached_at?;
+        Some(ReachedTimer::restore(self.timer.clone(), at))
     }
 }
 
@@ -67,6 +73,8 @@ pub(super) struct State {
     /// Deletions that are remembered, and when they happened.
     pub(super) tombstones: BTreeMap<TimerKey, Timestamp>,
     pub(super) dead_letters: DeadLetters,
+    /// How far each stream of a broker has acknowledged.
+    pub(super) positions: BTreeMap<String, BusPosition>,
     /// Scheduled rows that nobody has claimed, by when they may be.
     pub(super) ready: BTreeSet<(Timestamp, TimerKey)>,
     /// The same by tenant, for sharing a claim between tenants.

@@ -7,7 +7,7 @@ use punctual_adapters_memory::faults::{Faults, Faulty};
 use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
 use punctual_conformance::TimerStoreFixture;
 use punctual_domain::Timestamp;
-use punctual_ports::{DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
 
 struct Bare(MemoryTimerStore);
 
@@ -22,6 +22,10 @@ impl TimerStoreFixture for Bare {
     }
 
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn positions(&self) -> Arc<dyn BusPositionPort> {
         Arc::new(self.0.clone())
     }
 
@@ -64,6 +68,10 @@ impl TimerStoreFixture for Decorated {
     }
 
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        self.wrapped()
+    }
+
+    fn positions(&self) -> Arc<dyn BusPositionPort> {
         self.wrapped()
     }
 

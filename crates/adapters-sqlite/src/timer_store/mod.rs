@@ -2,6 +2,7 @@
 
 mod claiming;
 mod foreign_commits;
+mod looking_back;
 mod opening;
 mod reading;
 pub(crate) mod rows;
@@ -15,10 +16,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterPort,
-    DeleteOutcome, FiredTimer, MarkOutcome, PortError, PortErrorKind, RecordOutcome, RemoveOutcome,
-    RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery,
-    TimerPersistencePort, TimerQueuePort,
+    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
+    PortError, PortErrorKind, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
+    StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -28,13 +29,13 @@ use crate::connection::Readers;
 use crate::port_errors::{port_error, stopped};
 use crate::role_lock::{self, RoleLock};
 use crate::writer::{Batch, Transaction, Writer};
-use crate::{Role, dead_letters};
+use crate::{Role, bus_positions, dead_letters};
 use claiming::Claimer;
 use settling::OthersMayFire;
 
 pub(crate) use saving::save_on;
 
-/// Timers and dead letters on one SQLite file. Clones share it.
+/// Timers, dead letters and the positions of buses on one SQLite file. Clones share it.
 ///
 /// One thread writes, and whatever waits for it shares one commit. Reads go beside it. An answer
 /// means that the commit has returned; what it survives, [`Synchronous`](crate::Synchronous) says.
@@ -246,6 +247,18 @@ impl TimerQueuePort for SqliteTimerStore {
         let renew = |claim: ClaimRef| Ok(outcome(claims.renew(&claim, until)));
         Ok(batch.into_iter().map(renew).collect())
     }
+
+    async fn fired_since(
+        &self,
+        since: Timestamp,
+        after: Option<FiredCursor>,
+        limit: usize,
+    ) -> Result<FiredPage, PortError> {
+        self.read("look for fired timers", move |connection| {
+            looking_back::fired_since(connection, since, after.as_ref(), limit)
+        })
+        .await
+    }
 }
 
 const fn outcome(applied: bool) -> ClaimOutcome {
@@ -282,5 +295,27 @@ impl DeadLetterPort for SqliteTimerStore {
             dead_letters::remove(transaction.connection, *sequence)
         })
         .await
+    }
+}
+
+#[async_trait]
+impl BusPositionPort for SqliteTimerStore {
+    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
+        self.read("read how far a stream has come", move |connection| {
+            bus_positions::load(connection, &stream)
+        })
+        .await
+    }
+
+    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+        let operation = "note how far a stream has come";
+        let position = bus_positions::Keepable::new(operation, position)?;
+        // Like a mark it needs no room: a file that is full of timers still takes it.
+        let kept = self
+            .each(operation, vec![position], false, |transaction, position| {
+                bus_positions::keep(transaction.connection, position)
+            })
+            .await?;
+        kept.into_iter().next().unwrap_or(Err(stopped(operation)))
     }
 }

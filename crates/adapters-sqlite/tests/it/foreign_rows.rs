@@ -157,6 +157,48 @@ async fn a_tenant_that_is_no_text_holds_up_no_other() {
     }
 }
 
+/// Marked by another program, so never published by us; and none of them ends the pages, begins
+/// them anew, or makes them go round.
+#[tokio::test]
+async fn rows_that_others_have_marked_are_passed_over_when_looking_back() {
+    let file = on_file();
+    let marked = [
+        ("no correlation id", "2026-01-03T00:00:00.000Z"),
+        (ID, "2026-01-03T00:00:00Z"),
+        (ID, "2026-01-03T02:00:00.000+02:00"),
+        (ID, "yesterday"),
+    ];
+    let outsider = file.outsider();
+    for (n, (correlation, reached_at)) in marked.into_iter().cycle().enumerate().take(40) {
+        let id = Uuid::from_u128(n as u128).to_string();
+        write(&file, b"a", &id, correlation, "2026-01-02T00:00:00.000Z");
+        let mark = "UPDATE timer_schedules SET state = 'Reached', reached_at = ?2 \
+            WHERE service_call_id = ?1";
+        outsider.execute(mark, params![id, reached_at]).unwrap();
+    }
+    save_some(&file.store, 0..2).await;
+    let now = instant("2026-01-03T00:00:00Z");
+    let batch = file.store.claim_due(now, 10, LEASE).await.unwrap();
+    let fired = batch.claims.iter().map(|claim| FiredTimer {
+        firing_id: claim.timer.firing_id(),
+        reached_at: now,
+    });
+    let marked = file.store.mark_fired(fired.collect()).await.unwrap();
+    assert_eq!(marked.len(), 2);
+    let (mut seen, mut after) = (Vec::new(), None);
+    for _ in 0..10 {
+        let page = file.store.fired_since(now, after, 1).await.unwrap();
+        seen.extend(page.timers.iter().map(|fired| fired.timer().key.clone()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    let ours: Vec<TimerKey> = batch.claims.into_iter().map(|it| it.timer.key).collect();
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(ours.iter().all(|key| seen.contains(key)));
+}
+
 #[tokio::test]
 async fn an_item_that_a_trigger_refuses_is_not_half_done() {
     let file = on_file();

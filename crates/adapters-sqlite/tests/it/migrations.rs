@@ -84,9 +84,10 @@ fn the_status_lists_what_was_applied_and_what_is_pending() {
             (1, "0001_bootstrap_schema", true),
             (3, "0003_timer_schedules_schema", true),
             (4, "0004_timer_engine", false),
+            (5, "0005_bus_positions", false),
         ]
     );
-    assert_eq!(status.pending(), 1);
+    assert_eq!(status.pending(), 2);
     assert_eq!(scratch.contents(), before);
 }
 
@@ -121,7 +122,7 @@ fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reach
     let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
     scratch.execute(STUB_ROWS);
     let report = migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
-    assert_eq!(report.applied_now, 2);
+    assert_eq!(report.applied_now, 3);
     assert_eq!(
         scratch.rows(
             "SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at,

@@ -37,6 +37,10 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ),
     ("PAGE_SCHEDULED", &[DUE]),
     ("PAGE_REACHED", &[DUE]),
+    (
+        "FIRED_SINCE",
+        &["idx_timer_schedules_reached_at (reached_at>?)"],
+    ),
     ("READY", &[READY]),
     ("NEWEST_READY", &[READY]),
     ("NEXT_READY", &[READY]),
@@ -54,6 +58,11 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("RECORD_LETTER", &[]),
     ("LIST_LETTERS", &["INTEGER PRIMARY KEY (rowid>?)"]),
     ("REMOVE_LETTER", &[ROW]),
+    (
+        "LOAD_POSITION",
+        &["sqlite_autoindex_bus_positions_1 (stream=?)"],
+    ),
+    ("KEEP_POSITION", &[]),
 ];
 
 #[test]

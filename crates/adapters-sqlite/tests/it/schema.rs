@@ -66,7 +66,7 @@ ON outbox(published_at, created_at)
 WHERE published_at IS NULL;
 ";
 
-/// What we add: three columns (docs/decisions/0009), indexes (0005), and two tables of our own.
+/// What we add: three columns (docs/decisions/0009), indexes (0005), and three tables of our own.
 const ADDED: &str = "
 ALTER TABLE timer_schedules ADD COLUMN data TEXT;
 ALTER TABLE timer_schedules ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
@@ -98,6 +98,14 @@ CREATE TABLE dead_letters (
     payload BLOB NOT NULL,
     reason TEXT NOT NULL,
     failed_at TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE bus_positions (
+    stream TEXT PRIMARY KEY,
+    made_at TEXT NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    last_message_id TEXT NOT NULL,
+    covers_until TEXT NOT NULL
 ) STRICT;
 ";
 
@@ -265,7 +273,8 @@ fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
 fn nothing_that_was_specified_is_changed_by_the_additions() {
     let specified = describe(&database(&[SPECIFIED]));
     let mut actual = describe(&Scratch::migrated(SchemaSet::Shared).open());
-    actual.retain(|name, _| !["tombstones", "dead_letters"].contains(&name.as_str()));
+    let added = ["tombstones", "dead_letters", "bus_positions"];
+    actual.retain(|name, _| !added.contains(&name.as_str()));
     let timers = actual.get_mut("timer_schedules").unwrap();
     let added_columns = timers.columns.split_off(7);
     assert_eq!(
@@ -301,7 +310,12 @@ fn the_timers_only_tables_are_the_shared_ones_without_the_foreign_key() {
     assert_eq!(timers_only, shared);
     assert_eq!(
         timers_only.keys().collect::<Vec<_>>(),
-        ["dead_letters", "timer_schedules", "tombstones"]
+        [
+            "bus_positions",
+            "dead_letters",
+            "timer_schedules",
+            "tombstones"
+        ]
     );
 }
 

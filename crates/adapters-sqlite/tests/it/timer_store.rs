@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use punctual_adapters_sqlite::SchemaSet;
 use punctual_conformance::TimerStoreFixture;
 use punctual_domain::TimerKey;
-use punctual_ports::{DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
 
 use crate::store::OnFile;
 
@@ -23,6 +23,10 @@ impl TimerStoreFixture for Fixture {
     }
 
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.0.store.clone())
+    }
+
+    fn positions(&self) -> Arc<dyn BusPositionPort> {
         Arc::new(self.0.store.clone())
     }
 

@@ -13,9 +13,9 @@ use punctual_domain::{
 };
 use punctual_ports::{
     Answer, BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
-    DeleteOutcome, EventBusPort, FiredTimer, MarkOutcome, MessageHandler, PortError, PortErrorKind,
-    PublishOutcome, RetryLater, SaveOutcome, SaveTimer, Subscribe, Subscription, TimerPage,
-    TimerPageQuery, TimerPersistencePort, TimerQueuePort,
+    DeleteOutcome, EventBusPort, FiredCursor, FiredPage, FiredTimer, MarkOutcome, MessageHandler,
+    PortError, PortErrorKind, PublishOutcome, RetryLater, SaveOutcome, SaveTimer, Subscribe,
+    Subscription, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{Driven, ScheduleTimers, TimerWorker, WorkerSettings};
 
@@ -49,6 +49,12 @@ mock! {
             now: Timestamp,
             lease: Duration,
         ) -> BatchResult<ClaimOutcome>;
+        async fn fired_since(
+            &self,
+            since: Timestamp,
+            after: Option<FiredCursor>,
+            limit: usize,
+        ) -> Result<FiredPage, PortError>;
     }
 }
 

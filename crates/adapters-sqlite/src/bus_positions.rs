@@ -1,0 +1,60 @@
+//! How far each stream of a broker has acknowledged: a row for each.
+
+use punctual_ports::{BusPosition, PortError, PortErrorKind};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::sql;
+use crate::timer_store::rows::parsed;
+
+/// A position whose sequence fits into the table.
+pub(crate) struct Keepable {
+    position: BusPosition,
+    last_sequence: i64,
+}
+
+impl Keepable {
+    pub(crate) fn new(operation: &'static str, position: BusPosition) -> Result<Self, PortError> {
+        let last_sequence = i64::try_from(position.last_sequence).map_err(|_| {
+            let reason = format!(
+                "sequence {} of stream {} is too great for the database: it can be up to {}",
+                position.last_sequence,
+                position.stream,
+                i64::MAX
+            );
+            PortError::new(PortErrorKind::Rejected, operation, reason)
+        })?;
+        Ok(Self {
+            position,
+            last_sequence,
+        })
+    }
+}
+
+pub(crate) fn keep(connection: &Connection, kept: &Keepable) -> rusqlite::Result<()> {
+    let position = &kept.position;
+    let mut statement = connection.prepare_cached(sql::KEEP_POSITION)?;
+    statement.execute(params![
+        position.stream,
+        position.made_at,
+        kept.last_sequence,
+        position.last_message_id,
+        position.covers_until.to_string(),
+    ])?;
+    Ok(())
+}
+
+pub(crate) fn load(connection: &Connection, stream: &str) -> rusqlite::Result<Option<BusPosition>> {
+    let mut statement = connection.prepare_cached(sql::LOAD_POSITION)?;
+    let found = statement.query_row(params![stream], |row| {
+        let last_sequence: i64 = row.get(2)?;
+        Ok(BusPosition {
+            stream: row.get(0)?,
+            made_at: row.get(1)?,
+            last_sequence: u64::try_from(last_sequence)
+                .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(2, last_sequence))?,
+            last_message_id: row.get(3)?,
+            covers_until: parsed(row, 4)?,
+        })
+    });
+    found.optional()
+}

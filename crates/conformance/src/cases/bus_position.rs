@@ -1,0 +1,104 @@
+//! How far a broker has acknowledged, kept where the broker cannot lose it.
+
+use punctual_ports::{BusPosition, PortErrorKind};
+
+use crate::TimerStoreFixture;
+use crate::store::at;
+
+suite! { $ bus_position_suite, bus_position =>
+    a_stream_without_a_position_has_none,
+    a_position_comes_back_as_it_was,
+    another_position_replaces_the_one_before_whatever_it_says,
+    each_stream_has_a_position_of_its_own,
+    the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then,
+    a_position_survives_a_crash,
+}
+
+fn position(stream: &str, last_sequence: u64) -> BusPosition {
+    BusPosition {
+        stream: stream.to_owned(),
+        made_at: "2026-01-02T03:04:05.678901234Z".to_owned(),
+        last_sequence,
+        last_message_id: "tenant-a:00000000-0000-0000-0000-000000000001:5:7".to_owned(),
+        covers_until: at(123_456),
+    }
+}
+
+async fn keep(fixture: &impl TimerStoreFixture, position: &BusPosition) {
+    let kept = fixture.positions().keep(position.clone()).await;
+    kept.expect("keep answers");
+}
+
+async fn load(fixture: &impl TimerStoreFixture, stream: &str) -> Option<BusPosition> {
+    let loaded = fixture.positions().load(stream.to_owned()).await;
+    loaded.expect("load answers")
+}
+
+/// Nothing was published to it yet, and that is no error.
+pub async fn a_stream_without_a_position_has_none(fixture: impl TimerStoreFixture) {
+    assert_eq!(load(&fixture, "TIMER").await, None);
+    keep(&fixture, &position("TIMER", 1)).await;
+    assert_eq!(load(&fixture, "timer").await, None);
+    assert_eq!(load(&fixture, "").await, None);
+}
+
+/// Also at the ends of what can be kept, and whatever words the broker uses.
+pub async fn a_position_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
+    let odd = BusPosition {
+        made_at: String::new(),
+        last_message_id: "'; DROP TABLE bus_positions; --\u{1f552}\n".to_owned(),
+        ..position("TIMER", u64::MAX >> 1)
+    };
+    for position in [position("TIMER", 0), position("TIMER", 42), odd] {
+        keep(&fixture, &position).await;
+        assert_eq!(load(&fixture, "TIMER").await, Some(position));
+    }
+}
+
+/// A broker that was restored goes back.
+pub async fn another_position_replaces_the_one_before_whatever_it_says(
+    fixture: impl TimerStoreFixture,
+) {
+    keep(&fixture, &position("TIMER", 9)).await;
+    let earlier = BusPosition {
+        made_at: "another".to_owned(),
+        last_message_id: "other".to_owned(),
+        covers_until: at(1),
+        ..position("TIMER", 3)
+    };
+    keep(&fixture, &earlier).await;
+    assert_eq!(load(&fixture, "TIMER").await, Some(earlier));
+}
+
+/// One is not touched by the other.
+pub async fn each_stream_has_a_position_of_its_own(fixture: impl TimerStoreFixture) {
+    let (one, other) = (position("EVENTS", 1), position("COMMANDS", 2));
+    keep(&fixture, &one).await;
+    keep(&fixture, &other).await;
+    assert_eq!(load(&fixture, "EVENTS").await, Some(one));
+    assert_eq!(load(&fixture, "COMMANDS").await, Some(other));
+}
+
+/// It never is another one.
+pub async fn the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then(
+    fixture: impl TimerStoreFixture,
+) {
+    let (before, greatest) = (position("TIMER", 7), position("TIMER", u64::MAX));
+    keep(&fixture, &before).await;
+    let now = match fixture.positions().keep(greatest.clone()).await {
+        Ok(()) => greatest,
+        Err(error) => {
+            assert_eq!(error.kind(), PortErrorKind::Rejected);
+            before
+        }
+    };
+    assert_eq!(load(&fixture, "TIMER").await, Some(now));
+}
+
+/// Kept means durable.
+pub async fn a_position_survives_a_crash(mut fixture: impl TimerStoreFixture) {
+    let kept = position("TIMER", 5);
+    keep(&fixture, &kept).await;
+    fixture.crash_and_reopen().await;
+    assert_eq!(load(&fixture, "TIMER").await, Some(kept));
+}
