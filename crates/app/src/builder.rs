@@ -15,10 +15,12 @@ use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_adapters_system::UuidIds;
 use punctual_domain::DueTimeReached;
 use punctual_ports::{
-    DeadLetterPort, EventBusPort, IdPort, MessageHandler, TimerPersistencePort, TimerQueuePort,
+    BusPositionPort, DeadLetterPort, EventBusPort, IdPort, MessageHandler, TimerPersistencePort,
+    TimerQueuePort,
 };
 use punctual_workflows::{
-    Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
+    RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal,
+    WorkerSettings,
 };
 
 use crate::clock::Clock;
@@ -261,6 +263,7 @@ impl Builder {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::new(&ports, self.retention)?,
+                republish: RepublishLost::new(&ports),
                 told: self.handlers.into_iter().next(),
                 takes_commands: self.takes_commands,
             })
@@ -344,19 +347,25 @@ struct Opened {
     persistence: Arc<dyn TimerPersistencePort>,
     queue: Arc<dyn TimerQueuePort>,
     dead_letters: Arc<dyn DeadLetterPort>,
+    #[expect(
+        dead_code,
+        reason = "for the bus of a broker, which keeps there how far it has come"
+    )]
+    positions: Arc<dyn BusPositionPort>,
 }
 
 impl Opened {
     fn new<S>(store: Store, ports: S) -> Self
     where
-        S: TimerPersistencePort + TimerQueuePort + DeadLetterPort + 'static,
+        S: TimerPersistencePort + TimerQueuePort + DeadLetterPort + BusPositionPort + 'static,
     {
         let ports = Arc::new(ports);
         Self {
             store,
             persistence: Arc::<S>::clone(&ports),
             queue: Arc::<S>::clone(&ports),
-            dead_letters: ports,
+            dead_letters: Arc::<S>::clone(&ports),
+            positions: ports,
         }
     }
 }

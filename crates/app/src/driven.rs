@@ -23,6 +23,8 @@ impl DrivenParts {
     pub(crate) fn new(engine: &Arc<Engine>, clock: &FakeClock, ready: Ready) -> Self {
         let worker = Driven::new(ready.worker);
         let retention = Driven::new(ready.retention);
+        // What publishes losses again is not driven: the bus here is in this process, where nothing
+        // that was accepted can be lost, and a broker's losses come at no time of this clock.
         let mut driving = vec![
             clock.drive(Watched::new(engine, &worker)),
             clock.drive(Watched::<Retention>::new(engine, &retention)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_domain::Timestamp;
 use punctual_ports::DeadLetterPort;
-use punctual_workflows::{Retention, ScheduleTimers, TimerPorts, TimerWorker};
+use punctual_workflows::{RepublishLost, Retention, ScheduleTimers, TimerPorts, TimerWorker};
 use tokio::sync::{Mutex, watch};
 
 use crate::clock::Clock;
@@ -29,6 +29,7 @@ pub(crate) struct Engine {
 pub(crate) struct Plan {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
+    pub(crate) republish: RepublishLost,
     pub(crate) told: Option<Told>,
     pub(crate) takes_commands: bool,
 }

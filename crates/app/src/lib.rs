@@ -165,8 +165,8 @@ pub mod ports {
         Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic, messages,
     };
     pub use punctual_ports::{
-        Answer, BatchResult, ConsumerName, EventBusPort, MessageHandler, PortError, PortErrorKind,
-        PublishOutcome, Subscribe, Subscription,
+        Answer, BatchResult, ConsumerName, EventBusPort, Loss, MessageHandler, PortError,
+        PortErrorKind, PublishOutcome, Subscribe, Subscription,
     };
 }
 

@@ -1,7 +1,7 @@
 //! An engine that runs, and the ways in which it ends.
 //!
-//! On the machine's clock one task holds everything together: the worker, retention, the watch over
-//! foreign commits and the hints of `schedule_in`. On a fake clock there is no task at all: the clock
+//! On the machine's clock one task holds everything together: the worker, retention, the publishing
+//! again of what a broker lost, the watch over foreign commits and the hints of `schedule_in`. On a fake clock there is no task at all: the clock
 //! steps the same parts while it is advanced.
 
 use std::convert::Infallible;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
-use punctual_workflows::{Drained, Retention, TimerWorker, WorkerStopped};
+use punctual_workflows::{Drained, RepublishLost, Retention, TimerWorker, WorkerStopped};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -60,6 +60,7 @@ pub struct ShutDown {
 pub(crate) struct Ready {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
+    pub(crate) republish: RepublishLost,
     pub(crate) subscriptions: Vec<Box<dyn Subscription>>,
 }
 
@@ -73,6 +74,7 @@ impl Running {
             Ready {
                 worker: plan.worker,
                 retention: plan.retention,
+                republish: plan.republish,
                 subscriptions,
             }
         };
@@ -241,7 +243,8 @@ async fn supervise(
     let outcome = tokio::select! {
         biased;
         drained = ready.worker.run(asked) => drained,
-        stopped = retain(ready.retention) => Err(stopped),
+        stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
+        stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
         never = look_out(engine) => match never {},
     };
     end(engine, outcome, ready.subscriptions).await
@@ -277,11 +280,10 @@ pub(crate) async fn end(
     }
 }
 
-/// Removes what is old for ever, or until the store is broken.
-async fn retain(retention: Retention) -> WorkerStopped {
-    match retention.run(pending()).await {
+/// Whatever nobody asks to stop goes on for ever, or until the store is broken.
+async fn for_ever(work: impl Future<Output = Result<(), WorkerStopped>>) -> WorkerStopped {
+    match work.await {
         Err(stopped) => stopped,
-        // Nobody asks it to stop.
         Ok(()) => pending().await,
     }
 }

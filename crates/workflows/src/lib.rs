@@ -1,7 +1,8 @@
-//! The verbs of Punctual: scheduling, firing and retention, over ports only.
+//! The verbs of Punctual: scheduling, firing, firing again and retention, over ports only.
 //!
 //! - [`ScheduleTimers`] stores timers, for callers and for commands from a bus;
 //! - [`TimerWorker`] fires what is due: the heart of Punctual;
+//! - [`RepublishLost`] publishes again what a broker has lost;
 //! - [`Retention`] removes what is older than anybody wants to know;
 //! - [`WakeSignal`] joins the first two: a save with an earlier due time wakes the worker.
 //!
@@ -50,6 +51,7 @@ mod each_message;
 pub mod fire_due_timers;
 pub mod metric_names;
 mod ports;
+mod republish_lost;
 mod retention;
 mod schedule_timers;
 mod wake_signal;
@@ -58,6 +60,7 @@ pub use driven::{Driven, SteppedWorker};
 pub use each_message::each_message;
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};
 pub use ports::TimerPorts;
+pub use republish_lost::RepublishLost;
 pub use retention::{Retention, RetentionSettings};
 pub use schedule_timers::{ScheduleTimers, TimerRequest};
 pub use wake_signal::WakeSignal;

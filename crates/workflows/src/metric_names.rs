@@ -20,6 +20,10 @@ pub const RETRIES: &str = "timer_retries_total";
 pub const RELEASED: &str = "timer_claims_released_total";
 /// Rows that retention has removed.
 pub const PURGED: &str = "timer_rows_purged_total";
+/// Times that the broker may have lost what it had acknowledged, and there was something to lose.
+pub const BROKER_LOST: &str = "broker_lost_total";
+/// Firings that were published again for that, under the same ids.
+pub const REPUBLISHED: &str = "timer_firings_republished_total";
 
 /// Tells the recorder what each of them means. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -44,4 +48,6 @@ pub fn describe() {
     describe_counter!(RETRIES, "firings to be tried again");
     describe_counter!(RELEASED, "claims given back unused");
     describe_counter!(PURGED, "rows removed by retention");
+    describe_counter!(BROKER_LOST, "possible losses of the broker");
+    describe_counter!(REPUBLISHED, "firings published again after a loss");
 }

@@ -11,4 +11,5 @@ mod fixture;
 mod handlers;
 mod in_transaction;
 mod life_cycle;
+mod losses;
 mod scheduling;

@@ -32,7 +32,7 @@ mod in_hand;
 mod operations;
 mod pause;
 mod places;
-mod publishing;
+pub(crate) mod publishing;
 mod ready_queue;
 mod settings;
 mod settlements;

@@ -13,13 +13,13 @@ use tracing::Instrument;
 
 /// A firing whose event is on the way.
 #[derive(Debug, Clone)]
-pub(super) struct Firing {
+pub(crate) struct Firing {
     pub(super) reached: ReachedTimer,
-    pub(super) envelope: MessageEnvelope,
+    pub(crate) envelope: MessageEnvelope,
 }
 
 impl Firing {
-    pub(super) fn new(reached: ReachedTimer, id: EnvelopeId) -> Self {
+    pub(crate) fn new(reached: ReachedTimer, id: EnvelopeId) -> Self {
         let envelope = MessageEnvelope {
             id,
             timestamp: reached.reached_at(),
@@ -38,7 +38,7 @@ impl Firing {
     }
 
     /// Everything that is logged about a firing says whose it is and to which request it belongs.
-    pub(super) fn span(&self) -> tracing::Span {
+    pub(crate) fn span(&self) -> tracing::Span {
         let timer = self.reached.timer();
         tracing::info_span!(
             "fire_timer",
@@ -79,7 +79,7 @@ pub(super) fn tenants(batch: &[Firing]) -> BTreeSet<TenantId> {
 
 /// What the bus's answer means for one firing.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The bus answers for it: it may be marked.
     Acknowledged,
     /// It can never succeed.
@@ -90,7 +90,7 @@ pub(super) enum Verdict {
     BusFailed(PortError),
 }
 
-pub(super) async fn publish(
+pub(crate) async fn publish(
     bus: Arc<dyn EventBusPort>,
     batch: Vec<Firing>,
 ) -> (Vec<Firing>, Vec<Verdict>) {

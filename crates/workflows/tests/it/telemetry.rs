@@ -6,10 +6,11 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use punctual_domain::{CorrelationId, TimerData};
 use punctual_ports::Answer;
-use punctual_workflows::{TimerRequest, metric_names};
+use punctual_workflows::{RepublishLost, TimerRequest, metric_names};
 use uuid::Uuid;
 
 use crate::ledger::{poison, reply, retry};
+use crate::losing_bus::LosingBus;
 use crate::world::{World, key, secs};
 
 #[test]
@@ -139,4 +140,82 @@ fn logs_name_the_request_and_never_show_the_data() {
         assert!(found.contains(&correlation_id.to_string()), "{found}");
     }
     assert!(!text.contains("hunter2"));
+}
+
+/// Publishes again what was fired, of a loss that finds something or of one that does not.
+async fn make_good(world: &World, since: punctual_domain::Timestamp) {
+    let bus = LosingBus::new(&world.clock);
+    bus.loses(1, since);
+    let mut ports = world.ports.clone();
+    ports.bus = bus.clone();
+    let until = async {
+        while bus.made_good().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    RepublishLost::new(&ports).run(until).await.unwrap();
+}
+
+#[test]
+fn losses_and_firings_that_are_published_again_are_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let world = World::new().await;
+            let start = world.now();
+            for name in ["a", "b", "c"] {
+                world.schedule(&key(name), secs(1)).await;
+            }
+            world.advance(secs(30)).await;
+            make_good(&world, start).await;
+            // Nothing was fired since: that is no loss.
+            make_good(&world, world.now()).await;
+        });
+    });
+    let all = snapshots.snapshot().into_vec();
+    for (name, expected) in [
+        (metric_names::BROKER_LOST, 1),
+        (metric_names::REPUBLISHED, 3),
+    ] {
+        let found = all.iter().find(|(key, ..)| key.key().name() == name);
+        let value = found.map(|(.., value)| value);
+        assert_eq!(value, Some(&DebugValue::Counter(expected)), "{name}");
+    }
+}
+
+#[test]
+fn a_loss_is_told_in_two_lines_and_one_that_lost_nothing_in_none() {
+    if !alone("telemetry::a_loss_is_told_in_two_lines_and_one_that_lost_nothing_in_none") {
+        return;
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let world = World::new().await;
+            let start = world.now();
+            make_good(&world, start).await;
+            assert_eq!(*log.0.lock().unwrap(), b"", "nothing was fired");
+            world.schedule(&key("a"), secs(1)).await;
+            world.advance(secs(30)).await;
+            make_good(&world, start).await;
+        });
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines.iter().all(|line| line.contains("WARN")), "{text}");
+    assert!(lines[0].contains("loss number 1"), "{text}");
+    assert!(lines[1].contains("count"), "{text}");
 }

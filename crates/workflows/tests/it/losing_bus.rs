@@ -1,0 +1,151 @@
+//! A bus that loses what it had accepted, and notes what is published again.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use punctual_adapters_memory::FakeClock;
+use punctual_domain::{Message, MessageEnvelope, TimerKey, Timestamp};
+use punctual_ports::{
+    BatchResult, ClockPort, EventBusPort, Loss, PortError, PortErrorKind, PublishOutcome,
+    Subscribe, Subscription,
+};
+use tokio::sync::Notify;
+
+/// What the bus makes of a batch; `None` if it never answers.
+type Script = Box<dyn FnMut(&[MessageEnvelope]) -> Option<BatchResult<PublishOutcome>> + Send>;
+
+/// A call of `publish`.
+pub(crate) struct Published {
+    pub batch: Vec<MessageEnvelope>,
+    pub at: Timestamp,
+}
+
+pub(crate) struct LosingBus {
+    clock: FakeClock,
+    losses: Mutex<VecDeque<Loss>>,
+    news: Notify,
+    published: Mutex<Vec<Published>>,
+    script: Mutex<Script>,
+    /// What `made_good` answers first.
+    made_good_fails: Mutex<VecDeque<PortErrorKind>>,
+    /// The numbers that were made good, each with how many calls of `publish` were before it.
+    made_good: Mutex<Vec<(u64, usize)>>,
+}
+
+pub(crate) fn accept(batch: &[MessageEnvelope]) -> Option<BatchResult<PublishOutcome>> {
+    let accept = |_| Ok(PublishOutcome::Accepted);
+    Some(Ok(batch.iter().map(accept).collect()))
+}
+
+pub(crate) fn trouble(kind: PortErrorKind) -> PortError {
+    PortError::new(kind, "publish", "not this time")
+}
+
+pub(crate) fn timer_of(envelope: &MessageEnvelope) -> TimerKey {
+    match &envelope.message {
+        Message::DueTimeReached(event) => event.key(),
+        other => panic!("{other:?} is no firing"),
+    }
+}
+
+impl LosingBus {
+    pub(crate) fn new(clock: &FakeClock) -> Arc<Self> {
+        Arc::new(Self {
+            clock: clock.clone(),
+            losses: Mutex::default(),
+            news: Notify::new(),
+            published: Mutex::default(),
+            script: Mutex::new(Box::new(accept)),
+            made_good_fails: Mutex::default(),
+            made_good: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn loses(&self, number: u64, since: Timestamp) {
+        self.losses.lock().unwrap().push_back(Loss {
+            number,
+            since,
+            reason: format!("loss number {number}"),
+        });
+        self.news.notify_waiters();
+    }
+
+    pub(crate) fn answers(
+        &self,
+        script: impl FnMut(&[MessageEnvelope]) -> Option<BatchResult<PublishOutcome>> + Send + 'static,
+    ) {
+        *self.script.lock().unwrap() = Box::new(script);
+    }
+
+    pub(crate) fn fails_to_take_note(&self, kinds: impl IntoIterator<Item = PortErrorKind>) {
+        self.made_good_fails.lock().unwrap().extend(kinds);
+    }
+
+    /// The timers of each call of `publish`.
+    pub(crate) fn batches(&self) -> Vec<Vec<TimerKey>> {
+        let published = self.published.lock().unwrap();
+        let timers = |call: &Published| call.batch.iter().map(timer_of).collect();
+        published.iter().map(timers).collect()
+    }
+
+    pub(crate) fn timers(&self) -> Vec<TimerKey> {
+        self.batches().concat()
+    }
+
+    pub(crate) fn envelopes(&self) -> Vec<MessageEnvelope> {
+        let published = self.published.lock().unwrap();
+        published.iter().flat_map(|it| it.batch.clone()).collect()
+    }
+
+    /// When `publish` was called.
+    pub(crate) fn times(&self) -> Vec<Timestamp> {
+        let published = self.published.lock().unwrap();
+        published.iter().map(|call| call.at).collect()
+    }
+
+    pub(crate) fn made_good(&self) -> Vec<(u64, usize)> {
+        self.made_good.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl EventBusPort for LosingBus {
+    async fn publish(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome> {
+        let answer = (self.script.lock().unwrap())(&batch);
+        let at = self.clock.now();
+        self.published.lock().unwrap().push(Published { batch, at });
+        match answer {
+            Some(answer) => answer,
+            None => pending().await,
+        }
+    }
+
+    async fn subscribe(&self, _wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        Err(trouble(PortErrorKind::Rejected))
+    }
+
+    async fn lost(&self) -> Loss {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            let loss = self.losses.lock().unwrap().front().cloned();
+            match loss {
+                Some(loss) => return loss,
+                None => news.await,
+            }
+        }
+    }
+
+    async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
+        if let Some(kind) = self.made_good_fails.lock().unwrap().pop_front() {
+            return Err(trouble(kind));
+        }
+        let calls = self.published.lock().unwrap().len();
+        self.made_good.lock().unwrap().push((loss.number, calls));
+        self.losses.lock().unwrap().retain(|it| it != loss);
+        Ok(())
+    }
+}
