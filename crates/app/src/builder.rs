@@ -19,7 +19,7 @@ use punctual_ports::{
     TimerQueuePort,
 };
 use punctual_workflows::{
-    RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal,
+    Begun, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal,
     WorkerSettings,
 };
 
@@ -256,6 +256,7 @@ impl Builder {
             bus: bus.unwrap_or_else(|| Arc::new(clock.bus(worker.publishes_in_flight))),
             clock: clock.port(),
             wake,
+            begun: Begun::default(),
         };
         let plan = if opened.store.is_client() {
             None

@@ -46,6 +46,7 @@
 //! ```
 
 mod alarm;
+mod begun;
 mod driven;
 mod each_message;
 pub mod fire_due_timers;
@@ -56,6 +57,7 @@ mod retention;
 mod schedule_timers;
 mod wake_signal;
 
+pub use begun::Begun;
 pub use driven::{Driven, SteppedWorker};
 pub use each_message::each_message;
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_ports::{ClockPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort};
 
-use crate::WakeSignal;
+use crate::{Begun, WakeSignal};
 
 /// Everything that scheduling and firing need from outside. Clones share it.
 #[derive(Clone)]
@@ -21,6 +21,8 @@ pub struct TimerPorts {
     pub bus: Arc<dyn EventBusPort>,
     /// How a save wakes the worker.
     pub wake: WakeSignal,
+    /// What the worker has begun, for whoever has to wait for it.
+    pub begun: Begun,
 }
 
 impl TimerPorts {
@@ -39,6 +41,7 @@ impl TimerPorts {
             queue: store,
             bus: Arc::new(bus),
             wake: WakeSignal::new(),
+            begun: Begun::default(),
         }
     }
 }

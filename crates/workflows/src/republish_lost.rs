@@ -20,7 +20,7 @@ use punctual_ports::{
 use crate::backoff::Backoff;
 use crate::fire_due_timers::WorkerStopped;
 use crate::fire_due_timers::publishing::{Firing, Verdict, publish};
-use crate::{TimerPorts, metric_names};
+use crate::{Begun, TimerPorts, metric_names};
 
 /// How many firings are in memory at once.
 const PAGE: usize = 500;
@@ -36,6 +36,7 @@ pub struct RepublishLost {
     ids: Arc<dyn IdPort>,
     queue: Arc<dyn TimerQueuePort>,
     bus: Arc<dyn EventBusPort>,
+    begun: Begun,
 }
 
 impl RepublishLost {
@@ -46,6 +47,7 @@ impl RepublishLost {
             ids: Arc::clone(&ports.ids),
             queue: Arc::clone(&ports.queue),
             bus: Arc::clone(&ports.bus),
+            begun: ports.begun.clone(),
         }
     }
 
@@ -74,6 +76,7 @@ impl RepublishLost {
     }
 
     async fn make_good(&self, loss: &Loss) -> Result<(), WorkerStopped> {
+        self.wait_for_what_has_begun().await;
         let (mut found, mut after) = (0, None);
         loop {
             let page = self.page(loss, after).await?;
@@ -104,6 +107,18 @@ impl RepublishLost {
             tracing::debug!(reason = loss.reason, "the broker can have lost nothing");
         }
         Ok(())
+    }
+
+    /// What was acknowledged before the loss and is not marked yet would be on no page, and be marked
+    /// after that. So all that has begun is settled first, however long the store takes no marks.
+    async fn wait_for_what_has_begun(&self) {
+        self.begun.begin_round();
+        let mut looks = 0_u32;
+        while !self.begun.earlier_are_settled() {
+            looks = looks.saturating_add(1);
+            let wait = AFTER_FAILURE.after(looks, &"begun");
+            self.clock.sleep_for(wait).await;
+        }
     }
 
     /// The next firings since the loss.

@@ -7,6 +7,7 @@ use punctual_domain::{FiringId, Timestamp};
 use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort, FiredTimer};
 
 use super::places::Places;
+use crate::begun::Round;
 
 /// How far a claimed timer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) struct Held {
     pub(super) attempts: u32,
     lease: Lease,
     stage: Stage,
+    /// From when its event may be with the bus until the store has heard of it.
+    begun: Option<Round>,
 }
 
 /// How long a claim lasts. The store counts by the wall clock; the monotonic clock still tells when
@@ -101,6 +104,7 @@ impl InHand {
                 attempts: claim.attempts,
                 lease,
                 stage,
+                begun: None,
             },
         );
         if is_too_much {
@@ -122,6 +126,14 @@ impl InHand {
     pub(super) fn set_stage(&mut self, firing_id: &FiringId, stage: Stage) {
         if let Some(held) = self.held.get_mut(firing_id) {
             held.stage = stage;
+        }
+    }
+
+    /// Its event is on the way.
+    pub(super) fn begins(&mut self, firing_id: &FiringId, round: Round) {
+        if let Some(held) = self.held.get_mut(firing_id) {
+            held.stage = Stage::Publishing;
+            held.begun = Some(round);
         }
     }
 

@@ -168,7 +168,7 @@ impl TimerWorker {
         }
         match timer.reach(self.ports.clock.now()) {
             Ok(reached) => {
-                self.in_hand.set_stage(&firing_id, Stage::Publishing);
+                self.in_hand.begins(&firing_id, self.ports.begun.begin());
                 let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
                 Some(Firing::new(reached, id))
             }

@@ -184,11 +184,13 @@ async fn what_is_refused_for_ever_holds_up_nothing() {
     let since = lossy.world.now();
     lossy.fire(&["good", "poison"]).await;
     lossy.bus.answers(|batch| {
-        let answer = |envelope| match timer_of(envelope) == key("poison") {
-            true => Ok(PublishOutcome::Refused {
-                reason: "too large".to_owned(),
-            }),
-            false => Ok(PublishOutcome::Accepted),
+        let answer = |envelope| {
+            Ok(if timer_of(envelope) == key("poison") {
+                let reason = "too large".to_owned();
+                PublishOutcome::Refused { reason }
+            } else {
+                PublishOutcome::Accepted
+            })
         };
         Some(Ok(batch.iter().map(answer).collect()))
     });
@@ -245,6 +247,51 @@ async fn thousands_of_firings_are_never_in_memory_together() {
     keys.sort_unstable();
     assert_eq!(seen, keys);
     assert_eq!(lossy.bus.made_good(), [(1, 16)]);
+    task.stop().await;
+}
+
+/// Acknowledged by the bus that has lost it since, and not marked yet: it is on no page before it is.
+#[tokio::test]
+async fn a_firing_that_is_not_marked_yet_is_waited_for() {
+    let lossy = Lossy::new().await;
+    let since = lossy.world.now();
+    for call in 1..=5 {
+        let fault = Fault::FailBefore(PortErrorKind::Busy);
+        lossy.world.faults.at_call_of("mark_fired", call, fault);
+    }
+    lossy.world.schedule(&key("a"), secs(1)).await;
+    lossy.world.advance(secs(1)).await;
+    assert_eq!(lossy.world.ledger.count(&key("a")), 1);
+    assert!(!lossy.world.is_reached(&key("a")).await);
+    lossy.bus.loses(1, since);
+    let task = lossy.start();
+    lossy.settle().await;
+    assert!(lossy.bus.made_good().is_empty());
+    lossy.world.advance(secs(30)).await;
+    assert_eq!(lossy.bus.timers(), [key("a")]);
+    assert_eq!(lossy.bus.made_good(), [(1, 1)]);
+    task.stop().await;
+}
+
+/// Others begin all the time.
+#[tokio::test]
+async fn a_firing_that_begins_after_the_loss_is_not_waited_for() {
+    let lossy = Lossy::new().await;
+    let since = lossy.world.now();
+    lossy.fire(&["a"]).await;
+    lossy
+        .bus
+        .answers(|_| Some(Err(trouble(PortErrorKind::Busy))));
+    lossy.bus.loses(1, since);
+    let task = lossy.start();
+    lossy.settle().await;
+    lossy.world.answers_after(secs(1_000));
+    lossy.world.schedule(&key("slow"), secs(1)).await;
+    lossy.world.advance(secs(10)).await;
+    lossy.bus.answers(accept);
+    lossy.world.advance(secs(10)).await;
+    assert_eq!(lossy.bus.made_good().len(), 1);
+    assert!(!lossy.world.is_reached(&key("slow")).await);
     task.stop().await;
 }
 

@@ -12,7 +12,8 @@ use punctual_ports::{
     TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{
-    Driven, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WakeSignal, WorkerSettings,
+    Begun, Driven, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WakeSignal,
+    WorkerSettings,
 };
 
 use crate::ledger::Ledger;
@@ -72,6 +73,7 @@ pub(crate) fn faulty_ports(
         queue: store as Arc<dyn TimerQueuePort>,
         bus: Arc::new(Faulty::new(Arc::new(bus.clone()), faults)),
         wake: WakeSignal::new(),
+        begun: Begun::default(),
     }
 }
 
