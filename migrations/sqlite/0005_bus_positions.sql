@@ -9,6 +9,8 @@ CREATE TABLE bus_positions (
     -- it: somebody else may have pushed the sequence past ours since.
     last_sequence INTEGER NOT NULL,
     last_message_id TEXT NOT NULL,
+    -- When it was acknowledged: what a broker may have lost lies shortly before.
+    acknowledged_at TEXT NOT NULL,
     -- Whatever was published before this instant and acknowledged has a sequence up to that one.
     covers_until TEXT NOT NULL
 ) STRICT;

@@ -38,6 +38,7 @@ pub(crate) fn keep(connection: &Connection, kept: &Keepable) -> rusqlite::Result
         position.made_at,
         kept.last_sequence,
         position.last_message_id,
+        position.acknowledged_at.to_string(),
         position.covers_until.to_string(),
     ])?;
     Ok(())
@@ -53,7 +54,8 @@ pub(crate) fn load(connection: &Connection, stream: &str) -> rusqlite::Result<Op
             last_sequence: u64::try_from(last_sequence)
                 .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(2, last_sequence))?,
             last_message_id: row.get(3)?,
-            covers_until: parsed(row, 4)?,
+            acknowledged_at: parsed(row, 4)?,
+            covers_until: parsed(row, 5)?,
         })
     });
     found.optional()

@@ -199,15 +199,16 @@ statements! {
 
     /// How far a stream has acknowledged.
     LOAD_POSITION = "\
-        SELECT stream, made_at, last_sequence, last_message_id, covers_until \
+        SELECT stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until \
         FROM bus_positions WHERE stream = ?1";
 
     /// Keeps that, in place of what was there.
     KEEP_POSITION = "\
         INSERT INTO bus_positions \
-            (stream, made_at, last_sequence, last_message_id, covers_until) \
-        VALUES (?1, ?2, ?3, ?4, ?5) \
+            (stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
         ON CONFLICT (stream) DO UPDATE SET made_at = excluded.made_at, \
             last_sequence = excluded.last_sequence, \
-            last_message_id = excluded.last_message_id, covers_until = excluded.covers_until";
+            last_message_id = excluded.last_message_id, \
+            acknowledged_at = excluded.acknowledged_at, covers_until = excluded.covers_until";
 }

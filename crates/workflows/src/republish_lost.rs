@@ -12,12 +12,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::{EnvelopeId, ReachedTimer};
+use punctual_domain::{Backoff, EnvelopeId, ReachedTimer};
 use punctual_ports::{
     ClockPort, EventBusPort, FiredCursor, FiredPage, IdPort, Loss, PortError, TimerQueuePort,
 };
 
-use crate::backoff::Backoff;
 use crate::fire_due_timers::WorkerStopped;
 use crate::fire_due_timers::publishing::{Firing, Verdict, publish};
 use crate::{Begun, TimerPorts, metric_names};

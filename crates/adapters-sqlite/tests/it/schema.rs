@@ -105,6 +105,7 @@ CREATE TABLE bus_positions (
     made_at TEXT NOT NULL,
     last_sequence INTEGER NOT NULL,
     last_message_id TEXT NOT NULL,
+    acknowledged_at TEXT NOT NULL,
     covers_until TEXT NOT NULL
 ) STRICT;
 ";

@@ -20,6 +20,7 @@ fn position(stream: &str, last_sequence: u64) -> BusPosition {
         made_at: "2026-01-02T03:04:05.678901234Z".to_owned(),
         last_sequence,
         last_message_id: "tenant-a:00000000-0000-0000-0000-000000000001:5:7".to_owned(),
+        acknowledged_at: at(123_450),
         covers_until: at(123_456),
     }
 }
@@ -63,6 +64,7 @@ pub async fn another_position_replaces_the_one_before_whatever_it_says(
     let earlier = BusPosition {
         made_at: "another".to_owned(),
         last_message_id: "other".to_owned(),
+        acknowledged_at: at(2),
         covers_until: at(1),
         ..position("TIMER", 3)
     };
