@@ -1,4 +1,4 @@
-//! Builds the benchmark for release and runs it.
+//! Builds the benchmark for release and runs it beside a broker of its own.
 //!
 //! Building and running are two steps, so that the compiler is done when the first figure is taken.
 
@@ -8,13 +8,22 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::process;
+use crate::servers::{Kind, Servers};
+use crate::test_command;
 
 const PACKAGE: &str = "punctual-bench";
 const SERVICE: &str = "punctual-service";
 
 /// Answers whether it could measure; whether a target holds is for people to read.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
-    Ok(process::succeeds(&mut build(root))? && process::succeeds(&mut measure(root, arguments)?)?)
+    if !process::succeeds(&mut build(root))? {
+        return Ok(false);
+    }
+    let servers = Servers::start(&[Kind::Nats])?;
+    if let Some(sentence) = test_command::not_run(servers.missing()) {
+        println!("{sentence}");
+    }
+    process::succeeds(&mut measure(root, arguments, &servers.environment())?)
 }
 
 fn build(root: &Path) -> Command {
@@ -27,10 +36,11 @@ fn build(root: &Path) -> Command {
 
 /// The program itself rather than `cargo run`, from the caller's folder: a file that is named
 /// belongs there.
-fn measure(root: &Path, arguments: &[String]) -> Result<Command> {
+fn measure(root: &Path, arguments: &[String], environment: &[(&str, String)]) -> Result<Command> {
     let target = crate::workspace::load(root)?.target_dir;
     let mut command = Command::new(target.join("release").join(PACKAGE));
     command.args(arguments);
+    command.envs(environment.iter().map(|(name, url)| (name, url)));
     Ok(command)
 }
 
@@ -50,10 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn arguments_reach_the_benchmark_as_they_are() {
+    fn arguments_and_the_broker_reach_the_benchmark_as_they_are() {
         let root = crate::workspace::root().unwrap();
         let arguments = ["--json".to_owned(), "a b".to_owned(), "S1".to_owned()];
-        let command = measure(&root, &arguments).unwrap();
+        let environment = [("PUNCTUAL_TEST_NATS_URL", "nats://a".to_owned())];
+        let command = measure(&root, &arguments, &environment).unwrap();
         assert!(command.get_args().eq(arguments.iter().map(String::as_str)));
+        let given: Vec<_> = command.get_envs().collect();
+        let (name, url) = (environment[0].0.as_ref(), environment[0].1.as_ref());
+        assert_eq!(given, [(name, Some(url))]);
     }
 }

@@ -8,6 +8,7 @@ mod ci;
 mod embedding;
 mod mutants;
 mod process;
+mod python;
 mod servers;
 mod test_command;
 mod tidy;

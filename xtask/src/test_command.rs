@@ -1,4 +1,4 @@
-//! Runs every test, with real servers beside them.
+//! Runs every test, with real servers and a Python beside them.
 //!
 //! The tests are built while the servers start, and whatever could not be run is said last, where
 //! nobody can miss it.
@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 
 use crate::args::TestOptions;
 use crate::process;
-use crate::servers::Servers;
+use crate::servers::{Kind, Servers};
+use crate::{python, workspace};
 
 /// What every invocation has in common, so that all of them share what is built.
 const SELECTION: [&str; 3] = ["--workspace", "--all-features", "--locked"];
@@ -37,7 +38,7 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
     if options.no_servers {
         return Ok(Report {
             passed: run_suites(root, nextest, options, &[])?,
-            not_run: vec!["tests against servers (--no-servers)".to_owned()],
+            not_run: vec!["tests against servers and with Python (--no-servers)".to_owned()],
         });
     }
 
@@ -46,14 +47,23 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
     let mut building = build
         .spawn()
         .with_context(|| format!("failed to start `{}`", process::shown(&build)))?;
-    let servers = Servers::start();
+    let servers = Servers::start(&[Kind::Nats, Kind::Postgres]);
+    let python = workspace::load(root).map(|it| python::prepare(root, &it.target_dir));
     // The build is waited for even if the servers did not start, or it would go on unattended.
     let ready = building.wait()?.success();
     let servers = servers?;
 
+    let mut environment = servers.environment();
+    let mut not_run = servers.missing().to_vec();
+    match python? {
+        Ok(interpreter) => {
+            environment.push((python::VARIABLE, interpreter.display().to_string()));
+        }
+        Err(reason) => not_run.push(format!("tests of clients in Python ({reason})")),
+    }
     Ok(Report {
-        passed: ready && run_suites(root, nextest, options, &servers.environment())?,
-        not_run: servers.missing().to_vec(),
+        passed: ready && run_suites(root, nextest, options, &environment)?,
+        not_run,
     })
 }
 

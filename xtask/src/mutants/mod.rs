@@ -16,7 +16,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use patch::{CaughtBy, Mode, Mutant};
 use trial::{Ground, Outcome};
 
-use crate::workspace;
+use crate::servers::{Kind, Servers};
+use crate::{test_command, workspace};
 
 /// A test that takes longer than this hangs.
 const TEST_LIMIT: Duration = Duration::from_mins(5);
@@ -37,7 +38,12 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool> {
         return Ok(true);
     }
     let base = workspace::load(root)?.target_dir.join("mutants");
-    let ground = Ground::prepare(&base, TEST_LIMIT)?;
+    let servers = Servers::start(&[Kind::Nats])?;
+    if let Some(sentence) = test_command::not_run(servers.missing()) {
+        println!("{sentence}");
+    }
+    let mut ground = Ground::prepare(&base, TEST_LIMIT)?;
+    ground.environment = servers.environment();
     copy::sync(root, &ground.tree)?;
     baseline(&ground, &mutants)?;
 

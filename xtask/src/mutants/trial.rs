@@ -30,6 +30,8 @@ pub(crate) struct Ground {
     pub(crate) logs: PathBuf,
     /// For each test program.
     pub(crate) limit: Duration,
+    /// The variables through which tests find servers.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 /// How the named tests ended.
@@ -56,6 +58,7 @@ impl Ground {
             build: base.join("build"),
             logs: base.join("logs"),
             limit,
+            environment: Vec::new(),
         };
         for folder in [&ground.tree, &ground.logs] {
             fs::create_dir_all(folder)
@@ -91,6 +94,7 @@ impl Ground {
             command
                 .arg(filter)
                 .current_dir(&program.package_dir)
+                .envs(self.environment.iter().map(|(name, url)| (name, url)))
                 .env("CARGO_MANIFEST_DIR", &program.package_dir);
             match process::run_limited(&mut command, &log, &log, self.limit)? {
                 Ending::Succeeded => tests += passed(&fs::read_to_string(&log)?),
@@ -152,6 +156,26 @@ mod tests {
                 package_dir: "/w/a".into()
             }]
         );
+    }
+
+    #[test]
+    fn tests_are_told_where_servers_are() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let script =
+            "#!/bin/sh\n[ \"$A_SERVER\" = here ] && echo 'test result: ok. 1 passed; 0 failed'\n";
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut ground = Ground::prepare(folder.path(), Duration::from_secs(20)).unwrap();
+        ground.environment = vec![("A_SERVER", "here".to_owned())];
+        let program = Program {
+            path,
+            package_dir: folder.path().to_path_buf(),
+        };
+        let outcome = ground.run_programs(&[program], "").unwrap();
+        assert_eq!(outcome, Outcome::Passed { tests: 1 });
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! Installing servers that are missing, where that is possible, and saying plainly where it is not.
+//! Installing what is missing, where that is possible, and saying plainly where it is not.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use super::{nats, postgres};
+use super::{Kind, nats, postgres};
 use crate::process;
 
 /// What tests talk to, and the package it comes in.
 struct Wanted {
+    kind: Kind,
     name: &'static str,
     package: &'static str,
     installed: fn() -> bool,
@@ -15,20 +16,25 @@ struct Wanted {
 
 const WANTED: [Wanted; 2] = [
     Wanted {
+        kind: Kind::Nats,
         name: "nats-server",
         package: "nats-server",
         installed: || nats::find().is_some(),
     },
     Wanted {
+        kind: Kind::Postgres,
         name: "PostgreSQL",
         package: "postgresql",
         installed: || postgres::find().is_some(),
     },
 ];
 
-/// Installs what is missing. What stays missing comes back as the tests that can not be run.
-pub(crate) fn install_missing() -> Vec<String> {
-    let absent = || WANTED.iter().filter(|server| !(server.installed)());
+/// Installs those that are missing. What stays missing comes back as the tests that can not be run.
+pub(super) fn install_missing(kinds: &[Kind]) -> Vec<String> {
+    let absent = || {
+        let wanted = WANTED.iter().filter(|it| kinds.contains(&it.kind));
+        wanted.filter(|server| !(server.installed)())
+    };
     let packages: Vec<_> = absent().map(|server| server.package).collect();
     if packages.is_empty() {
         return Vec::new();
@@ -42,7 +48,8 @@ pub(crate) fn install_missing() -> Vec<String> {
         .collect()
 }
 
-fn apt_get(packages: &[&str]) -> Result<(), String> {
+/// Installs packages of the system, or says why that is not possible.
+pub(crate) fn apt_get(packages: &[&str]) -> Result<(), String> {
     if process::find_program("apt-get").is_none() {
         return Err("there is no apt-get to install it with".to_owned());
     }
@@ -51,7 +58,7 @@ fn apt_get(packages: &[&str]) -> Result<(), String> {
     }
     let install = [&["install", "-y"], packages].concat();
     for arguments in [&["update"][..], &install] {
-        println!("servers: apt-get {}", arguments.join(" "));
+        println!("apt-get {}", arguments.join(" "));
         let output = Command::new("apt-get")
             .args(arguments)
             .env("DEBIAN_FRONTEND", "noninteractive")

@@ -3,7 +3,7 @@
 //! Nothing is shared with a server that the machine already runs, and nothing is left behind: see
 //! [`janitor`].
 
-mod install;
+pub(crate) mod install;
 mod janitor;
 mod nats;
 mod postgres;
@@ -23,6 +23,13 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// How long the end of a server is waited for; the janitor loses patience before this.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
+/// What can be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nats,
+    Postgres,
+}
+
 /// The running servers. Dropping it stops them and removes their folder.
 #[derive(Debug)]
 pub(crate) struct Servers {
@@ -40,18 +47,19 @@ struct Server {
 }
 
 impl Servers {
-    /// Starts what is installed, after installing what is not where that is possible.
-    pub(crate) fn start() -> Result<Self> {
-        let missing = install::install_missing();
+    /// Starts those of these that are installed, after installing what is not where that is
+    /// possible.
+    pub(crate) fn start(kinds: &[Kind]) -> Result<Self> {
+        let missing = install::install_missing(kinds);
         let mut servers = Self::none()?;
         servers.missing = missing;
-        if let Some(program) = nats::find() {
-            let server = nats::start(&program, &mut servers.janitor)?;
-            servers.running.push(server);
-        }
-        if let Some(programs) = postgres::find() {
-            let server = postgres::start(&programs, &mut servers.janitor)?;
-            servers.running.push(server);
+        for kind in kinds {
+            let janitor = &mut servers.janitor;
+            let server = match kind {
+                Kind::Nats => nats::find().map(|program| nats::start(&program, janitor)),
+                Kind::Postgres => postgres::find().map(|it| postgres::start(&it, janitor)),
+            };
+            servers.running.extend(server.transpose()?);
         }
         Ok(servers)
     }
@@ -160,6 +168,17 @@ mod tests {
         let info = nats::info(&address).unwrap();
         assert_eq!(info["jetstream"], true, "{info}");
         assert_eq!(info["max_payload"], 8 * 1024 * 1024, "{info}");
+        nothing_is_left_after(servers);
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_started() {
+        if found(nats::find(), "nats-server").is_none() {
+            return;
+        }
+        let servers = Servers::start(&[Kind::Nats]).unwrap();
+        let variables: Vec<_> = servers.environment().into_iter().map(|it| it.0).collect();
+        assert_eq!(variables, ["PUNCTUAL_TEST_NATS_URL"]);
         nothing_is_left_after(servers);
     }
 
