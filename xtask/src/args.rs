@@ -1,15 +1,18 @@
 //! The command line, parsed by hand: a few commands do not earn a dependency that every build of
 //! this tool would wait for.
 
+use crate::torture::Victim;
+
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
 
 commands:
   test [--no-servers] [FILTER...]
                      run every test. Starts a private nats-server and PostgreSQL first and stops
-                     them afterwards; as root, installs them with apt-get if they are missing.
+                     them afterwards, and makes a Python environment with the packages of
+                     clients/python; as root, installs what is missing with apt-get.
                      FILTERs are parts of test names, handed to the test runner.
-      --no-servers   leave the servers out: the quick inner loop
+      --no-servers   leave the servers and Python out: the quick inner loop
   ci                 everything that must pass before a change is merged: fmt, clippy, tidy, docs,
                      each feature alone, test, embedding, mutants, cargo-deny
   tidy               the house rules that no compiler checks
@@ -24,9 +27,11 @@ commands:
       --json FILE    also write everything as JSON; `-` is stdout
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
       --plots FOLDER draw lateness and cost there as SVG
-  torture [--rounds N]
+  torture [--broker] [--rounds N]
                      kill the real binary under load, N times (500 unless told otherwise), and
                      see that no timer is lost, early, or fired under two ids
+      --broker       kill it and its broker in turn (50 times unless told otherwise), and see
+                     that every command that the broker has acknowledged yields its event
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
@@ -49,12 +54,14 @@ pub(crate) enum Command {
         arguments: Vec<String>,
     },
     Torture {
+        victim: Victim,
         rounds: u32,
     },
 }
 
-/// How often `torture` kills unless it is told otherwise.
+/// How often `torture` kills unless it is told otherwise. A broker takes its time to come back.
 const ROUNDS: u32 = 500;
+const ROUNDS_WITH_BROKER: u32 = 50;
 
 /// How to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,7 +94,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             None => Ok(Command::Mutants { names: rest }),
         },
         "bench" => bench_arguments(&rest).map(|()| Command::Bench { arguments: rest }),
-        "torture" => rounds(&rest).map(|rounds| Command::Torture { rounds }),
+        "torture" => torture(&rest),
         unknown => Err(refusal(&format!("there is no command `{unknown}`"))),
     }
 }
@@ -122,27 +129,32 @@ fn bench_arguments(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn rounds(args: &[String]) -> Result<u32, String> {
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let given = match words.as_slice() {
-        [] => return Ok(ROUNDS),
-        ["--rounds", given] => given,
-        ["--rounds"] => "",
-        [flag, ..] if flag.starts_with('-') && *flag != "--rounds" => {
-            return Err(unknown_flag("torture", flag));
+fn torture(args: &[String]) -> Result<Command, String> {
+    let (mut victim, mut rounds) = (Victim::Service, None);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--broker" => victim = Victim::ServiceAndBroker,
+            "--rounds" => rounds = Some(number_of_rounds(args.next().map_or("", String::as_str))?),
+            flag if flag.starts_with('-') => return Err(unknown_flag("torture", flag)),
+            word => {
+                return Err(refusal(&format!(
+                    "`torture` takes --broker, and --rounds with a number, but got `{word}`"
+                )));
+            }
         }
-        [.., word] => {
-            return Err(refusal(&format!(
-                "`torture` takes --rounds and a number, but got `{word}`"
-            )));
-        }
-    };
+    }
+    let rounds = rounds.unwrap_or(match victim {
+        Victim::Service => ROUNDS,
+        Victim::ServiceAndBroker => ROUNDS_WITH_BROKER,
+    });
+    Ok(Command::Torture { victim, rounds })
+}
+
+fn number_of_rounds(given: &str) -> Result<u32, String> {
     let rounds = given.parse().ok().filter(|rounds| *rounds > 0);
-    rounds.ok_or_else(|| {
-        refusal(&format!(
-            "`--rounds` needs a number of rounds, not `{given}`"
-        ))
-    })
+    let sentence = || format!("`--rounds` needs a number of rounds, not `{given}`");
+    rounds.ok_or_else(|| refusal(&sentence()))
 }
 
 fn nothing_more(command: &str, rest: &[String]) -> Result<(), String> {
@@ -214,10 +226,13 @@ mod tests {
     }
 
     #[test]
-    fn torture_takes_a_number_of_rounds() {
-        let torture = |rounds| Ok(Command::Torture { rounds });
-        assert_eq!(parsed("torture"), torture(500));
-        assert_eq!(parsed("torture --rounds 7"), torture(7));
+    fn torture_takes_a_number_of_rounds_and_may_kill_the_broker_too() {
+        let torture = |victim, rounds| Ok(Command::Torture { victim, rounds });
+        let (service, both) = (Victim::Service, Victim::ServiceAndBroker);
+        assert_eq!(parsed("torture"), torture(service, 500));
+        assert_eq!(parsed("torture --rounds 7"), torture(service, 7));
+        assert_eq!(parsed("torture --broker"), torture(both, 50));
+        assert_eq!(parsed("torture --rounds 7 --broker"), torture(both, 7));
     }
 
     #[test]
@@ -262,6 +277,7 @@ mod tests {
             "--json",
             "torture",
             "--rounds",
+            "--broker",
         ] {
             assert!(HELP.contains(command), "{command}");
         }

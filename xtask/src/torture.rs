@@ -1,7 +1,8 @@
-//! Kills the real binary under load for as long as one likes.
+//! Kills the real binary under load, or it and its broker in turn, for as long as one likes.
 //!
-//! The work is the kill test of the service, which an ordinary test run does for a few rounds; here
-//! the binary is built for release, and every round is counted on the screen.
+//! The work is a kill test of the service, which an ordinary test run does for a few rounds; here
+//! the binary is built for release, and every round is counted on the screen. The broker is the
+//! test's own: it starts and kills it itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,20 +11,36 @@ use anyhow::Result;
 
 use crate::process;
 
-/// The package, and the test of it, that kills.
+/// The package whose tests kill.
 const PACKAGE: &str = "punctual-service";
-const TEST: &str = "kill::no_kill_at_any_instant_loses_a_timer_or_makes_it_early";
 
-/// Runs the kill test for so many rounds; answers whether all invariants held.
-pub(crate) fn run(root: &Path, rounds: u32) -> Result<bool> {
-    process::succeeds(&mut command(root, rounds))
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Victim {
+    Service,
+    ServiceAndBroker,
 }
 
-fn command(root: &Path, rounds: u32) -> Command {
+impl Victim {
+    const fn test(self) -> &'static str {
+        match self {
+            Self::Service => "kill::no_kill_at_any_instant_loses_a_timer_or_makes_it_early",
+            Self::ServiceAndBroker => "broker_kill::no_kill_of_service_or_broker_loses_a_command",
+        }
+    }
+}
+
+/// Runs the kill test for so many rounds; answers whether all invariants held.
+pub(crate) fn run(root: &Path, victim: Victim, rounds: u32) -> Result<bool> {
+    process::succeeds(&mut command(root, victim, rounds))
+}
+
+fn command(root: &Path, victim: Victim, rounds: u32) -> Command {
+    let test = victim.test();
     let mut command = process::cargo(root);
     command
         .args(["test", "--release", "--locked", "--package", PACKAGE])
-        .args(["--test", "it", "--", "--exact", TEST, "--nocapture"])
+        .args(["--test", "it", "--", "--exact", test, "--nocapture"])
         .env("PUNCTUAL_KILL_ROUNDS", rounds.to_string());
     command
 }
@@ -35,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_binary_is_built_for_release_and_told_how_often() {
-        let command = command(Path::new("/"), 7);
+        let command = command(Path::new("/"), Victim::Service, 7);
         assert!(process::shown(&command).contains("--release"));
         let rounds = command
             .get_envs()
@@ -44,12 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn the_test_that_it_names_exists() {
+    fn the_tests_that_it_names_exist() {
         // A name that matches nothing would pass without having tried anything.
         let root = workspace::root().unwrap();
-        let (module, name) = TEST.split_once("::").unwrap();
-        let file = root.join(format!("crates/service/tests/it/{module}.rs"));
-        let text = std::fs::read_to_string(file).unwrap();
-        assert!(text.contains(&format!("fn {name}()")));
+        for victim in [Victim::Service, Victim::ServiceAndBroker] {
+            let (module, name) = victim.test().split_once("::").unwrap();
+            let file = root.join(format!("crates/service/tests/it/{module}.rs"));
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            assert!(text.contains(&format!("fn {name}()")), "{module}::{name}");
+        }
     }
 }
