@@ -1,10 +1,12 @@
-//! The server that all tests of a run share, and names that keep them apart on it.
+//! What all tests of a run share: a server, names that keep them apart on it, and a Python.
 
 use std::fs::File;
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const NATS_URL: &str = "PUNCTUAL_TEST_NATS_URL";
+const PYTHON: &str = "PUNCTUAL_TEST_PYTHON";
 
 /// Where the NATS server is that `cargo xtask test` has started for all tests of this run.
 ///
@@ -13,11 +15,23 @@ const NATS_URL: &str = "PUNCTUAL_TEST_NATS_URL";
 /// # Panics
 /// If there is none on the CI machine, where every test has to run.
 pub fn shared_nats_url() -> Option<String> {
-    let url = std::env::var(NATS_URL).ok().filter(|url| !url.is_empty());
-    found(
-        url,
-        &format!("{NATS_URL} is not set: use `cargo xtask test`"),
-    )
+    variable(NATS_URL)
+}
+
+/// The Python interpreter that `cargo xtask test` has made ready, with the packages that
+/// `clients/python` asks for.
+///
+/// `None`, with a line that says so, if there is none.
+///
+/// # Panics
+/// If there is none on the CI machine, where every test has to run.
+pub fn shared_python() -> Option<PathBuf> {
+    variable(PYTHON).map(PathBuf::from)
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok().filter(|value| !value.is_empty());
+    found(value, &format!("{name} is not set: use `cargo xtask test`"))
 }
 
 /// A prefix for streams and subjects that no other test has, not even one of an earlier run on the
