@@ -12,6 +12,7 @@ mod completions;
 mod demo;
 mod kill;
 mod ledger;
+mod python_client;
 mod refusals;
 mod running;
 mod sentences;
