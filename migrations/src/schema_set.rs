@@ -34,7 +34,7 @@ const SHARED: [Migration; 4] = [
     Migration {
         version: 5,
         name: "0005_bus_positions",
-        checksum: "b7f8282af93ffff5c60991bf37e06cac8426b614a0139e81bf87600f24e78ff9",
+        checksum: "12be413b0f0436b78c8b099c96d51943b782691df93bff124445a3b233cb447b",
         sql: include_str!("../sqlite/0005_bus_positions.sql"),
     },
 ];
@@ -50,7 +50,7 @@ const TIMERS_ONLY: [Migration; 2] = [
     Migration {
         version: 5,
         name: "0005_bus_positions",
-        checksum: "b7f8282af93ffff5c60991bf37e06cac8426b614a0139e81bf87600f24e78ff9",
+        checksum: "12be413b0f0436b78c8b099c96d51943b782691df93bff124445a3b233cb447b",
         sql: include_str!("../sqlite_timers/0005_bus_positions.sql"),
     },
 ];
