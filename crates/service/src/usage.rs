@@ -1,11 +1,13 @@
 //! What is said when the command line was not understood: one sentence, and where to read on.
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::Cli;
+use crate::settings::table::{ALL, About};
 use crate::shown::cut;
 
 /// Prints help and version as asked for, and anything else as a refusal. `asked` is the first
@@ -51,6 +53,7 @@ fn missing(error: &clap::Error) -> Option<String> {
 
 /// The parser's text has several paragraphs: what is wrong, perhaps a tip, and the usage.
 fn first_words(mut error: clap::Error) -> String {
+    hide_secrets(&mut error);
     for kind in [
         ContextKind::InvalidValue,
         ContextKind::InvalidArg,
@@ -69,6 +72,25 @@ fn first_words(mut error: clap::Error) -> String {
     let parts = paragraphs.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let text = parts.collect::<Vec<_>>().join("; ");
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
+
+/// A value of a setting is shown as the setting says.
+fn hide_secrets(error: &mut clap::Error) {
+    let (Some(ContextValue::String(value)), Some(ContextValue::String(arg))) = (
+        error.get(ContextKind::InvalidValue),
+        error.get(ContextKind::InvalidArg),
+    ) else {
+        return;
+    };
+    let named = arg.split_whitespace().next().unwrap_or(arg);
+    let is_it = |about: &&&About| {
+        let name = named.strip_prefix("--");
+        about.flag.is_some_and(|flag| name == Some(flag.name))
+    };
+    if let Some(about) = ALL.iter().find(is_it) {
+        let shown = (about.shown)(OsStr::new(value)).unwrap_or_else(|| "…".to_owned());
+        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+    }
 }
 
 #[cfg(test)]
@@ -123,6 +145,19 @@ mod tests {
             refusal("timer-service completions"),
             "error: give <SHELL>; see `timer-service completions --help`"
         );
+    }
+
+    #[test]
+    fn a_broker_address_is_not_repeated() {
+        for line in [
+            "timer-service --broker ws://me:hunter2@host",
+            "timer-service send --tenant a --in 1s --broker nats://me:hunter2@host:99999",
+        ] {
+            let sentence = refusal(line);
+            assert!(!sentence.contains("hunter2"), "{sentence}");
+            assert!(sentence.contains("--broker"), "{sentence}");
+            assert!(sentence.contains("give nats://host:4222"), "{sentence}");
+        }
     }
 
     #[test]

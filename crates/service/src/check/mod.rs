@@ -14,7 +14,6 @@ use crate::commands::Answers;
 use crate::failure::Failure;
 use crate::settings::table::{ALL, About, DB_MAX_MIB, DB_PATH};
 use crate::settings::{Environment, Source, Sources, refusal};
-use crate::shown::cut;
 use report::Report;
 
 /// Checks what `serve` would find, and fails if something is wrong.
@@ -68,7 +67,7 @@ fn check_setting(about: &About, sources: &Sources<'_>, report: &mut Report) {
         Source::Variable => "environment".to_owned(),
         Source::File { path, line } => format!("{} line {line}", path.display()),
     };
-    let value = cut(&raw.to_string_lossy());
+    let value = (about.shown)(&raw).unwrap_or_else(|| "not shown".to_owned());
     report.ok(about.variable, format!("{value} ({origin})"));
 }
 

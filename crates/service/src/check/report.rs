@@ -8,11 +8,22 @@ use crate::failure::Failure;
 use crate::shown::one_line;
 
 /// The longest name of a thing is that of a setting.
-const WIDTH: usize = 22;
+const WIDTH: usize = 26;
+
+/// What is to be thought of a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// It works, and somebody should know.
+    Warn,
+    Wrong,
+}
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     ok: bool,
+    verdict: Verdict,
     what: &'static str,
     detail: String,
 }
@@ -23,16 +34,25 @@ pub(super) struct Report(Vec<Finding>);
 
 impl Report {
     pub(super) fn ok(&mut self, what: &'static str, detail: impl AsRef<str>) {
-        self.add(true, what, detail.as_ref());
+        self.add(Verdict::Ok, what, detail.as_ref());
+    }
+
+    /// Something that does not keep us from serving, and may cost somebody something.
+    pub(super) fn warn(&mut self, what: &'static str, detail: impl AsRef<str>) {
+        self.add(Verdict::Warn, what, detail.as_ref());
     }
 
     pub(super) fn wrong(&mut self, what: &'static str, detail: impl AsRef<str>) {
-        self.add(false, what, detail.as_ref());
+        self.add(Verdict::Wrong, what, detail.as_ref());
     }
 
-    fn add(&mut self, ok: bool, what: &'static str, detail: &str) {
-        let detail = one_line(detail);
-        self.0.push(Finding { ok, what, detail });
+    fn add(&mut self, verdict: Verdict, what: &'static str, detail: &str) {
+        self.0.push(Finding {
+            ok: verdict != Verdict::Wrong,
+            verdict,
+            what,
+            detail: one_line(detail),
+        });
     }
 
     pub(super) fn wrong_count(&self) -> usize {
@@ -48,7 +68,11 @@ impl Report {
 
     fn text(&self) -> String {
         let lines = self.0.iter().map(|finding| {
-            let verdict = if finding.ok { "ok" } else { "WRONG" };
+            let verdict = match finding.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Warn => "warn",
+                Verdict::Wrong => "WRONG",
+            };
             let (what, detail) = (finding.what, &finding.detail);
             format!("{verdict:5} {what:WIDTH$}  {detail}\n")
         });
@@ -64,11 +88,13 @@ mod tests {
     fn each_thing_is_a_line_that_begins_with_the_verdict() {
         let mut report = Report::default();
         report.ok("disk", "9 GiB are free");
-        report.wrong("TIMER_POLLING_INTERVAL", "it is wrong");
+        report.wrong("TIMER_BROKER_PASSWORD_FILE", "it is wrong");
+        report.warn("secure", "no");
         assert_eq!(
             report.text(),
-            "ok    disk                    9 GiB are free\n\
-             WRONG TIMER_POLLING_INTERVAL  it is wrong\n"
+            "ok    disk                        9 GiB are free\n\
+             WRONG TIMER_BROKER_PASSWORD_FILE  it is wrong\n\
+             warn  secure                      no\n"
         );
         assert_eq!(report.wrong_count(), 1);
     }

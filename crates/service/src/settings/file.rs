@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::is_given;
 use super::table::{ALL, About, NOT_YET, Shape};
 use crate::shown::{cut, reason};
 
@@ -178,7 +179,7 @@ fn entry(key: &str, value: &DeValue<'_>, line: usize) -> Result<Entry, String> {
         format!("{key} is {}: give {right}", a_kind(value))
     })?;
     let raw = OsString::from(&text);
-    (about.check)(&raw).map_err(|advice| format!("{key} is \"{}\": {advice}", cut(&text)))?;
+    (about.check)(&raw).map_err(|advice| format!("{key} {}: {advice}", is_given(about, &raw)))?;
     Ok(Entry {
         variable: about.variable,
         line,
@@ -336,8 +337,12 @@ mod tests {
                 "p.toml line 1: log_level is \"loud\": give off, error, warn, info, debug or trace",
             ),
             (
-                "timer_broker_url = \"nats://secret\"",
-                "p.toml line 1: timer_broker_url is set, but this version cannot use a broker yet: remove it",
+                "database_url = \"postgres://secret\"",
+                "p.toml line 1: database_url is set, but this version cannot use PostgreSQL yet: remove it",
+            ),
+            (
+                "timer_broker_url = \"ws://me:secret@host\"",
+                "p.toml line 1: timer_broker_url is wrong: ws:// is not spoken here: give nats://host:4222, or tls://host:4222 for a secure connection",
             ),
             (
                 "log_level = \"info\"\nlog_level = \"warn\"",

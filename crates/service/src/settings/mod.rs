@@ -3,6 +3,7 @@
 //! The environment comes as a function, so that nothing here reads the process's own, and a test
 //! can give another.
 
+pub(crate) mod broker;
 mod file;
 mod flags;
 pub(crate) mod table;
@@ -10,15 +11,15 @@ pub(crate) mod table;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use punctual_adapters_nats::NatsSettings;
 use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_workflows::{RetentionSettings, WorkerSettings};
 use tracing::level_filters::LevelFilter;
 
 use crate::failure::Failure;
-use crate::shown::cut;
 pub(crate) use file::SettingsFile;
+pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags};
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
-pub(crate) use flags::{DatabaseFlags, Flags, ServeFlags};
 use table::{About, NOT_YET, Setting};
 
 /// Looks a variable up.
@@ -32,9 +33,11 @@ pub(crate) enum LogFormat {
 }
 
 /// Everything that `serve` needs to know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
     pub(crate) database: SqliteSettings,
+    /// `None`: firings are lines on standard output, and there are no commands.
+    pub(crate) broker: Option<NatsSettings>,
     pub(crate) worker: WorkerSettings,
     pub(crate) retention: RetentionSettings,
     /// `None`: whatever suits standard error.
@@ -88,6 +91,11 @@ impl<'a> Environment<'a> {
             role: Role::Client,
             ..sources.database()?
         })
+    }
+
+    /// The broker that a command talks to.
+    pub(crate) fn broker(self, flags: &'a BrokerFlags) -> Result<Option<NatsSettings>, Failure> {
+        self.good_sources(&flags.0)?.broker()
     }
 
     /// How to serve.
@@ -174,15 +182,29 @@ impl Sources<'_> {
         })
     }
 
+    /// The broker, if one is set.
+    fn broker(&self) -> Result<Option<NatsSettings>, Failure> {
+        broker::read(self).map_err(|problems| match problems.into_iter().next() {
+            Some(problem) => problem,
+            None => Failure::refused("the settings of the broker make no sense"),
+        })
+    }
+
     fn serve(&self) -> Result<ServeSettings, Failure> {
         let worker = WorkerSettings::default();
         let retention = RetentionSettings::default();
         self.get(&table::MODULES)?;
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
+        let broker = self.broker()?;
+        let worker = match &broker {
+            Some(_) => broker::suited(worker),
+            None => worker,
+        };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         Ok(ServeSettings {
             database: self.database()?,
+            broker,
             worker: WorkerSettings {
                 polling_interval: polling_interval.unwrap_or(worker.polling_interval),
                 batch_size,
@@ -202,15 +224,22 @@ impl Sources<'_> {
 
 /// What is wrong with a value, by the name under which it was given.
 pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {
-    let shown = cut(&raw.to_string_lossy());
+    let is = is_given(about, raw);
     match source {
-        Source::Flag(flag) => format!("--{flag} is \"{shown}\": {advice}"),
-        Source::Variable => format!("{} is \"{shown}\": {advice}", about.variable),
-        Source::File { path, line } => format!(
-            "{} line {line}: {} is \"{shown}\": {advice}",
-            path.display(),
-            about.key()
-        ),
+        Source::Flag(flag) => format!("--{flag} {is}: {advice}"),
+        Source::Variable => format!("{} {is}: {advice}", about.variable),
+        Source::File { path, line } => {
+            let key = about.key();
+            format!("{} line {line}: {key} {is}: {advice}", path.display())
+        }
+    }
+}
+
+/// What a refusal says of a value, which may hold a secret.
+fn is_given(about: &About, raw: &OsStr) -> String {
+    match (about.shown)(raw) {
+        Some(shown) => format!("is \"{shown}\""),
+        None => "is wrong".to_owned(),
     }
 }
 
@@ -246,9 +275,10 @@ mod tests {
     fn the_defaults_of_the_table_are_the_ones_that_hold() {
         let none = serve(&[], &ServeFlags::default()).unwrap();
         for about in table::ALL {
-            if (about.check)(OsStr::new(about.default)).is_ok() && about.variable != "DB_PATH" {
+            if (about.check)(OsStr::new(about.default)).is_ok() && about.default != "none" {
                 let given = [(about.variable, about.default)];
                 let settings = serve(&given, &ServeFlags::default()).unwrap();
+                let (settings, none) = (format!("{settings:?}"), format!("{none:?}"));
                 assert_eq!(settings, none, "{}", about.variable);
             }
         }
@@ -296,7 +326,7 @@ mod tests {
             ("LOG_LEVEL", "loud", "debug"),
             ("DB_MAX_MIB", "1.5", "MiB"),
             ("MODULES", "api", "only \"timer\""),
-            ("TIMER_BROKER_URL", "nats://localhost:4222", "unset"),
+            ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
             ("DATABASE_URL", "postgres://localhost", "unset"),
         ] {
             let failure = serve(&[(name, value)], &ServeFlags::default()).unwrap_err();

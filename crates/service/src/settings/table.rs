@@ -8,11 +8,14 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual_adapters_nats::{NatsSettings, Prefix};
 use punctual_adapters_sqlite::Synchronous;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
+use super::broker::{self, Tls};
 use crate::parse;
+use crate::shown::cut;
 
 /// A setting whose value is a `T`.
 pub(crate) struct Setting<T: 'static> {
@@ -32,6 +35,8 @@ pub(crate) struct About {
     pub(crate) meaning: &'static str,
     /// Says what would be right, if a value is not.
     pub(crate) check: fn(&OsStr) -> Result<(), String>,
+    /// A value as people may see it; `None` if it may not be shown at all.
+    pub(crate) shown: fn(&OsStr) -> Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +73,18 @@ macro_rules! flag {
     };
 }
 
+/// Whoever says nothing else has nothing to hide.
+macro_rules! shown {
+    () => {
+        |raw| Some(cut(&raw.to_string_lossy()))
+    };
+    ($shown:expr) => {
+        $shown
+    };
+}
+
 macro_rules! settings {
-    ($($name:ident: $type:ty, $shape:ident, $read:expr, [$($flag:literal $value_name:literal)?], $default:literal, $meaning:literal;)*) => {
+    ($($name:ident: $type:ty, $shape:ident, $read:expr, [$($flag:literal $value_name:literal)?], $default:literal, $meaning:literal $(, shown $shown:expr)?;)*) => {
         $(pub(crate) static $name: Setting<$type> = Setting {
             about: &About {
                 variable: stringify!($name),
@@ -78,6 +93,7 @@ macro_rules! settings {
                 default: $default,
                 meaning: $meaning,
                 check: |raw| ($name.read)(raw).map(drop),
+                shown: shown!($($shown)?),
             },
             read: $read,
         };)*
@@ -96,6 +112,17 @@ settings! {
     TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks for due timers that nothing else asked for, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
+    TIMER_BROKER_URL: NatsSettings, Text, |raw| parse::text(raw, broker::address), ["broker" "URL"], "none", "the NATS broker that commands come from and events go to: nats://host:4222", shown broker::shown_address;
+    TIMER_BROKER_PREFIX: Prefix, Text, |raw| parse::text(raw, broker::prefix), [], "none", "what the names of streams and subjects begin with, for several installations on one broker";
+    TIMER_BROKER_USER: String, Text, |raw| parse::text(raw, broker::user), [], "none", "who we are to the broker, together with TIMER_BROKER_PASSWORD_FILE";
+    TIMER_BROKER_PASSWORD_FILE: PathBuf, Text, parse::path, [], "none", "a file with the password of TIMER_BROKER_USER";
+    TIMER_BROKER_TOKEN_FILE: PathBuf, Text, parse::path, [], "none", "a file with the broker's token";
+    TIMER_BROKER_NKEY_FILE: PathBuf, Text, parse::path, [], "none", "a file with the seed of our nkey";
+    TIMER_BROKER_CREDS_FILE: PathBuf, Text, parse::path, [], "none", "a credentials file, as `nsc` writes it";
+    TIMER_BROKER_CA_FILE: PathBuf, Text, parse::path, [], "none", "certificates to trust besides the system's, in PEM";
+    TIMER_BROKER_CERT_FILE: PathBuf, Text, parse::path, [], "none", "our own certificate, in PEM, together with TIMER_BROKER_KEY_FILE";
+    TIMER_BROKER_KEY_FILE: PathBuf, Text, parse::path, [], "none", "the key of our own certificate, in PEM";
+    TIMER_BROKER_TLS: Tls, Text, |raw| parse::text(raw, broker::tls), [], "auto", "whether the connection has to be secure: require, or auto, which leaves it to the address and the broker";
     MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "timer", "what to run, separated by commas; only `timer` exists so far";
     LOG_FORMAT: LogFormat, Text, |raw| parse::text(raw, parse::log_format), ["log-format" "FORMAT"], "text on a terminal, else json", "how to log on standard error: text or json";
     LOG_LEVEL: LevelFilter, Text, |raw| parse::text(raw, parse::log_level), ["log-level" "LEVEL"], "info", "how much to log: off, error, warn, info, debug or trace";
@@ -103,10 +130,7 @@ settings! {
 
 /// What other versions can do and this one cannot. A wish that would be silently ignored is
 /// refused: timers would fire to the wrong place, or be stored in the wrong one.
-pub(crate) static NOT_YET: &[(&str, &str)] = &[
-    ("TIMER_BROKER_URL", "a broker"),
-    ("DATABASE_URL", "PostgreSQL"),
-];
+pub(crate) static NOT_YET: &[(&str, &str)] = &[("DATABASE_URL", "PostgreSQL")];
 
 /// Lines of the help that are longer would be broken without regard to the columns.
 const HELP_WIDTH: usize = 80;
@@ -116,6 +140,11 @@ pub(crate) fn help() -> String {
     let mut text = String::from("Settings without a flag:\n");
     for about in ALL.iter().filter(|about| about.flag.is_none()) {
         let mut line = format!("  {:12}", about.variable);
+        if !line.ends_with(' ') {
+            // A long name has a line of its own.
+            text.push_str(&line);
+            line = format!("\n{:14}", "");
+        }
         let words = format!("{} [default: {}]", about.meaning, about.default);
         for word in words.split_inclusive(' ') {
             if line.len() + word.trim_end().len() > HELP_WIDTH {

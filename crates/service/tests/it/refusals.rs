@@ -86,7 +86,7 @@ fn a_bad_setting_is_named_and_touches_nothing() {
         ("DB_SYNCHRONOUS", "EXTRA", "FULL or NORMAL"),
         ("LOG_FORMAT", "xml", "text or json"),
         ("LOG_LEVEL", "loud", "debug"),
-        ("TIMER_BROKER_URL", "nats://localhost:4222", "unset"),
+        ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
         ("DATABASE_URL", "postgres://localhost/x", "unset"),
     ] {
         let ended = run(home.command("serve").env(name, value));

@@ -1,0 +1,330 @@
+//! The settings of the broker, put together: who we are to it, and how the connection is secured.
+//!
+//! Secrets come from files, so that they stand in no environment and in no list of processes. A
+//! file that holds one is named in a refusal, and nothing that is in it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use punctual_adapters_nats::async_nats::ServerAddr;
+use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, Prefix};
+use punctual_workflows::WorkerSettings;
+
+use super::table::{self, ALL, About, Setting};
+use super::{Source, Sources};
+use crate::failure::Failure;
+use crate::shown::reason;
+
+/// The longest file with a secret: more is the wrong file.
+const LONGEST: u64 = 64 * 1024;
+
+/// How many events are handed to the broker at once. Each waits for an acknowledgement of its own,
+/// so a batch costs little more than one of them, while one at a time would cost a round trip each.
+const PUBLISH_BATCH: usize = 256;
+
+/// How many such batches are under way. Within the broker's window more of them only wait.
+const PUBLISHES_IN_FLIGHT: usize = 8;
+
+/// How many timers are in hand: all the batches under way.
+const MAX_IN_HAND: usize = PUBLISH_BATCH * PUBLISHES_IN_FLIGHT;
+
+/// Whether the connection has to be secure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// If the address or the broker says so.
+    Auto,
+    /// In any case.
+    Require,
+}
+
+pub(super) fn address(text: &str) -> Result<NatsSettings, String> {
+    NatsSettings::new(text).map_err(advice)
+}
+
+/// An address without what may be secret in it. One that cannot be understood may be secret as a
+/// whole.
+pub(super) fn shown_address(raw: &OsStr) -> Option<String> {
+    let settings = NatsSettings::new(raw.to_str()?).ok()?;
+    Some(settings.shown())
+}
+
+pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+    text.parse().map_err(advice)
+}
+
+pub(super) fn user(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        Err("give the name of a user".to_owned())
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+pub(super) fn tls(text: &str) -> Result<Tls, String> {
+    match text {
+        "auto" => Ok(Tls::Auto),
+        "require" => Ok(Tls::Require),
+        _ => Err("give auto or require".to_owned()),
+    }
+}
+
+/// What would be right; the name of the setting is known already.
+fn advice(error: NatsError) -> String {
+    match error {
+        NatsError::Setting { advice, .. } => advice,
+        other => other.to_string(),
+    }
+}
+
+/// The worker's settings, as they suit a broker.
+pub(super) fn suited(worker: WorkerSettings) -> WorkerSettings {
+    WorkerSettings {
+        publish_batch: PUBLISH_BATCH,
+        publishes_in_flight: PUBLISHES_IN_FLIGHT,
+        max_in_hand: MAX_IN_HAND,
+        ..worker
+    }
+}
+
+/// The broker, if one is set, or all that is wrong with what was said of it.
+pub(crate) fn read(sources: &Sources<'_>) -> Result<Option<NatsSettings>, Vec<Failure>> {
+    let mut reading = Reading {
+        sources,
+        problems: Vec::new(),
+    };
+    let settings = reading.settings();
+    match reading.problems {
+        problems if problems.is_empty() => Ok(settings),
+        problems => Err(problems),
+    }
+}
+
+struct Reading<'a> {
+    sources: &'a Sources<'a>,
+    problems: Vec<Failure>,
+}
+
+impl Reading<'_> {
+    fn settings(&mut self) -> Option<NatsSettings> {
+        let Some(mut settings) = self.get(&table::TIMER_BROKER_URL) else {
+            if !self.is_given(table::TIMER_BROKER_URL.about) {
+                self.refuse_what_needs_a_broker();
+            }
+            return None;
+        };
+        if let Some(prefix) = self.get(&table::TIMER_BROKER_PREFIX) {
+            settings.prefix = prefix;
+        }
+        settings.auth = self.auth();
+        settings.tls.is_required = self.get(&table::TIMER_BROKER_TLS) == Some(Tls::Require);
+        settings.tls.ca_file = self.certificates();
+        settings.tls.client_certificate = self.client_certificate();
+        Some(settings)
+    }
+
+    /// A wish that would be silently ignored is refused. What is the default all the same is none.
+    fn refuse_what_needs_a_broker(&mut self) {
+        for about in ALL
+            .iter()
+            .filter(|it| it.variable.starts_with("TIMER_BROKER_"))
+        {
+            match self.sources.given(about) {
+                Some((raw, source)) if raw != about.default => self.refuse(format!(
+                    "{} is set, but no broker: set TIMER_BROKER_URL too, or remove it",
+                    name(about, &source)
+                )),
+                _ => {}
+            }
+        }
+    }
+
+    fn auth(&mut self) -> NatsAuth {
+        let user = self.get(&table::TIMER_BROKER_USER);
+        let has_password = self.is_given(table::TIMER_BROKER_PASSWORD_FILE.about);
+        match (&user, has_password) {
+            (Some(_), false) => self.refuse(
+                "TIMER_BROKER_USER is set without a password: set TIMER_BROKER_PASSWORD_FILE too",
+            ),
+            (None, true) => self.refuse(
+                "TIMER_BROKER_PASSWORD_FILE is set without a user: set TIMER_BROKER_USER too",
+            ),
+            _ => {}
+        }
+        let kinds = self.kinds_of_credentials();
+        if kinds.len() > 1 {
+            self.refuse(format!(
+                "there is more than one kind of credentials for the broker ({}): keep one of them",
+                kinds.join(", ")
+            ));
+            return NatsAuth::None;
+        }
+        let password = self.secret(&table::TIMER_BROKER_PASSWORD_FILE);
+        if let (Some(user), Some(password)) = (user, password) {
+            return NatsAuth::UserAndPassword { user, password };
+        }
+        let token = self.secret(&table::TIMER_BROKER_TOKEN_FILE);
+        let nkey = self.secret(&table::TIMER_BROKER_NKEY_FILE);
+        let credentials = self.secret(&table::TIMER_BROKER_CREDS_FILE);
+        None.or(token.map(NatsAuth::Token))
+            .or(nkey.map(NatsAuth::Nkey))
+            .or(credentials.map(NatsAuth::Credentials))
+            .unwrap_or_default()
+    }
+
+    /// Under which names credentials were given.
+    fn kinds_of_credentials(&self) -> Vec<&'static str> {
+        let user = [
+            table::TIMER_BROKER_USER.about,
+            table::TIMER_BROKER_PASSWORD_FILE.about,
+        ];
+        let mut kinds = Vec::new();
+        if self.address_names_somebody() {
+            kinds.push("the address in TIMER_BROKER_URL");
+        }
+        kinds.extend(
+            user.into_iter()
+                .find(|it| self.is_given(it))
+                .map(|it| it.variable),
+        );
+        let files = [
+            table::TIMER_BROKER_TOKEN_FILE.about,
+            table::TIMER_BROKER_NKEY_FILE.about,
+            table::TIMER_BROKER_CREDS_FILE.about,
+        ];
+        let files = files.into_iter().filter(|it| self.is_given(it));
+        kinds.extend(files.map(|it| it.variable));
+        kinds
+    }
+
+    fn address_names_somebody(&self) -> bool {
+        let given = self.sources.given(table::TIMER_BROKER_URL.about);
+        given.is_some_and(|(raw, _)| names_somebody(&raw))
+    }
+
+    fn certificates(&mut self) -> Option<PathBuf> {
+        let path = self.get(&table::TIMER_BROKER_CA_FILE)?;
+        // A bundle of many authorities may be long, and whoever connects reads it.
+        let looked = File::open(&path).and_then(|mut file| file.read(&mut [0]));
+        match looked {
+            Ok(0) => self.refuse(unusable(
+                table::TIMER_BROKER_CA_FILE.about,
+                &path,
+                "is empty",
+            )),
+            Ok(_) => {}
+            Err(error) => self.refuse(unreadable(table::TIMER_BROKER_CA_FILE.about, &path, &error)),
+        }
+        Some(path)
+    }
+
+    fn client_certificate(&mut self) -> Option<(PathBuf, PathBuf)> {
+        let certificate = self.get(&table::TIMER_BROKER_CERT_FILE);
+        let key = self.get(&table::TIMER_BROKER_KEY_FILE);
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => {
+                self.secret(&table::TIMER_BROKER_CERT_FILE);
+                self.secret(&table::TIMER_BROKER_KEY_FILE);
+                Some((certificate, key))
+            }
+            (Some(_), None) => {
+                self.refuse(
+                    "TIMER_BROKER_CERT_FILE is set without its key: set TIMER_BROKER_KEY_FILE too",
+                );
+                None
+            }
+            (None, Some(_)) => {
+                self.refuse(
+                    "TIMER_BROKER_KEY_FILE is set without its certificate: set TIMER_BROKER_CERT_FILE too",
+                );
+                None
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// What is in the file that a setting names.
+    fn secret(&mut self, setting: &Setting<PathBuf>) -> Option<String> {
+        let path = self.get(setting)?;
+        match read_secret(&path) {
+            Ok(text) if text.is_empty() => {
+                self.refuse(unusable(setting.about, &path, "is empty"));
+                None
+            }
+            Ok(text) => Some(text),
+            Err(error) => {
+                self.refuse(unreadable(setting.about, &path, &error));
+                None
+            }
+        }
+    }
+
+    fn get<T>(&mut self, setting: &Setting<T>) -> Option<T> {
+        match self.sources.get(setting) {
+            Ok(value) => value,
+            Err(failure) => {
+                self.problems.push(failure);
+                None
+            }
+        }
+    }
+
+    fn is_given(&self, about: &About) -> bool {
+        self.sources.given(about).is_some()
+    }
+
+    fn refuse(&mut self, sentence: impl Into<String>) {
+        self.problems.push(Failure::refused(sentence));
+    }
+}
+
+/// Whether an address, or one of several, says who we are.
+fn names_somebody(raw: &OsString) -> bool {
+    let text = raw.to_string_lossy();
+    let mut servers = text.split(',').map(|it| ServerAddr::from_str(it.trim()));
+    servers.any(|server| server.is_ok_and(|it| it.username().is_some() || it.password().is_some()))
+}
+
+/// A setting by the name under which it was given.
+fn name(about: &About, source: &Source) -> String {
+    match source {
+        Source::Flag(flag) => format!("--{flag}"),
+        Source::Variable => about.variable.to_owned(),
+        Source::File { path, line } => format!("{} line {line}: {}", path.display(), about.key()),
+    }
+}
+
+fn unusable(about: &About, path: &Path, what: &str) -> String {
+    format!(
+        "the file {} that {} names {what}: name another",
+        path.display(),
+        about.variable
+    )
+}
+
+fn unreadable(about: &About, path: &Path, error: &io::Error) -> String {
+    format!(
+        "the file {} that {} names cannot be read: {}",
+        path.display(),
+        about.variable,
+        reason(error)
+    )
+}
+
+/// A secret is one line, or the whole file, without the end of its last line.
+fn read_secret(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(LONGEST + 1)
+        .read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > LONGEST) {
+        let sentence = format!("it has more than {LONGEST} bytes");
+        return Err(io::Error::other(sentence));
+    }
+    // The bytes themselves are part of the error otherwise.
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+}
