@@ -100,9 +100,22 @@ impl NatsSettings {
         let shown: Vec<String> = self
             .servers
             .iter()
-            .map(|server| format!("{}://{}:{}", server.scheme(), server.host(), server.port()))
+            .map(|server| {
+                let (scheme, host, port) = (server.scheme(), server.host(), server.port());
+                // Only in brackets can the colons of such an address be told from the port's.
+                if host.contains(':') && !host.starts_with('[') {
+                    format!("{scheme}://[{host}]:{port}")
+                } else {
+                    format!("{scheme}://{host}:{port}")
+                }
+            })
             .collect();
         shown.join(",")
+    }
+
+    /// Whether we say who we are, in the address or beside it.
+    pub fn has_credentials(&self) -> bool {
+        self.auth != NatsAuth::None || self.servers.iter().any(ServerAddr::has_user_pass)
     }
 
     /// Checks that the settings make sense together.
@@ -199,7 +212,7 @@ impl Prefix {
     }
 
     /// The stream of that name: `acme-EVENTS`, or just `EVENTS`.
-    pub(crate) fn stream(&self, name: &str) -> String {
+    pub fn stream(&self, name: &str) -> String {
         match self.as_str() {
             "" => name.to_owned(),
             prefix => format!("{prefix}-{name}"),
@@ -245,8 +258,14 @@ mod tests {
 
     #[test]
     fn an_address_is_enough_and_its_secrets_are_shown_to_nobody() {
-        let settings = NatsSettings::new("nats://me:hunter2@a:4222, tls://b").unwrap();
-        assert_eq!(settings.shown(), "nats://a:4222,tls://b:4222");
+        let settings = NatsSettings::new("nats://me:hunter2@a:4222, tls://b,nats://[::1]:7");
+        let settings = settings.unwrap();
+        let shown = "nats://a:4222,tls://b:4222,nats://[::1]:7";
+        assert_eq!(settings.shown(), shown);
+        assert!(settings.has_credentials());
+        let plain = NatsSettings::new(shown).unwrap();
+        assert_eq!(plain.shown(), shown);
+        assert!(!plain.has_credentials());
         assert!(!format!("{settings:?}").contains("hunter2"));
         assert_eq!(settings.check(), Ok(()));
         for (auth, shown) in [

@@ -9,7 +9,7 @@ use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerSt
 
 use crate::demo::DemoArgs;
 use crate::parse;
-use crate::settings::{DatabaseFlags, ServeFlags, table};
+use crate::settings::{BrokerFlags, DatabaseFlags, ServeFlags, table};
 
 const EXAMPLES: &str = "\
 `timer-service <COMMAND> --help` shows the flags of a command, and examples.
@@ -94,6 +94,12 @@ pub(crate) enum Command {
     /// Prints the timer as it is stored. It fires as long as somebody serves the same database file,
     /// now or later; what is overdue then fires at once.
     Schedule(ScheduleArgs),
+    /// Schedule a timer through the broker, and wait until it fires
+    ///
+    /// Publishes a ScheduleTimer command and prints it as soon as the broker has stored it; then waits
+    /// for its DueTimeReached event and prints that. Whoever serves with the same broker fires it. The
+    /// exit code is 1 if the event did not come in time.
+    Send(SendArgs),
     /// Show one timer
     ///
     /// The exit code is 1 if there is none. Fired timers are kept for RETENTION_DAYS.
@@ -113,15 +119,20 @@ pub(crate) enum Command {
     /// What it says is deleted does not fire any more. So a timer that has fired is refused, and so is
     /// one that is due within about ten seconds while somebody serves it.
     Cancel(CancelArgs),
+    /// List what can never be handled, or remove one of it
+    ///
+    /// A message that cannot be understood, and a firing that nobody can take, are kept byte for byte
+    /// with the reason, until somebody has looked at them. An empty list is no failure.
+    DeadLetters(DeadLettersArgs),
     /// Bring the database up to date, or show how far it is
     ///
     /// Serving and scheduling do this by themselves; the command is for doing it beforehand. It goes
     /// for the timers' database and, unless --db is given, for the shared one if DB_PATH is set.
     Migrate(MigrateArgs),
-    /// Look whether the settings and the databases are as they have to be
+    /// Look whether settings, databases and broker are as they have to be
     ///
-    /// One line for each thing, which begins with `ok` or `WRONG`; the exit code is 1 if anything is
-    /// wrong. It takes the flags of `serve`, changes nothing, and may run beside it.
+    /// One line for each thing, which begins with `ok`, `warn` or `WRONG`; the exit code is 1 if anything
+    /// is wrong. It takes the flags of `serve`, changes nothing, and may run beside it.
     Check(CheckArgs),
     /// Print a script that lets a shell complete commands and flags
     Completions(CompletionsArgs),
@@ -193,6 +204,43 @@ pub(crate) struct ScheduleArgs {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("when").required(true)), after_help = "\
+Examples:
+  timer-service send --tenant demo --in 5s --broker nats://127.0.0.1:4222
+  timer-service send --tenant demo --in 2h --name order-123 --data '{\"step\":3}' --no-wait")]
+pub(crate) struct SendArgs {
+    /// Whose timer it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: TenantId,
+    /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
+    #[arg(long, value_name = "RFC3339", group = "when")]
+    pub(crate) due: Option<Timestamp>,
+    /// How long until it is to fire: 500ms, 90s, 5m, 2h or 3d
+    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration, group = "when")]
+    pub(crate) after: Option<Duration>,
+    /// Its id, a UUID; a new one is drawn if neither this nor --name is given
+    #[arg(long, value_name = "UUID", conflicts_with = "name")]
+    pub(crate) id: Option<ServiceCallId>,
+    /// A name of your own, such as an order number: the same name is the same timer
+    #[arg(long, value_name = "KEY", value_parser = parse::name)]
+    pub(crate) name: Option<String>,
+    /// The request that it belongs to, a UUID; `trace` finds it by that [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) correlation: Option<CorrelationId>,
+    /// JSON that comes back when it fires, at most 16 KiB
+    #[arg(long, value_name = "JSON", value_parser = parse::data)]
+    pub(crate) data: Option<TimerData>,
+    /// How long after its due time to wait for the event
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
+    pub(crate) wait: Duration,
+    /// Do not wait for the event
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) broker: BrokerFlags,
 }
 
 /// How to show timers.
@@ -279,6 +327,32 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  timer-service dead-letters --output table
+  timer-service dead-letters --limit 1 --payload
+  timer-service dead-letters --remove 7")]
+pub(crate) struct DeadLettersArgs {
+    /// At most so many, 1 to 1000
+    #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
+    pub(crate) limit: usize,
+    /// Only those after this one
+    #[arg(long, value_name = "SEQUENCE", value_parser = parse::sequence)]
+    pub(crate) after: Option<u64>,
+    /// Also show what each says, up to 4 KiB, if it is text
+    #[arg(long)]
+    pub(crate) payload: bool,
+    /// Remove this one for good
+    #[arg(long, value_name = "SEQUENCE", value_parser = parse::sequence, conflicts_with_all = ["limit", "after", "payload", "output"])]
+    pub(crate) remove: Option<u64>,
+    /// How to show them: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) database: DatabaseFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
   timer-service migrate
   timer-service migrate --status --db /var/lib/punctual/timer.db")]
 pub(crate) struct MigrateArgs {
@@ -348,6 +422,9 @@ mod tests {
             "timer-service schedule --tenant a --in 5s --name x --replace",
             "timer-service schedule --batch -",
             "timer-service get --tenant a --name x",
+            "timer-service send --tenant a --in 5s --wait 5s",
+            "timer-service send --tenant a --in 5s --no-wait",
+            "timer-service dead-letters --remove 7",
         ] {
             assert!(parsed(line).is_ok(), "{line}");
         }
@@ -357,6 +434,10 @@ mod tests {
             "timer-service schedule --tenant a --in 5s --due 2026-12-24T18:00:00Z",
             "timer-service schedule --tenant a --in 5s --name x --id 0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e",
             "timer-service schedule --batch - --tenant a",
+            "timer-service send --tenant a",
+            "timer-service send --in 5s",
+            "timer-service send --tenant a --in 5s --wait 5s --no-wait",
+            "timer-service dead-letters --remove 7 --after 6",
             "timer-service get --tenant a",
             "timer-service cancel --name x",
         ] {

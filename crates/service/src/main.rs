@@ -69,12 +69,14 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         }
         Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
         Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
+        Command::Send(args) => runtime.block_on(commands::send(args, &environment)),
         Command::Get(args) => runtime.block_on(commands::get(args, &environment)),
         Command::List(args) => runtime.block_on(commands::list(args, &environment)),
         Command::Trace(args) => runtime.block_on(commands::trace(args, &environment)),
         Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
+        Command::DeadLetters(args) => runtime.block_on(commands::dead_letters(args, &environment)),
         Command::Migrate(args) => commands::migrate(&args, &environment),
-        Command::Check(args) => check::check(&args, &environment),
+        Command::Check(args) => runtime.block_on(check::check(&args, &environment)),
         Command::Completions(args) => commands::completions(&args),
     };
     // A thread that still hangs in a write to a reader who reads no more must not hold us up.

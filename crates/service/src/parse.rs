@@ -104,6 +104,15 @@ pub(crate) fn limit(text: &str) -> Result<usize, String> {
     Ok(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
+/// The number of a dead letter.
+pub(crate) fn sequence(text: &str) -> Result<u64, String> {
+    number(
+        text,
+        0..=u64::MAX,
+        "give the sequence of a dead letter, a whole number",
+    )
+}
+
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "text" => Ok(LogFormat::Text),

@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn a_tip_is_a_part_of_the_sentence() {
         assert_eq!(
-            refusal("timer-service schedle"),
-            "error: unrecognized subcommand 'schedle'; tip: a similar subcommand exists: \
-             'schedule'; see `timer-service --help`"
+            refusal("timer-service migrte"),
+            "error: unrecognized subcommand 'migrte'; tip: a similar subcommand exists: \
+             'migrate'; see `timer-service --help`"
         );
     }
 

@@ -1,8 +1,9 @@
-//! `check`: goes through the settings and the databases, says of each thing whether it is right, and
-//! changes nothing.
+//! `check`: goes through the settings, the databases and the broker, says of each thing whether it is
+//! right, and changes nothing.
 //!
 //! It goes on after what is wrong, so that one run shows everything.
 
+mod broker;
 mod database;
 mod place;
 mod report;
@@ -17,7 +18,7 @@ use crate::settings::{Environment, Source, Sources, refusal};
 use report::Report;
 
 /// Checks what `serve` would find, and fails if something is wrong.
-pub(crate) fn check(args: &CheckArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) async fn check(args: &CheckArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let sources = environment.sources(&args.flags.0);
     let mut report = Report::default();
     check_file(&sources, &mut report);
@@ -28,6 +29,7 @@ pub(crate) fn check(args: &CheckArgs, environment: &Environment<'_>) -> Result<(
         report.wrong("environment", problem);
     }
     check_databases(&sources, &mut report);
+    broker::check(&sources, &mut report).await;
     report.show(&mut Answers::open()?, args.output)?;
     match report.wrong_count() {
         0 => Ok(()),

@@ -59,6 +59,12 @@ impl Report {
         self.0.iter().filter(|finding| !finding.ok).count()
     }
 
+    #[cfg(test)]
+    pub(super) fn has_warnings(&self) -> bool {
+        let mut verdicts = self.0.iter().map(|finding| finding.verdict);
+        verdicts.any(|verdict| verdict == Verdict::Warn)
+    }
+
     pub(super) fn show(&self, answers: &mut Answers, output: Output) -> Result<(), Failure> {
         match output {
             Output::Json => answers.lines(&self.0),

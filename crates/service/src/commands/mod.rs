@@ -1,13 +1,16 @@
-//! The commands that ask one thing of the database and end, also while it is being served.
+//! The commands that ask one thing of the database or the broker and end, also while it is being
+//! served.
 
 mod batch;
 mod batch_line;
 mod cancel;
 mod completions;
+mod dead_letters;
 mod migrate;
 mod output;
 mod read;
 mod schedule;
+mod send;
 
 use punctual_adapters_sqlite::SqliteTimerStore;
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
@@ -23,10 +26,12 @@ use crate::store;
 
 pub(crate) use cancel::cancel;
 pub(crate) use completions::completions;
+pub(crate) use dead_letters::dead_letters;
 pub(crate) use migrate::migrate;
 pub(crate) use output::Answers;
 pub(crate) use read::{get, list, trace};
 pub(crate) use schedule::schedule;
+pub(crate) use send::send;
 
 /// Whether a command may begin a database or needs one with timers in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

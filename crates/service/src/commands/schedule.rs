@@ -1,7 +1,9 @@
 //! Scheduling one timer, or handing over to the batch.
 
+use std::time::Duration;
+
 use punctual_adapters_system::UuidIds;
-use punctual_domain::{ServiceCallId, TimerKey, Timestamp};
+use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{ClockPort, IdPort, SaveOutcome, TimerPersistencePort};
 use punctual_workflows::TimerRequest;
 
@@ -68,24 +70,40 @@ fn request(args: ScheduleArgs, now: Timestamp) -> Result<TimerRequest, Failure> 
     let Some(tenant) = args.tenant else {
         return Err(Failure::usage("whose timer: give --tenant"));
     };
-    let due_at = match (args.due, args.after) {
-        (Some(due), _) => due,
-        (None, Some(after)) => now.checked_add(after).ok_or_else(|| {
-            Failure::usage("--in is too long: no timer is due after the year 9998")
-        })?,
-        (None, None) => return Err(Failure::usage("when is it due: give --due or --in")),
-    };
-    let key = match (args.id, args.name) {
-        (Some(id), _) => TimerKey::new(tenant, id),
-        (None, Some(name)) => TimerKey::named(tenant, &name),
-        (None, None) => TimerKey::new(tenant, ServiceCallId::from_uuid(UuidIds.next_id())),
-    };
     Ok(TimerRequest {
-        key,
-        due_at,
+        key: key_or_new(tenant, args.id, args.name.as_deref()),
+        due_at: due_at(args.due, args.after, now)?,
         correlation_id: args.correlation,
         data: args.data,
     })
+}
+
+/// When a timer is due, by `--due` or `--in`.
+pub(super) fn due_at(
+    due: Option<Timestamp>,
+    after: Option<Duration>,
+    now: Timestamp,
+) -> Result<Timestamp, Failure> {
+    match (due, after) {
+        (Some(due), _) => Ok(due),
+        (None, Some(after)) => now
+            .checked_add(after)
+            .ok_or_else(|| Failure::usage("--in is too long: no timer is due after the year 9998")),
+        (None, None) => Err(Failure::usage("when is it due: give --due or --in")),
+    }
+}
+
+/// The key that `--id` or `--name` gives, or a new one.
+pub(super) fn key_or_new(
+    tenant: TenantId,
+    id: Option<ServiceCallId>,
+    name: Option<&str>,
+) -> TimerKey {
+    match (id, name) {
+        (Some(id), _) => TimerKey::new(tenant, id),
+        (None, Some(name)) => TimerKey::named(tenant, name),
+        (None, None) => TimerKey::new(tenant, ServiceCallId::from_uuid(UuidIds.next_id())),
+    }
 }
 
 /// Why an outcome is no success; `None` if it is one.

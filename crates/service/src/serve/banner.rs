@@ -4,7 +4,9 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::Path;
 
+use punctual_adapters_nats::{NatsSettings, NatsTls};
 use punctual_adapters_sqlite::Synchronous;
+use punctual_domain::Topic;
 
 use crate::logging;
 use crate::settings::table::TIMER_DB_PATH;
@@ -20,24 +22,84 @@ pub(super) fn show(settings: &ServeSettings) {
         return;
     }
     let database = &settings.database;
+    let subjects = settings.broker.as_ref().map(Subjects::of);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         process = std::process::id(),
         database = %absolute(&database.path),
         synchronous = synchronous(database.synchronous).0,
         settings_file = settings.file.as_deref().map(absolute),
-        "serving timers: each firing is one line of JSON on standard output"
+        broker = settings.broker.as_ref().map(NatsSettings::shown),
+        commands = subjects.as_ref().map(|it| it.commands.as_str()),
+        events = subjects.as_ref().map(|it| it.events.as_str()),
+        "serving timers: {}",
+        match settings.broker {
+            Some(_) => "commands come from the broker, and each firing is an event there",
+            None => "each firing is one line of JSON on standard output",
+        }
     );
 }
 
-fn text(settings: &ServeSettings, program: &str) -> String {
+/// Where messages come from and go to.
+struct Subjects {
+    commands: String,
+    events: String,
+}
+
+impl Subjects {
+    fn of(broker: &NatsSettings) -> Self {
+        let topic = |topic| broker.prefix.topic(topic);
+        Self {
+            commands: format!("{}.>", topic(Topic::TimerCommands)),
+            events: format!("{}.<tenant>.<id>", topic(Topic::TimerEvents)),
+        }
+    }
+}
+
+/// Where timers come from, where firings go, and how to see one.
+fn ways(settings: &ServeSettings, program: &str) -> String {
+    if let Some(broker) = &settings.broker {
+        let Subjects { commands, events } = Subjects::of(broker);
+        return format!(
+            "in:    commands on {commands} of {}\n\
+             out:   each firing is an event on {events} there\n\
+             try:   {}",
+            broker.shown(),
+            to_send(broker, program)
+        );
+    }
     let database = &settings.database;
-    let (setting, survives) = synchronous(database.synchronous);
     let elsewhere = if database.path == Path::new(TIMER_DB_PATH.about.default) {
         String::new()
     } else {
         format!(" --db {}", for_a_shell(&absolute(&database.path)))
     };
+    format!(
+        "out:   each firing is one line of JSON on standard output\n\
+         try:   {program} schedule --tenant demo --in 5s{elsewhere}"
+    )
+}
+
+/// A command that reaches us through the broker. What is secret has to be added by whoever knows it.
+fn to_send(broker: &NatsSettings, program: &str) -> String {
+    let prefix = match broker.prefix.as_str() {
+        "" => String::new(),
+        prefix => format!("TIMER_BROKER_PREFIX={prefix} "),
+    };
+    let more = if broker.has_credentials() || broker.tls != NatsTls::default() {
+        "  # and the credentials and certificates of this one"
+    } else {
+        ""
+    };
+    format!(
+        "{prefix}{program} send --tenant demo --in 5s --broker {}{more}",
+        for_a_shell(&broker.shown())
+    )
+}
+
+fn text(settings: &ServeSettings, program: &str) -> String {
+    let database = &settings.database;
+    let (setting, survives) = synchronous(database.synchronous);
     let file = settings.file.as_deref().map_or_else(String::new, |file| {
         format!("from:  {} (settings)\n", absolute(file))
     });
@@ -46,12 +108,12 @@ fn text(settings: &ServeSettings, program: &str) -> String {
          on:    SQLite, synchronous {setting}: what is acknowledged survives {survives}\n\
          data:  {}\n\
          {file}\
-         out:   each firing is one line of JSON on standard output\n\
-         try:   {program} schedule --tenant demo --in 5s{elsewhere}\n\
+         {}\n\
          stop:  Ctrl-C finishes what is in flight",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         absolute(&database.path),
+        ways(settings, program),
     )
 }
 
@@ -89,6 +151,35 @@ mod tests {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
         let settings = Environment(&|_| None).serve(&cli.serve.flags).unwrap();
         text(&settings, "ts")
+    }
+
+    #[test]
+    fn with_a_broker_it_says_where_commands_come_from_and_events_go() {
+        let text = shown("ts --broker nats://me:hunter2@broker:4222");
+        for words in [
+            "in:    commands on timer.commands.> of nats://broker:4222\n",
+            "out:   each firing is an event on timer.events.<tenant>.<id> there\n",
+            "try:   ts send --tenant demo --in 5s --broker nats://broker:4222  # and the credentials",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(shown("ts --broker nats://[::1]").contains("--broker 'nats://[::1]:4222'\n"));
+    }
+
+    #[test]
+    fn the_prefix_is_in_the_subjects_and_in_what_to_try() {
+        let cli = Cli::try_parse_from(["ts", "--broker", "a"]).unwrap();
+        let environment = |name: &str| (name == "TIMER_BROKER_PREFIX").then(|| "acme".into());
+        let settings = Environment(&environment).serve(&cli.serve.flags).unwrap();
+        let text = text(&settings, "ts");
+        for words in [
+            "commands on acme.timer.commands.> of",
+            "an event on acme.timer.events.<tenant>.<id> there",
+            "try:   TIMER_BROKER_PREFIX=acme ts send ",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Secrets come from files, so that they stand in no environment and in no list of processes. A
 //! file that holds one is named in a refusal, and nothing that is in it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, Prefix};
 use punctual_workflows::WorkerSettings;
 
 use super::table::{self, ALL, About, Setting};
-use super::{Source, Sources};
+use super::{Source, Sources, refusal};
 use crate::failure::Failure;
 use crate::shown::reason;
 
@@ -131,12 +131,16 @@ impl Reading<'_> {
             .iter()
             .filter(|it| it.variable.starts_with("TIMER_BROKER_"))
         {
-            match self.sources.given(about) {
-                Some((raw, source)) if raw != about.default => self.refuse(format!(
+            let Some((raw, source)) = self.sources.given(about) else {
+                continue;
+            };
+            if let Err(advice) = (about.check)(&raw) {
+                self.refuse(refusal(about, &raw, &source, &advice));
+            } else if raw != about.default {
+                self.refuse(format!(
                     "{} is set, but no broker: set TIMER_BROKER_URL too, or remove it",
                     name(about, &source)
-                )),
-                _ => {}
+                ));
             }
         }
     }
@@ -181,7 +185,7 @@ impl Reading<'_> {
             table::TIMER_BROKER_PASSWORD_FILE.about,
         ];
         let mut kinds = Vec::new();
-        if self.address_names_somebody() {
+        if servers(self.sources).iter().any(names_somebody) {
             kinds.push("the address in TIMER_BROKER_URL");
         }
         kinds.extend(
@@ -197,11 +201,6 @@ impl Reading<'_> {
         let files = files.into_iter().filter(|it| self.is_given(it));
         kinds.extend(files.map(|it| it.variable));
         kinds
-    }
-
-    fn address_names_somebody(&self) -> bool {
-        let given = self.sources.given(table::TIMER_BROKER_URL.about);
-        given.is_some_and(|(raw, _)| names_somebody(&raw))
     }
 
     fn certificates(&mut self) -> Option<PathBuf> {
@@ -280,11 +279,18 @@ impl Reading<'_> {
     }
 }
 
-/// Whether an address, or one of several, says who we are.
-fn names_somebody(raw: &OsString) -> bool {
-    let text = raw.to_string_lossy();
-    let mut servers = text.split(',').map(|it| ServerAddr::from_str(it.trim()));
-    servers.any(|server| server.is_ok_and(|it| it.username().is_some() || it.password().is_some()))
+/// Where the broker is, as it was given.
+pub(crate) fn servers(sources: &Sources<'_>) -> Vec<ServerAddr> {
+    let given = sources.given(table::TIMER_BROKER_URL.about);
+    let text = given.map(|(raw, _)| raw.to_string_lossy().into_owned());
+    let text = text.unwrap_or_default();
+    let servers = text.split(',').map(|it| ServerAddr::from_str(it.trim()));
+    servers.filter_map(Result::ok).collect()
+}
+
+/// Whether an address says who we are.
+pub(crate) fn names_somebody(server: &ServerAddr) -> bool {
+    server.username().is_some() || server.password().is_some()
 }
 
 /// A setting by the name under which it was given.

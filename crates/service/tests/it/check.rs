@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::running::{Ended, Home, run};
 
 /// The verdict and the words of each thing.
-fn findings(ended: &Ended) -> Vec<(&str, &str)> {
+pub(crate) fn findings(ended: &Ended) -> Vec<(&str, &str)> {
     let lines = ended.stdout.lines();
     lines
         .map(|line| {
@@ -20,7 +20,7 @@ fn findings(ended: &Ended) -> Vec<(&str, &str)> {
         .collect()
 }
 
-fn assert_all_is_well(ended: &Ended, words: &[&str]) {
+pub(crate) fn assert_all_is_well(ended: &Ended, words: &[&str]) {
     assert_eq!(
         (ended.code, ended.stderr.as_str()),
         (Some(0), ""),
@@ -32,14 +32,14 @@ fn assert_all_is_well(ended: &Ended, words: &[&str]) {
     assert_said(ended, words);
 }
 
-fn assert_said(ended: &Ended, words: &[&str]) {
+pub(crate) fn assert_said(ended: &Ended, words: &[&str]) {
     for word in words {
         assert!(ended.stdout.contains(word), "{word:?} is not in {ended:?}");
     }
 }
 
 /// Exactly so many things are wrong, and among them are these.
-fn assert_wrong(ended: &Ended, count: usize, words: &[&str]) {
+pub(crate) fn assert_wrong(ended: &Ended, count: usize, words: &[&str]) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let findings = findings(ended);
     let wrong: Vec<&str> = findings

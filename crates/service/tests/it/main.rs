@@ -6,15 +6,19 @@
 )]
 
 mod batch;
+mod broker;
 mod check;
+mod check_broker;
 mod commands;
 mod completions;
+mod dead_letters;
 mod demo;
 mod kill;
 mod ledger;
 mod python_client;
 mod refusals;
 mod running;
+mod send;
 mod sentences;
 mod serving;
 mod settings_file;

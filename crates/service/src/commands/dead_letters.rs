@@ -1,0 +1,161 @@
+//! Dead letters: what can never be handled, for a person to look at and to remove.
+
+use std::fmt::Write as _;
+
+use punctual_domain::{TenantId, Timestamp};
+use punctual_ports::{DeadLetterPort, RemoveOutcome, StoredDeadLetter};
+use serde::Serialize;
+
+use super::output::Answers;
+use super::{Database, Session, clock, only};
+use crate::cli::{DeadLettersArgs, Output};
+use crate::failure::Failure;
+use crate::settings::Environment;
+use crate::shown::cut_to;
+
+/// More of a payload than this is nothing to look at.
+const LONGEST_PAYLOAD: usize = 4 * 1024;
+
+/// More of these would break the lines of a table.
+const SOURCE_WIDTH: usize = 40;
+const REASON_WIDTH: usize = 80;
+
+/// A letter as it is shown. What it says may be secret, so that is shown only to whoever asks.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shown<'a> {
+    sequence: u64,
+    id: &'a str,
+    source: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant_id: Option<&'a TenantId>,
+    reason: &'a str,
+    failed_at: Timestamp,
+    bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+}
+
+/// A part of the list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    items: Vec<Shown<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_after: Option<u64>,
+}
+
+/// Lists dead letters, or removes one.
+pub(crate) async fn dead_letters(
+    args: DeadLettersArgs,
+    environment: &Environment<'_>,
+) -> Result<(), Failure> {
+    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let done = match args.remove {
+        Some(sequence) => remove(&session, sequence).await,
+        None => list(&session, &args).await,
+    };
+    session.close().await;
+    done
+}
+
+async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> {
+    let one_more = args.limit.saturating_add(1);
+    let mut letters = session.store.list(args.after, one_more).await?;
+    let has_more = letters.len() > args.limit;
+    letters.truncate(args.limit);
+    let last = letters.last().map(|it| it.sequence);
+    let next_after = last.filter(|_| has_more);
+    let items: Vec<Shown<'_>> = letters.iter().map(|it| shown(it, args.payload)).collect();
+    let mut answers = Answers::open()?;
+    match args.output {
+        Output::Json => answers.line(&Page { items, next_after }),
+        Output::Table => {
+            answers.text(&table(&items))?;
+            if items.is_empty() {
+                crate::say("there are none");
+            }
+            if let Some(sequence) = next_after {
+                crate::say(&format!("there are more: --after {sequence}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn remove(session: &Session, sequence: u64) -> Result<(), Failure> {
+    // Whoever cannot be told that it is gone should still have it.
+    let mut answers = Answers::open_for_changes()?;
+    match only(session.store.remove(vec![sequence]).await?)? {
+        RemoveOutcome::Removed => answers.line(&Removed { removed: sequence }),
+        _ => Err(Failure::failed(format!(
+            "there is no dead letter {sequence}"
+        ))),
+    }
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: u64,
+}
+
+fn shown(stored: &StoredDeadLetter, with_payload: bool) -> Shown<'_> {
+    let letter = &stored.letter;
+    Shown {
+        sequence: stored.sequence,
+        id: &letter.id,
+        source: &letter.source,
+        tenant_id: letter.tenant_id.as_ref(),
+        reason: &letter.reason,
+        failed_at: letter.failed_at,
+        bytes: letter.payload.len(),
+        payload: with_payload.then(|| text(&letter.payload)).flatten(),
+    }
+}
+
+/// What a payload says, if it is text, cut where it becomes too long.
+fn text(payload: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(payload).ok()?;
+    if text.len() <= LONGEST_PAYLOAD {
+        return Some(text.to_owned());
+    }
+    let end = text.floor_char_boundary(LONGEST_PAYLOAD);
+    Some(format!("{}…", text.get(..end).unwrap_or_default()))
+}
+
+fn table(letters: &[Shown<'_>]) -> String {
+    let mut table = format!(
+        "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  REASON\n",
+        "SEQUENCE", "FAILED AT", "SOURCE", "BYTES"
+    );
+    for letter in letters {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            table,
+            "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  {}",
+            letter.sequence,
+            letter.failed_at,
+            cut_to(letter.source, SOURCE_WIDTH),
+            letter.bytes,
+            cut_to(letter.reason, REASON_WIDTH),
+        );
+        if let Some(payload) = &letter.payload {
+            let _ = writeln!(table, "{:>8}  {}", "", cut_to(payload, LONGEST_PAYLOAD));
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_shown_if_it_is_text_and_cut_between_characters() {
+        assert_eq!(text(b"{}"), Some("{}".to_owned()));
+        assert_eq!(text(&[0xff, 0xfe]), None);
+        let long = "ä".repeat(LONGEST_PAYLOAD);
+        let cut = text(format!("x{long}").as_bytes()).unwrap();
+        assert_eq!(cut, format!("x{}…", "ä".repeat(LONGEST_PAYLOAD / 2 - 1)));
+    }
+}

@@ -1,0 +1,359 @@
+//! Sending a command through the broker, and waiting for the event that it leads to.
+//!
+//! The event is read from the stream of events, beginning with what comes after the command was
+//! sent, so that none is missed however often the connection breaks in between.
+
+use std::error::Error;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use punctual_adapters_nats::async_nats::jetstream::consumer::{
+    AckPolicy, DeliverPolicy, PullConsumer, pull,
+};
+use punctual_adapters_nats::async_nats::jetstream::context::{
+    GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind,
+};
+use punctual_adapters_nats::async_nats::jetstream::message::PublishMessage;
+use punctual_adapters_nats::async_nats::jetstream::publish::PublishAck;
+use punctual_adapters_nats::async_nats::jetstream::{self, Context, ErrorCode};
+use punctual_adapters_nats::{NatsSettings, Prefix, connect};
+use punctual_adapters_system::{SystemClock, UuidIds};
+use punctual_domain::{
+    CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Timestamp,
+    Topic,
+};
+use punctual_ports::{ClockPort, IdPort};
+use serde::Serialize;
+
+use super::clock;
+use super::output::Answers;
+use super::schedule::{due_at, key_or_new};
+use crate::cli::SendArgs;
+use crate::failure::Failure;
+use crate::settings::Environment;
+
+/// How often a command is published before its fate counts as unknown. Each time waits for the
+/// acknowledgement as long as the settings say.
+const TRIES: usize = 3;
+
+/// How long one request for events waits at the broker.
+const ONE_LOOK: Duration = Duration::from_secs(5);
+
+/// How long to wait before trouble with the broker is met again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// After this long without us the broker forgets who is waiting.
+const FORGET_AFTER: Duration = Duration::from_mins(1);
+
+/// Whoever waits longer than this wants to know.
+const LONG: Duration = Duration::from_mins(1);
+
+/// What was sent, and where the broker has stored it.
+#[derive(Serialize)]
+struct Stored<'a> {
+    sent: &'a MessageEnvelope,
+    stream: &'a str,
+    sequence: u64,
+}
+
+/// Sends a command and waits for its event.
+pub(crate) async fn send(args: SendArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let clock = clock()?;
+    let wait = (!args.no_wait).then_some(args.wait);
+    let Some(settings) = environment.broker(&args.broker)? else {
+        return Err(Failure::usage(
+            "there is no broker to send to: give --broker nats://host:4222, or set TIMER_BROKER_URL",
+        ));
+    };
+    let command = command(args, clock.now())?;
+    // Whoever cannot be told that it was sent should not have it sent.
+    let mut answers = Answers::open_for_changes()?;
+    let jetstream = reach(&settings).await?;
+    let mut waiting = match wait {
+        Some(wait) => Some((
+            Waiting::begin(&jetstream, &settings.prefix, &command).await?,
+            wait,
+        )),
+        None => None,
+    };
+    let stored = publish(&jetstream, &settings, &command).await?;
+    answers.line(&Stored {
+        sent: &command,
+        stream: &stored.stream,
+        sequence: stored.sequence,
+    })?;
+    match &mut waiting {
+        Some((waiting, wait)) => {
+            let event = waiting.until_it_fires(&clock, *wait).await?;
+            answers.line(&event)
+        }
+        None => Ok(()),
+    }
+}
+
+/// A connection to a broker that keeps messages.
+async fn reach(settings: &NatsSettings) -> Result<Context, Failure> {
+    let client = connect(settings).await;
+    let client = client.map_err(|error| Failure::failed(error.to_string()))?;
+    if !client.server_info().jetstream {
+        return Err(Failure::failed(format!(
+            "the broker at {} runs without JetStream: start nats-server with -js, or give its configuration a jetstream section",
+            settings.shown()
+        )));
+    }
+    let mut jetstream = jetstream::new(client);
+    jetstream.set_timeout(settings.ack_timeout);
+    Ok(jetstream)
+}
+
+/// The command that the flags ask for.
+fn command(args: SendArgs, now: Timestamp) -> Result<MessageEnvelope, Failure> {
+    let due_at = due_at(args.due, args.after, now)?;
+    let key = key_or_new(args.tenant, args.id, args.name.as_deref());
+    let correlation_id = args.correlation;
+    let correlation_id =
+        correlation_id.unwrap_or_else(|| CorrelationId::from_uuid(UuidIds.next_id()));
+    Ok(MessageEnvelope {
+        id: EnvelopeId::from_uuid(UuidIds.next_id()),
+        timestamp: now,
+        metadata: MessageMetadata {
+            correlation_id: Some(correlation_id),
+            causation_id: None,
+        },
+        message: Message::ScheduleTimer(ScheduleTimer {
+            tenant_id: key.tenant_id,
+            service_call_id: key.service_call_id,
+            due_at,
+            data: args.data,
+        }),
+    })
+}
+
+/// Where messages about the command's timer go.
+fn subject(prefix: &Prefix, topic: Topic, command: &MessageEnvelope) -> String {
+    let (tenant, id) = (command.tenant_id(), command.message.service_call_id());
+    format!("{}.{tenant}.{id}", prefix.topic(topic))
+}
+
+/// Publishes until the broker has acknowledged. The id is the same each time, so it is stored once.
+async fn publish(
+    jetstream: &Context,
+    settings: &NatsSettings,
+    command: &MessageEnvelope,
+) -> Result<PublishAck, Failure> {
+    let payload = command
+        .to_json()
+        .map_err(|error| Failure::failed(format!("the command cannot be written: {error}")))?;
+    let subject = subject(&settings.prefix, Topic::TimerCommands, command);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let message = PublishMessage::build()
+            .payload(payload.clone().into())
+            .message_id(command.deduplication_id());
+        let published = async {
+            let sent = jetstream.send_publish(subject.clone(), message).await?;
+            sent.await
+        };
+        match published.await {
+            Ok(stored) => return Ok(stored),
+            Err(error) if is_unknown(&error) && tries < TRIES => {}
+            Err(error) => return Err(not_published(settings, command, &error)),
+        }
+    }
+}
+
+/// Whether the command may have been stored all the same.
+fn is_unknown(error: &PublishError) -> bool {
+    matches!(
+        error.kind(),
+        PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe
+    )
+}
+
+fn not_published(
+    settings: &NatsSettings,
+    command: &MessageEnvelope,
+    error: &PublishError,
+) -> Failure {
+    if is_unknown(error) {
+        return Failure::failed(format!(
+            "the broker at {} did not acknowledge the command, which it may have all the same: send it again with --id {}",
+            settings.shown(),
+            command.message.service_call_id()
+        ));
+    }
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => no_stream(&settings.prefix.stream("COMMANDS")),
+        _ => Failure::failed(format!(
+            "the broker at {} does not take the command: {}",
+            settings.shown(),
+            with_causes(error)
+        )),
+    }
+}
+
+fn no_stream(name: &str) -> Failure {
+    Failure::failed(format!(
+        "the broker has no stream {name}: is timer-service running with this broker? its streams are made at its first start"
+    ))
+}
+
+/// What an error says, with what led to it.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        let more = deeper.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = deeper.source();
+    }
+    text
+}
+
+/// Somebody who waits for an event that may come from a certain place in the stream on.
+struct Waiting {
+    jetstream: Context,
+    stream: String,
+    subject: String,
+    /// Nothing before this one can be it.
+    first: u64,
+    due_at: Timestamp,
+}
+
+impl Waiting {
+    /// Takes note of where the stream ends, before anything is sent.
+    async fn begin(
+        jetstream: &Context,
+        prefix: &Prefix,
+        command: &MessageEnvelope,
+    ) -> Result<Self, Failure> {
+        let stream = prefix.stream("EVENTS");
+        let found = jetstream.get_stream(&stream).await;
+        let found = found.map_err(|error| not_found(&stream, &error))?;
+        let Message::ScheduleTimer(timer) = &command.message else {
+            return Err(Failure::failed("only a ScheduleTimer can be waited for"));
+        };
+        Ok(Self {
+            jetstream: jetstream.clone(),
+            first: found.cached_info().state.last_sequence + 1,
+            subject: subject(prefix, Topic::TimerEvents, command),
+            due_at: timer.due_at,
+            stream,
+        })
+    }
+
+    /// Waits until so long after the due time, or after now if that is later.
+    async fn until_it_fires(
+        &mut self,
+        clock: &SystemClock,
+        wait: Duration,
+    ) -> Result<MessageEnvelope, Failure> {
+        let now = clock.now();
+        let until = self.due_at.max(now).saturating_add(wait);
+        if until.since(now) > LONG {
+            crate::say(&format!(
+                "waiting until {until} at the latest; --no-wait sends without waiting"
+            ));
+        }
+        let mut trouble = None;
+        tokio::select! {
+            event = self.look(clock, &mut trouble) => Ok(event),
+            () = clock.sleep_until(until) => Err(self.not_fired(wait, trouble)),
+        }
+    }
+
+    fn not_fired(&self, wait: Duration, trouble: Option<String>) -> Failure {
+        let due_at = self.due_at;
+        let what = format!(
+            "no event of that timer, due at {due_at}, came within {} s of its due time",
+            wait.as_secs()
+        );
+        Failure::failed(match trouble {
+            Some(trouble) => format!("{what}: the broker could not be read: {trouble}"),
+            None => format!(
+                "{what}: is timer-service running with this broker? A timer that has fired already does not fire again"
+            ),
+        })
+    }
+
+    /// Looks for the event until it is there. What is in the way is kept, for whoever gives up.
+    async fn look(&mut self, clock: &SystemClock, trouble: &mut Option<String>) -> MessageEnvelope {
+        loop {
+            match self.consume().await {
+                Ok(event) => return event,
+                Err(error) => *trouble = Some(error),
+            }
+            clock.sleep_for(PAUSE).await;
+        }
+    }
+
+    /// Reads the stream until the event is there, or the reading breaks off.
+    async fn consume(&mut self) -> Result<MessageEnvelope, String> {
+        let consumer = self.consumer().await?;
+        loop {
+            let look = consumer.batch().max_messages(16).expires(ONE_LOOK);
+            let mut batch = look.messages().await.map_err(|it| with_causes(&it))?;
+            let mut has_answered = false;
+            while let Some(message) = batch.next().await {
+                let message = message.map_err(|error| error.to_string())?;
+                has_answered = true;
+                if let Some(event) = self.read(&message.payload) {
+                    return Ok(event);
+                }
+            }
+            if !has_answered {
+                // A broker that was started anew has forgotten who was waiting.
+                let known = self.jetstream.get_stream(&self.stream).await;
+                let known = known.map_err(|error| with_causes(&error))?;
+                let name = &consumer.cached_info().name;
+                let known = known.consumer_info(name).await;
+                known.map_err(|error| with_causes(&error))?;
+            }
+        }
+    }
+
+    /// Makes a place in the stream that is forgotten when nobody asks for more.
+    async fn consumer(&mut self) -> Result<PullConsumer, String> {
+        let stream = self.jetstream.get_stream(&self.stream).await;
+        let stream = stream.map_err(|error| with_causes(&error))?;
+        if stream.cached_info().state.last_sequence + 1 < self.first {
+            // It was made anew, or has lost its end: the numbers begin again.
+            self.first = 1;
+        }
+        let place = pull::Config {
+            deliver_policy: DeliverPolicy::ByStartSequence {
+                start_sequence: self.first,
+            },
+            ack_policy: AckPolicy::None,
+            filter_subject: self.subject.clone(),
+            inactive_threshold: FORGET_AFTER,
+            ..pull::Config::default()
+        };
+        let made = stream.create_consumer(place).await;
+        made.map_err(|error| with_causes(&error))
+    }
+
+    /// The event, if it is the one.
+    fn read(&self, payload: &[u8]) -> Option<MessageEnvelope> {
+        let envelope = MessageEnvelope::from_json(payload).ok()?;
+        let Message::DueTimeReached(event) = &envelope.message else {
+            return None;
+        };
+        (event.due_at == self.due_at).then_some(envelope)
+    }
+}
+
+fn not_found(stream: &str, error: &GetStreamError) -> Failure {
+    match error.kind() {
+        GetStreamErrorKind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+            no_stream(stream)
+        }
+        _ => Failure::failed(format!(
+            "the broker does not answer for its stream {stream}: {}",
+            with_causes(error)
+        )),
+    }
+}

@@ -1,0 +1,112 @@
+//! A broker beside the binary: the shared one under a prefix of the test's own, or a private one.
+
+use std::process::Command;
+
+use punctual_adapters_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
+use punctual_adapters_nats::async_nats::{self, jetstream};
+use punctual_test_servers::{shared_nats_url, unique_prefix};
+use tokio::runtime::Runtime;
+
+use crate::running::Home;
+
+/// What a test knows of its broker, and a connection to it.
+pub(crate) struct Broker {
+    pub(crate) url: String,
+    pub(crate) prefix: String,
+    runtime: Runtime,
+    jetstream: jetstream::Context,
+}
+
+impl Broker {
+    /// The one that all tests share, with names of this test's own; `None` if there is none.
+    pub(crate) fn shared() -> Option<Self> {
+        shared_nats_url().map(|url| Self::at(&url))
+    }
+
+    /// One that asks nobody who they are.
+    pub(crate) fn at(url: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
+        let connecting = async { jetstream::new(async_nats::connect(url).await.unwrap()) };
+        let jetstream = runtime.block_on(connecting);
+        Self {
+            url: url.to_owned(),
+            prefix: unique_prefix(),
+            runtime,
+            jetstream,
+        }
+    }
+
+    /// The binary with this broker.
+    pub(crate) fn command(&self, home: &Home, line: &str) -> Command {
+        let mut command = home.command(line);
+        command
+            .env("TIMER_BROKER_URL", &self.url)
+            .env("TIMER_BROKER_PREFIX", &self.prefix);
+        command
+    }
+
+    pub(crate) fn stream_name(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix)
+    }
+
+    /// Makes the streams, as somebody who serves does.
+    pub(crate) fn make_streams(&self) {
+        for (name, topic, retention) in [
+            ("COMMANDS", "commands", RetentionPolicy::WorkQueue),
+            ("EVENTS", "events", RetentionPolicy::Limits),
+        ] {
+            let prefix = &self.prefix;
+            self.make_stream(Config {
+                name: self.stream_name(name),
+                subjects: vec![
+                    format!("{prefix}.*.{topic}"),
+                    format!("{prefix}.*.{topic}.>"),
+                ],
+                retention,
+                ..Config::default()
+            });
+        }
+    }
+
+    pub(crate) fn make_stream(&self, config: Config) {
+        let made = self.jetstream.create_stream(config);
+        self.runtime.block_on(made).unwrap();
+    }
+
+    pub(crate) fn remove_stream(&self, name: &str) {
+        let removed = self.jetstream.delete_stream(name);
+        self.runtime.block_on(removed).unwrap();
+    }
+
+    /// Stores a message.
+    pub(crate) fn publish(&self, subject: &str, payload: &[u8]) {
+        let subject = format!("{}.{subject}", self.prefix);
+        self.runtime.block_on(async {
+            let payload = payload.to_vec().into();
+            let sent = self.jetstream.publish(subject, payload).await.unwrap();
+            sent.await.unwrap();
+        });
+    }
+
+    /// The names of the streams that are there.
+    pub(crate) fn streams(&self) -> Vec<String> {
+        let names = ["COMMANDS", "EVENTS"].map(|name| self.stream_name(name));
+        let is_there = |name: &String| {
+            self.runtime
+                .block_on(self.jetstream.get_stream(name))
+                .is_ok()
+        };
+        names.into_iter().filter(is_there).collect()
+    }
+
+    /// A message of a stream: its subject, its id for deduplication and its payload.
+    pub(crate) fn message(&self, stream: &str, sequence: u64) -> (String, String, Vec<u8>) {
+        self.runtime.block_on(async {
+            let stream = self.jetstream.get_stream(self.stream_name(stream)).await;
+            let message = stream.unwrap().get_raw_message(sequence).await.unwrap();
+            let id = message.headers.get("Nats-Msg-Id").unwrap().to_string();
+            (message.subject.to_string(), id, message.payload.to_vec())
+        })
+    }
+}
