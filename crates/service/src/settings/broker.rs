@@ -334,3 +334,194 @@ fn read_secret(path: &Path) -> io::Result<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Environment, ServeFlags, ServeSettings};
+    use std::ffi::OsString;
+
+    fn serve(variables: &[(&str, &str)]) -> Result<ServeSettings, Failure> {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        Environment(&lookup).serve(&ServeFlags::default())
+    }
+
+    fn with_url(variables: &[(&str, &str)]) -> Result<NatsSettings, String> {
+        let url = [("TIMER_BROKER_URL", "nats://broker")];
+        let served = serve(&[&url, variables].concat());
+        let served = served.map_err(|failure| {
+            assert_eq!(failure.exit_code(), 3);
+            failure.to_string()
+        });
+        served.map(|settings| settings.broker.unwrap())
+    }
+
+    struct Files(tempfile::TempDir);
+
+    impl Files {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn with(&self, name: &str, content: &[u8]) -> String {
+            let path = self.0.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path.to_str().unwrap().to_owned()
+        }
+    }
+
+    #[test]
+    fn everything_that_is_set_is_heeded() {
+        let files = Files::new();
+        let pem = files.with("pem", b"a certificate");
+        let password = files.with("password", b"hunter2\n");
+        let settings = with_url(&[
+            ("TIMER_BROKER_PREFIX", "acme"),
+            ("TIMER_BROKER_USER", "me"),
+            ("TIMER_BROKER_PASSWORD_FILE", &password),
+            ("TIMER_BROKER_CA_FILE", &pem),
+            ("TIMER_BROKER_CERT_FILE", &pem),
+            ("TIMER_BROKER_KEY_FILE", &pem),
+            ("TIMER_BROKER_TLS", "require"),
+        ]);
+        let settings = settings.unwrap();
+        assert_eq!(settings.shown(), "nats://broker:4222");
+        assert_eq!(settings.prefix.as_str(), "acme");
+        let me = NatsAuth::UserAndPassword {
+            user: "me".to_owned(),
+            password: "hunter2".to_owned(),
+        };
+        assert!(settings.auth == me);
+        assert!(settings.tls.is_required);
+        let pem = PathBuf::from(pem);
+        assert_eq!(settings.tls.ca_file, Some(pem.clone()));
+        assert_eq!(settings.tls.client_certificate, Some((pem.clone(), pem)));
+    }
+
+    #[test]
+    fn each_kind_of_credentials_comes_from_its_file() {
+        let files = Files::new();
+        let secret = files.with("secret", b"\xef\xbb\xbf hunter2 \r\n\n");
+        let text = || " hunter2 ".to_owned();
+        for (name, auth) in [
+            ("TIMER_BROKER_TOKEN_FILE", NatsAuth::Token(text())),
+            ("TIMER_BROKER_NKEY_FILE", NatsAuth::Nkey(text())),
+            ("TIMER_BROKER_CREDS_FILE", NatsAuth::Credentials(text())),
+        ] {
+            assert!(with_url(&[(name, &secret)]).unwrap().auth == auth, "{name}");
+        }
+    }
+
+    #[test]
+    fn more_than_one_kind_of_credentials_is_refused_with_their_names() {
+        let files = Files::new();
+        let secret = files.with("secret", b"hunter2");
+        let named = ("TIMER_BROKER_USER", "me");
+        let password = ("TIMER_BROKER_PASSWORD_FILE", secret.as_str());
+        let token = ("TIMER_BROKER_TOKEN_FILE", secret.as_str());
+        let nkey = ("TIMER_BROKER_NKEY_FILE", secret.as_str());
+        let in_url = ("TIMER_BROKER_URL", "nats://hunter2@broker");
+        for (given, names) in [
+            (
+                vec![named, password, token],
+                "(TIMER_BROKER_USER, TIMER_BROKER_TOKEN_FILE)",
+            ),
+            (
+                vec![token, nkey],
+                "(TIMER_BROKER_TOKEN_FILE, TIMER_BROKER_NKEY_FILE)",
+            ),
+            (
+                vec![in_url, nkey],
+                "(the address in TIMER_BROKER_URL, TIMER_BROKER_NKEY_FILE)",
+            ),
+        ] {
+            let url = ("TIMER_BROKER_URL", "nats://broker");
+            let given = [given, vec![url]].concat();
+            let sentence = serve(&given).unwrap_err().to_string();
+            assert!(sentence.contains(names), "{sentence}");
+            assert!(!sentence.contains("hunter2"), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_together_is_missed() {
+        let files = Files::new();
+        let file = files.with("file", b"hunter2");
+        for (name, missing) in [
+            ("TIMER_BROKER_USER", "set TIMER_BROKER_PASSWORD_FILE too"),
+            ("TIMER_BROKER_PASSWORD_FILE", "set TIMER_BROKER_USER too"),
+            ("TIMER_BROKER_CERT_FILE", "set TIMER_BROKER_KEY_FILE too"),
+            ("TIMER_BROKER_KEY_FILE", "set TIMER_BROKER_CERT_FILE too"),
+        ] {
+            let sentence = with_url(&[(name, &file)]).unwrap_err();
+            assert!(sentence.starts_with(name), "{sentence}");
+            assert!(sentence.ends_with(missing), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn without_an_address_every_other_setting_is_refused() {
+        let all = ALL.iter().map(|about| about.variable);
+        let others = all.filter(|it| it.starts_with("TIMER_BROKER_") && *it != "TIMER_BROKER_URL");
+        for name in others {
+            let value = match name {
+                "TIMER_BROKER_TLS" => "require",
+                _ => "x",
+            };
+            let sentence = serve(&[(name, value)]).unwrap_err().to_string();
+            assert_eq!(
+                sentence,
+                format!("{name} is set, but no broker: set TIMER_BROKER_URL too, or remove it")
+            );
+        }
+        assert!(serve(&[("TIMER_BROKER_TLS", "auto")]).is_ok());
+    }
+
+    #[test]
+    fn a_file_that_holds_no_secret_is_named_and_not_shown() {
+        let files = Files::new();
+        let folder = files.0.path().to_str().unwrap();
+        let long = vec![b'x'; usize::try_from(LONGEST).unwrap() + 1];
+        for (path, problem) in [
+            (files.with("empty", b"\n"), "is empty"),
+            (files.with("long", &long), "it has more than 65536 bytes"),
+            (files.with("binary", b"hunter2\xff"), "it is not UTF-8"),
+            (folder.to_owned(), "Is a directory"),
+            (format!("{folder}/absent"), "No such file"),
+        ] {
+            for name in ["TIMER_BROKER_TOKEN_FILE", "TIMER_BROKER_CREDS_FILE"] {
+                let sentence = with_url(&[(name, &path)]).unwrap_err();
+                for words in [name, &path, problem] {
+                    assert!(sentence.contains(words), "{sentence}");
+                }
+                assert!(!sentence.contains("hunter2"), "{sentence}");
+            }
+        }
+        for (path, problem) in [
+            (files.with("empty", b""), "is empty"),
+            (format!("{folder}/absent"), "No such file"),
+        ] {
+            let sentence = with_url(&[("TIMER_BROKER_CA_FILE", &path)]).unwrap_err();
+            assert!(sentence.contains(problem), "{sentence}");
+        }
+    }
+
+    #[test]
+    fn a_worker_beside_a_broker_publishes_in_batches() {
+        let given = [("TIMER_BROKER_URL", "a")];
+        let worker = serve(&given).unwrap().worker;
+        let numbers = (
+            worker.publish_batch,
+            worker.publishes_in_flight,
+            worker.max_in_hand,
+        );
+        assert_eq!(numbers, (256, 8, 2_048));
+        let large = ("TIMER_BATCH_SIZE", "3000");
+        let worker = serve(&[given[0], large]).unwrap().worker;
+        assert_eq!(worker.max_in_hand, 3_000, "a batch fits in hand");
+        assert_eq!(serve(&[]).unwrap().worker, WorkerSettings::default());
+    }
+}
