@@ -1,6 +1,7 @@
 //! Making a connection, and saying in words why there is none.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
@@ -101,8 +102,12 @@ fn decoded(text: &str) -> String {
 fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsError {
     let servers = settings.shown();
     let mut reason = error.kind().to_string();
+    let mut is_about_certificates = matches!(error.kind(), ConnectErrorKind::Tls);
     let mut source = error.source();
     while let Some(deeper) = source {
+        // What is no secure connection, or one with the wrong certificate, comes as bad data.
+        let data = deeper.downcast_ref::<io::Error>();
+        is_about_certificates |= data.is_some_and(|it| it.kind() == io::ErrorKind::InvalidData);
         let text = deeper.to_string();
         if !reason.contains(&text) {
             reason = format!("{reason}: {text}");
@@ -116,7 +121,7 @@ fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsErr
                 reason: format!("{reason}; look at the user, token, key or credentials"),
             }
         }
-        ConnectErrorKind::Tls => NatsError::Tls { servers, reason },
+        _ if is_about_certificates => NatsError::Tls { servers, reason },
         _ => NatsError::Unreachable { servers, reason },
     }
 }

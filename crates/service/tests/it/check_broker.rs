@@ -162,6 +162,69 @@ fn who_we_are_comes_from_files_and_the_broker_has_to_agree() {
 }
 
 #[test]
+fn a_connection_that_has_to_be_secure_and_is_not_is_wrong() {
+    let Some(broker) = Broker::shared() else {
+        return;
+    };
+    let home = Home::new();
+    let mut command = broker.command(&home, "check");
+    let ended = run(command.env("TIMER_BROKER_TLS", "require"));
+    assert_wrong(&ended, 1, &["cannot be reached securely"]);
+}
+
+/// Makes an authority, and certificates of it for the broker and for us; `false` without `openssl`.
+fn make_certificates(home: &Home) -> bool {
+    let script = "set -e
+        openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=ca -days 2
+        echo subjectAltName=IP:127.0.0.1 > names
+        for who in server client; do
+            openssl req -newkey rsa:2048 -nodes -keyout $who.key -out $who.csr -subj /CN=$who
+            openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial \
+                -out $who.pem -days 2 -extfile names
+        done";
+    let mut shell = Command::new("sh");
+    let made = run(shell.args(["-c", script]).current_dir(home.path("")));
+    if made.code != Some(0) {
+        eprintln!("skipped: openssl makes no certificates: {made:?}");
+    }
+    made.code == Some(0)
+}
+
+#[test]
+fn certificates_are_taken_from_their_files() {
+    let home = Home::new();
+    if !make_certificates(&home) {
+        return;
+    }
+    let path = |name: &str| home.path(name).to_str().unwrap().to_owned();
+    let config = format!(
+        "tls {{ cert_file: \"{}\", key_file: \"{}\", ca_file: \"{}\", verify: true }}\n",
+        path("server.pem"),
+        path("server.key"),
+        path("ca.pem")
+    );
+    let Some(server) = NatsServer::start_with(&config) else {
+        return;
+    };
+    let (ca, certificate, key) = (path("ca.pem"), path("client.pem"), path("client.key"));
+    let ours = [
+        ("TIMER_BROKER_CA_FILE", ca.as_str()),
+        ("TIMER_BROKER_CERT_FILE", certificate.as_str()),
+        ("TIMER_BROKER_KEY_FILE", key.as_str()),
+    ];
+    let accepted = checked(&home, &server, &ours);
+    assert_eq!(warnings(&accepted).len(), 1, "{accepted:?}");
+    assert_said(
+        &accepted,
+        &["secure                      the connection is\n"],
+    );
+    for too_little in [&ours[..1], &[]] {
+        let ended = checked(&home, &server, too_little);
+        assert_wrong(&ended, 1, &["cannot be reached securely"]);
+    }
+}
+
+#[test]
 fn a_token_and_an_nkey_are_taken_from_their_files() {
     const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
     const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
