@@ -45,11 +45,7 @@ pub(crate) fn options(settings: &NatsSettings) -> Result<ConnectOptions, NatsErr
     if let Some((certificate, key)) = &settings.tls.client_certificate {
         options = options.add_client_certificate(certificate.clone(), key.clone());
     }
-    let auth = match settings.auth.clone() {
-        NatsAuth::None => url_auth(settings),
-        given => given,
-    };
-    Ok(match auth {
+    Ok(match settings.auth.clone() {
         NatsAuth::None => options,
         NatsAuth::UserAndPassword { user, password } => options.user_and_password(user, password),
         NatsAuth::Token(token) => options.token(token),
@@ -61,42 +57,6 @@ pub(crate) fn options(settings: &NatsSettings) -> Result<ConnectOptions, NatsErr
             })?
         }
     })
-}
-
-/// Who we are by the first address that says so, which the client itself does not look at:
-/// `nats://user:password@host`, or `nats://token@host`.
-fn url_auth(settings: &NatsSettings) -> NatsAuth {
-    let named = settings.servers.iter().find_map(|server| {
-        let user = decoded(server.username()?);
-        Some(match server.password() {
-            Some(password) => NatsAuth::UserAndPassword {
-                user,
-                password: decoded(password),
-            },
-            None => NatsAuth::Token(user),
-        })
-    });
-    named.unwrap_or_default()
-}
-
-/// A part of an address, where `%40` stands for `@`. What is no such sign stays as it is.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        // A sign before the digits would be taken for part of a number.
-        let code = code.filter(|code| code.bytes().all(|it| it.is_ascii_hexdigit()));
-        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            bytes.push(byte);
-            rest = after.get(2..).unwrap_or_default();
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsError {
@@ -123,24 +83,5 @@ fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsErr
         }
         _ if is_about_certificates => NatsError::Tls { servers, reason },
         _ => NatsError::Unreachable { servers, reason },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_may_say_who_we_are() {
-        let auth = |address| url_auth(&NatsSettings::new(address).unwrap());
-        assert!(auth("nats://a") == NatsAuth::None);
-        assert!(auth("nats://s%40cret@a") == NatsAuth::Token("s@cret".to_owned()));
-        let both = NatsAuth::UserAndPassword {
-            user: "me".to_owned(),
-            password: "p:%ä".to_owned(),
-        };
-        assert!(auth("nats://a,nats://me:p%3A%25%C3%A4@b") == both);
-        assert_eq!(decoded("100%"), "100%");
-        assert_eq!(decoded("%+1%zz"), "%+1%zz");
     }
 }

@@ -17,7 +17,7 @@ use crate::NatsError;
 #[non_exhaustive]
 pub struct NatsSettings {
     pub(crate) servers: Vec<ServerAddr>,
-    /// Who we are. What a URL says of that counts only if this is [`NatsAuth::None`].
+    /// Who we are: at first whoever the address names.
     pub auth: NatsAuth,
     /// How the connection is made secure.
     pub tls: NatsTls,
@@ -41,7 +41,7 @@ pub struct NatsSettings {
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NatsAuth {
-    /// Nobody in particular, or whoever the URL names.
+    /// Nobody in particular.
     #[default]
     None,
     /// A user with a password.
@@ -82,10 +82,12 @@ impl NatsSettings {
         let servers = url
             .split(',')
             .map(|address| server(address.trim()))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        let auth = servers.iter().find_map(named_by).unwrap_or_default();
+        let servers = servers.iter().map(without_secrets);
         Ok(Self {
-            servers,
-            auth: NatsAuth::None,
+            servers: servers.collect::<Result<_, _>>()?,
+            auth,
             tls: NatsTls::default(),
             prefix: Prefix::default(),
             publish_window: 256,
@@ -111,11 +113,6 @@ impl NatsSettings {
             })
             .collect();
         shown.join(",")
-    }
-
-    /// Whether we say who we are, in the address or beside it.
-    pub fn has_credentials(&self) -> bool {
-        self.auth != NatsAuth::None || self.servers.iter().any(ServerAddr::has_user_pass)
     }
 
     /// Checks that the settings make sense together.
@@ -147,12 +144,7 @@ impl NatsSettings {
 }
 
 fn server(address: &str) -> Result<ServerAddr, NatsError> {
-    let wrong = |what: &str| NatsError::Setting {
-        field: "the broker's address",
-        advice: format!(
-            "{what}: give nats://host:4222, or tls://host:4222 for a secure connection"
-        ),
-    };
+    let wrong = wrong_address;
     if address.is_empty() {
         return Err(wrong("it is empty"));
     }
@@ -169,6 +161,55 @@ fn server(address: &str) -> Result<ServerAddr, NatsError> {
         return Err(wrong("something follows the port"));
     }
     Ok(parsed)
+}
+
+fn wrong_address(what: &str) -> NatsError {
+    NatsError::Setting {
+        field: "the broker's address",
+        advice: format!(
+            "{what}: give nats://host:4222, or tls://host:4222 for a secure connection"
+        ),
+    }
+}
+
+/// Who we are by an address that says so: `nats://user:password@host`, or `nats://token@host`.
+fn named_by(server: &ServerAddr) -> Option<NatsAuth> {
+    let user = decoded(server.username()?);
+    Some(match server.password() {
+        Some(password) => NatsAuth::UserAndPassword {
+            user,
+            password: decoded(password),
+        },
+        None => NatsAuth::Token(user),
+    })
+}
+
+/// The address alone. The client does not look for credentials in it, but writes it to its log.
+fn without_secrets(server: &ServerAddr) -> Result<ServerAddr, NatsError> {
+    let mut url = server.clone().into_inner();
+    let is_done = url.set_username("").is_ok() && url.set_password(None).is_ok();
+    let left = is_done.then(|| ServerAddr::from_url(url).ok()).flatten();
+    left.ok_or_else(|| wrong_address("it cannot be understood"))
+}
+
+/// A part of an address, where `%40` stands for `@`. What is no such sign stays as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| *first == b'%');
+        let code = code.and_then(|code| std::str::from_utf8(code).ok());
+        // A sign before the digits would be taken for part of a number.
+        let code = code.filter(|code| code.bytes().all(|it| it.is_ascii_hexdigit()));
+        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            bytes.push(byte);
+            rest = after.get(2..).unwrap_or_default();
+        } else {
+            bytes.push(*first);
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl fmt::Debug for NatsSettings {
@@ -262,10 +303,11 @@ mod tests {
         let settings = settings.unwrap();
         let shown = "nats://a:4222,tls://b:4222,nats://[::1]:7";
         assert_eq!(settings.shown(), shown);
-        assert!(settings.has_credentials());
+        assert!(settings.auth != NatsAuth::None);
+        assert!(!format!("{:?}", settings.servers).contains("hunter2"));
         let plain = NatsSettings::new(shown).unwrap();
         assert_eq!(plain.shown(), shown);
-        assert!(!plain.has_credentials());
+        assert!(plain.auth == NatsAuth::None);
         assert!(!format!("{settings:?}").contains("hunter2"));
         assert_eq!(settings.check(), Ok(()));
         for (auth, shown) in [
@@ -274,6 +316,19 @@ mod tests {
         ] {
             assert_eq!(format!("{auth:?}"), shown);
         }
+    }
+
+    #[test]
+    fn an_address_may_say_who_we_are() {
+        let auth = |address| NatsSettings::new(address).unwrap().auth;
+        assert!(auth("nats://s%40cret@a") == NatsAuth::Token("s@cret".to_owned()));
+        let both = NatsAuth::UserAndPassword {
+            user: "me".to_owned(),
+            password: "p:%ä".to_owned(),
+        };
+        assert!(auth("nats://a,nats://me:p%3A%25%C3%A4@b") == both);
+        assert_eq!(decoded("100%"), "100%");
+        assert_eq!(decoded("%+1%zz"), "%+1%zz");
     }
 
     #[test]

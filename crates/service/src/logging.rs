@@ -9,8 +9,11 @@ use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::LogFormat;
 
@@ -29,10 +32,26 @@ pub(crate) fn start(format: Option<LogFormat>, level: LevelFilter, clock: System
             without_date,
         })
         .log_internal_errors(false);
+    let ours = targets(level);
     match format {
-        LogFormat::Text => lines.with_ansi(has_colours).with_target(false).init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let lines = lines.with_ansi(has_colours).with_target(false);
+            lines.finish().with(ours).init();
+        }
+        LogFormat::Json => lines.json().flatten_event(true).finish().with(ours).init(),
     }
+}
+
+/// What the broker's driver says, we say in our own words; only whoever looks for mistakes needs both.
+fn targets(level: LevelFilter) -> Targets {
+    let driver = if level >= LevelFilter::DEBUG {
+        level
+    } else {
+        LevelFilter::OFF
+    };
+    Targets::new()
+        .with_default(level)
+        .with_target("async_nats", driver)
 }
 
 /// The format that was asked for, or else the one for a terminal or a program.
@@ -68,6 +87,15 @@ fn shown(now: Timestamp, without_date: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn the_brokers_driver_is_heard_by_whoever_looks_for_mistakes() {
+        let is_heard = |level, target| targets(level).would_enable(target, &Level::ERROR);
+        assert!(is_heard(LevelFilter::INFO, "punctual_adapters_nats::link"));
+        assert!(!is_heard(LevelFilter::INFO, "async_nats::connector"));
+        assert!(is_heard(LevelFilter::DEBUG, "async_nats::connector"));
+    }
 
     #[test]
     fn a_terminal_needs_no_date() {

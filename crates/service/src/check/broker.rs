@@ -12,7 +12,7 @@ use punctual_adapters_nats::{NatsAuth, NatsSettings, connect, examine};
 use super::place;
 use super::report::Report;
 use crate::settings::Sources;
-use crate::settings::broker::{names_somebody, read, servers};
+use crate::settings::broker::{read, servers};
 use crate::settings::table::ALL;
 
 /// The data of a timer, with all that is around it, has to fit in a message.
@@ -55,7 +55,7 @@ async fn check_broker(settings: &NatsSettings, servers: &[ServerAddr], report: &
     } else {
         report.wrong("broker", format!("{said}: 2.9 or newer is needed"));
     }
-    let who = credentials(settings, servers);
+    let who = credentials(&settings.auth);
     match who {
         Some(who) => report.ok("credentials", format!("{who} accepted")),
         None => report.ok("credentials", "none were asked for"),
@@ -84,10 +84,9 @@ async fn check_broker(settings: &NatsSettings, servers: &[ServerAddr], report: &
 }
 
 /// As whom we came, in words; `None` if as nobody.
-fn credentials(settings: &NatsSettings, servers: &[ServerAddr]) -> Option<&'static str> {
-    match &settings.auth {
-        NatsAuth::None if !servers.iter().any(names_somebody) => None,
-        NatsAuth::None => Some("those in the address were"),
+const fn credentials(auth: &NatsAuth) -> Option<&'static str> {
+    match auth {
+        NatsAuth::None => None,
         NatsAuth::UserAndPassword { .. } => Some("user and password were"),
         NatsAuth::Token(_) => Some("the token was"),
         NatsAuth::Nkey(_) => Some("the nkey was"),

@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// After this long without us the broker forgets who is waiting.
 const FORGET_AFTER: Duration = Duration::from_mins(1);
 
-/// Whoever waits longer than this wants to know.
+/// Whoever waits longer than this for the due time wants to know.
 const LONG: Duration = Duration::from_mins(1);
 
 /// What was sent, and where the broker has stored it.
@@ -253,7 +253,7 @@ impl Waiting {
     ) -> Result<MessageEnvelope, Failure> {
         let now = clock.now();
         let until = self.due_at.max(now).saturating_add(wait);
-        if until.since(now) > LONG {
+        if self.due_at.since(now) > LONG {
             crate::say(&format!(
                 "waiting until {until} at the latest; --no-wait sends without waiting"
             ));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use punctual_adapters_nats::{NatsSettings, NatsTls};
+use punctual_adapters_nats::{NatsAuth, NatsSettings, NatsTls};
 use punctual_adapters_sqlite::Synchronous;
 use punctual_domain::Topic;
 
@@ -86,7 +86,7 @@ fn to_send(broker: &NatsSettings, program: &str) -> String {
         "" => String::new(),
         prefix => format!("TIMER_BROKER_PREFIX={prefix} "),
     };
-    let more = if broker.has_credentials() || broker.tls != NatsTls::default() {
+    let more = if broker.auth != NatsAuth::None || broker.tls != NatsTls::default() {
         "  # and the credentials and certificates of this one"
     } else {
         ""

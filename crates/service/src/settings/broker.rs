@@ -118,7 +118,9 @@ impl Reading<'_> {
         if let Some(prefix) = self.get(&table::TIMER_BROKER_PREFIX) {
             settings.prefix = prefix;
         }
-        settings.auth = self.auth();
+        if let Some(auth) = self.auth(&settings.auth) {
+            settings.auth = auth;
+        }
         settings.tls.is_required = self.get(&table::TIMER_BROKER_TLS) == Some(Tls::Require);
         settings.tls.ca_file = self.certificates();
         settings.tls.client_certificate = self.client_certificate();
@@ -145,7 +147,8 @@ impl Reading<'_> {
         }
     }
 
-    fn auth(&mut self) -> NatsAuth {
+    /// Who we are by settings of their own, if there are some beside the address.
+    fn auth(&mut self, in_address: &NatsAuth) -> Option<NatsAuth> {
         let user = self.get(&table::TIMER_BROKER_USER);
         let has_password = self.is_given(table::TIMER_BROKER_PASSWORD_FILE.about);
         match (&user, has_password) {
@@ -157,17 +160,17 @@ impl Reading<'_> {
             ),
             _ => {}
         }
-        let kinds = self.kinds_of_credentials();
+        let kinds = self.kinds_of_credentials(in_address);
         if kinds.len() > 1 {
             self.refuse(format!(
                 "there is more than one kind of credentials for the broker ({}): keep one of them",
                 kinds.join(", ")
             ));
-            return NatsAuth::None;
+            return None;
         }
         let password = self.secret(&table::TIMER_BROKER_PASSWORD_FILE);
         if let (Some(user), Some(password)) = (user, password) {
-            return NatsAuth::UserAndPassword { user, password };
+            return Some(NatsAuth::UserAndPassword { user, password });
         }
         let token = self.secret(&table::TIMER_BROKER_TOKEN_FILE);
         let nkey = self.secret(&table::TIMER_BROKER_NKEY_FILE);
@@ -175,17 +178,16 @@ impl Reading<'_> {
         None.or(token.map(NatsAuth::Token))
             .or(nkey.map(NatsAuth::Nkey))
             .or(credentials.map(NatsAuth::Credentials))
-            .unwrap_or_default()
     }
 
     /// Under which names credentials were given.
-    fn kinds_of_credentials(&self) -> Vec<&'static str> {
+    fn kinds_of_credentials(&self, in_address: &NatsAuth) -> Vec<&'static str> {
         let user = [
             table::TIMER_BROKER_USER.about,
             table::TIMER_BROKER_PASSWORD_FILE.about,
         ];
         let mut kinds = Vec::new();
-        if servers(self.sources).iter().any(names_somebody) {
+        if *in_address != NatsAuth::None {
             kinds.push("the address in TIMER_BROKER_URL");
         }
         kinds.extend(
@@ -286,11 +288,6 @@ pub(crate) fn servers(sources: &Sources<'_>) -> Vec<ServerAddr> {
     let text = text.unwrap_or_default();
     let servers = text.split(',').map(|it| ServerAddr::from_str(it.trim()));
     servers.filter_map(Result::ok).collect()
-}
-
-/// Whether an address says who we are.
-pub(crate) fn names_somebody(server: &ServerAddr) -> bool {
-    server.username().is_some() || server.password().is_some()
 }
 
 /// A setting by the name under which it was given.
