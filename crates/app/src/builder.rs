@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 #[cfg(feature = "testing")]
 use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
+#[cfg(feature = "nats")]
+use punctual_adapters_nats::{NatsError, NatsEventBus, NatsParts, NatsSettings};
 #[cfg(feature = "sqlite")]
 use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_adapters_system::UuidIds;
@@ -54,7 +56,7 @@ use crate::{Error, ErrorKind, Punctual};
 pub struct Builder {
     storage: Vec<Storage>,
     handlers: Vec<Told>,
-    bus: Option<Arc<dyn EventBusPort>>,
+    bus: Option<Bus>,
     takes_commands: bool,
     /// `None`: whatever suits the clock.
     worker: Option<WorkerSettings>,
@@ -68,6 +70,14 @@ enum Storage {
     Sqlite(SqliteSettings),
     #[cfg(feature = "testing")]
     Memory,
+}
+
+/// Where events go.
+enum Bus {
+    Own(Arc<dyn EventBusPort>),
+    /// With what is wrong about its address, until somebody can be told.
+    #[cfg(feature = "nats")]
+    Nats(Result<NatsSettings, NatsError>),
 }
 
 impl Builder {
@@ -193,11 +203,29 @@ impl Builder {
     ///
     /// An adapter is a small trait with a written contract: [`EventBusPort`](crate::ports::EventBusPort).
     pub fn bus(mut self, bus: impl EventBusPort + 'static) -> Self {
-        self.bus = Some(Arc::new(bus));
+        self.bus = Some(Bus::Own(Arc::new(bus)));
         self
     }
 
-    /// Also takes `ScheduleTimer` commands from the bus that was given.
+    /// Sends the events through NATS JetStream, at an address such as `nats://host:4222`. A handler,
+    /// if there is one, gets them from there: also those that another engine has sent.
+    ///
+    /// A broker that does not answer is waited for, here and later: timers are accepted and stored
+    /// meanwhile, and fire when it is back.
+    #[cfg(feature = "nats")]
+    pub fn nats(mut self, url: impl AsRef<str>) -> Self {
+        self.bus = Some(Bus::Nats(NatsSettings::new(url.as_ref())));
+        self
+    }
+
+    /// The same with all settings: credentials, certificates, names of streams.
+    #[cfg(feature = "nats")]
+    pub fn nats_with(mut self, settings: NatsSettings) -> Self {
+        self.bus = Some(Bus::Nats(Ok(settings)));
+        self
+    }
+
+    /// Also takes `ScheduleTimer` commands from the bus, or the broker, that was given.
     pub const fn take_commands(mut self) -> Self {
         self.takes_commands = true;
         self
@@ -248,12 +276,19 @@ impl Builder {
             return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
         };
         let opened = open(storage, &clock, &wake).await?;
-        let bus = self.bus;
+        let connected = match connect(self.bus, &opened, &clock, &worker).await {
+            Ok(connected) => connected,
+            Err(error) => {
+                // The next try has to find the file free.
+                opened.store.close().await;
+                return Err(error);
+            }
+        };
         let ports = TimerPorts {
             ids: ids(&clock),
             persistence: opened.persistence,
             queue: opened.queue,
-            bus: bus.unwrap_or_else(|| Arc::new(clock.bus(worker.publishes_in_flight))),
+            bus: connected.bus,
             clock: clock.port(),
             wake,
             begun: Begun::default(),
@@ -270,6 +305,8 @@ impl Builder {
             })
         };
         let engine = Engine::new(ports, opened.dead_letters, opened.store, clock, plan);
+        #[cfg(feature = "nats")]
+        let engine = engine.with_broker(connected.broker);
         Ok(Punctual::of(Arc::new(engine)))
     }
 
@@ -290,7 +327,7 @@ impl Builder {
         wrong(nobody && !self.is_client(), NOBODY);
         wrong(
             self.is_client() && !nobody,
-            "a client of a file fires nothing, so it needs neither `on_due` nor `bus`: drop them, or open the file with `sqlite`",
+            "a client of a file fires nothing, so it needs neither `on_due` nor a bus: drop them, or open the file with `sqlite`",
         );
         wrong(
             self.handlers.len() > 1,
@@ -298,8 +335,21 @@ impl Builder {
         );
         wrong(
             self.takes_commands && self.bus.is_none(),
-            "`take_commands` needs the bus that they come from: call `bus`",
+            "`take_commands` needs the bus that they come from: call `bus` or `nats`",
         );
+        #[cfg(feature = "nats")]
+        if let Some(Bus::Nats(settings)) = &self.bus {
+            let checked = settings.as_ref().map_err(Clone::clone);
+            let checked = checked.and_then(NatsSettings::check);
+            problems.extend(checked.err().map(|error| error.to_string()));
+            #[cfg(feature = "testing")]
+            if self.clock.is_some() {
+                problems.push(
+                    "a broker lives in real time: drop the fake clock, or give a `bus` of your own"
+                        .to_owned(),
+                );
+            }
+        }
         problems.extend(
             self.worker_settings()
                 .check()
@@ -320,14 +370,21 @@ impl Builder {
     }
 
     fn worker_settings(&self) -> WorkerSettings {
+        #[cfg(feature = "nats")]
+        let usual = match self.bus {
+            Some(Bus::Nats(_)) => WorkerSettings::for_a_broker(),
+            _ => WorkerSettings::default(),
+        };
+        #[cfg(not(feature = "nats"))]
+        let usual = WorkerSettings::default();
         self.worker.unwrap_or_else(|| WorkerSettings {
             #[cfg(feature = "testing")]
             polling_interval: match self.clock {
                 // Days have to pass in milliseconds.
                 Some(_) => Duration::from_hours(1),
-                None => WorkerSettings::default().polling_interval,
+                None => usual.polling_interval,
             },
-            ..WorkerSettings::default()
+            ..usual
         })
     }
 
@@ -341,17 +398,16 @@ impl Builder {
 }
 
 const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), or `in_memory` in tests (feature `testing`)";
-const NOBODY: &str = "there is nobody to tell when a timer is due: call `on_due` or `bus`";
+const NOBODY: &str =
+    "there is nobody to tell when a timer is due: call `on_due`, `bus`, or `nats` (feature `nats`)";
 
 struct Opened {
     store: Store,
     persistence: Arc<dyn TimerPersistencePort>,
     queue: Arc<dyn TimerQueuePort>,
     dead_letters: Arc<dyn DeadLetterPort>,
-    #[expect(
-        dead_code,
-        reason = "for the bus of a broker, which keeps there how far it has come"
-    )]
+    /// For the bus of a broker, which keeps there how far it has come.
+    #[cfg(feature = "nats")]
     positions: Arc<dyn BusPositionPort>,
 }
 
@@ -366,6 +422,7 @@ impl Opened {
             persistence: Arc::<S>::clone(&ports),
             queue: Arc::<S>::clone(&ports),
             dead_letters: Arc::<S>::clone(&ports),
+            #[cfg(feature = "nats")]
             positions: ports,
         }
     }
@@ -398,6 +455,54 @@ async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Open
             let _ = (clock, wake);
             let store = MemoryTimerStore::new();
             Ok(Opened::new(Store::Memory, store))
+        }
+    }
+}
+
+/// A bus, and the broker behind it if it is ours to close.
+struct Connected {
+    bus: Arc<dyn EventBusPort>,
+    #[cfg(feature = "nats")]
+    broker: Option<NatsEventBus>,
+}
+
+impl Connected {
+    fn to(bus: Arc<dyn EventBusPort>) -> Self {
+        Self {
+            bus,
+            #[cfg(feature = "nats")]
+            broker: None,
+        }
+    }
+}
+
+#[cfg_attr(
+    not(feature = "nats"),
+    expect(clippy::unused_async, reason = "only a broker has to be waited for")
+)]
+async fn connect(
+    bus: Option<Bus>,
+    opened: &Opened,
+    clock: &Clock,
+    worker: &WorkerSettings,
+) -> Result<Connected, Error> {
+    match bus {
+        None => Ok(Connected::to(Arc::new(
+            clock.bus(worker.publishes_in_flight),
+        ))),
+        Some(Bus::Own(bus)) => Ok(Connected::to(bus)),
+        #[cfg(feature = "nats")]
+        Some(Bus::Nats(settings)) => {
+            let parts = NatsParts {
+                clock: clock.port(),
+                dead_letters: Arc::clone(&opened.dead_letters),
+                positions: Arc::clone(&opened.positions),
+            };
+            let broker = NatsEventBus::connect(settings?, parts).await?;
+            Ok(Connected {
+                bus: Arc::new(broker.clone()),
+                broker: Some(broker),
+            })
         }
     }
 }

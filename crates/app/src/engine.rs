@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "nats")]
+use punctual_adapters_nats::NatsEventBus;
 use punctual_domain::Timestamp;
 use punctual_ports::DeadLetterPort;
 use punctual_workflows::{RepublishLost, Retention, ScheduleTimers, TimerPorts, TimerWorker};
@@ -20,6 +22,8 @@ pub(crate) struct Engine {
     pub(crate) dead_letters: Arc<dyn DeadLetterPort>,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    #[cfg(feature = "nats")]
+    broker: Option<NatsEventBus>,
     state: watch::Sender<State>,
     /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
     pub(crate) plan: Mutex<Option<Plan>>,
@@ -58,9 +62,27 @@ impl Engine {
             dead_letters,
             store,
             clock,
+            #[cfg(feature = "nats")]
+            broker: None,
             state: watch::Sender::new(State::Open),
             plan: Mutex::new(plan),
         }
+    }
+
+    /// The broker that is closed with the engine.
+    #[cfg(feature = "nats")]
+    pub(crate) fn with_broker(mut self, broker: Option<NatsEventBus>) -> Self {
+        self.broker = broker;
+        self
+    }
+
+    /// Ends what the engine has opened, after everything else has stopped.
+    pub(crate) async fn close(&self) {
+        #[cfg(feature = "nats")]
+        if let Some(broker) = &self.broker {
+            broker.close().await;
+        }
+        self.store.close().await;
     }
 
     /// Why there is no plan.

@@ -17,6 +17,8 @@ pub enum ErrorKind {
     /// The database cannot be used: it is damaged, newer than this program, another program's, or
     /// not writable.
     Unusable,
+    /// The broker does not let us in, cannot be reached securely, or would lose messages.
+    Broker,
     /// Another process, or another engine in this one, fires the timers of this file.
     InUse,
     /// Another program held the write lock for longer than we wait.
@@ -50,6 +52,9 @@ impl ErrorKind {
             }
             Self::Unusable => {
                 "mend or replace the file, or name another: trying again does not help"
+            }
+            Self::Broker => {
+                "correct the broker or what it is told about us: trying again does not help"
             }
             Self::InUse => {
                 "stop the other one, name another file, or open this one with `sqlite_client`"
@@ -178,6 +183,19 @@ impl From<WorkerStopped> for Error {
 impl From<SettingsError> for Error {
     fn from(error: SettingsError) -> Self {
         Self::caused(ErrorKind::Setup, error)
+    }
+}
+
+#[cfg(feature = "nats")]
+impl From<punctual_adapters_nats::NatsError> for Error {
+    fn from(error: punctual_adapters_nats::NatsError) -> Self {
+        use punctual_adapters_nats::NatsError;
+        let kind = match error {
+            NatsError::Setting { .. } => ErrorKind::Setup,
+            NatsError::Unreachable { .. } => ErrorKind::Unavailable,
+            _ => ErrorKind::Broker,
+        };
+        Self::caused(kind, error)
     }
 }
 

@@ -102,6 +102,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` (default) | timers on one SQLite file |
+//! | `nats` | commands in and events out through NATS JetStream: [`Builder::nats`] |
 //! | `testing` | the module `testing`: a fake clock and timers in memory |
 //! | `time`, `jiff`, `chrono` | due times of these libraries: `Timer::at(key, their_instant)` |
 //!
@@ -147,6 +148,8 @@ pub use error::{Error, ErrorKind};
 pub use handler::HandlerError;
 pub use outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
 pub use punctual::Punctual;
+#[cfg(feature = "nats")]
+pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Prefix};
 #[cfg(feature = "sqlite")]
 pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
 pub use punctual_domain::{

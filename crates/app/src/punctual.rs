@@ -34,6 +34,18 @@ impl Punctual {
         &self.engine
     }
 
+    /// Whether timers that are due now can be told to whoever is to be told: for a readiness check.
+    /// Timers are accepted and stored in any case.
+    ///
+    /// # Errors
+    /// With the reason, in a sentence: the engine has stopped, or the broker is away or not as it has
+    /// to be.
+    pub fn readiness(&self) -> Result<(), String> {
+        let engine = &self.engine;
+        engine.check_open().map_err(|error| error.to_string())?;
+        engine.ports.bus.readiness()
+    }
+
     /// Begins to fire: what became due while nobody did, first. It works once; if it fails because
     /// of the bus, or is dropped before it returns, it can be called again.
     ///

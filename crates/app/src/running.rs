@@ -264,7 +264,7 @@ pub(crate) async fn end(
         for subscription in subscriptions {
             subscription.stop().await;
         }
-        engine.store.close().await;
+        engine.close().await;
     };
     tokio::select! {
         () = ending => {}

@@ -21,16 +21,6 @@ use crate::shown::reason;
 /// The longest file with a secret: more is the wrong file.
 const LONGEST: u64 = 64 * 1024;
 
-/// How many events are handed to the broker at once. Each waits for an acknowledgement of its own,
-/// so a batch costs little more than one of them, while one at a time would cost a round trip each.
-const PUBLISH_BATCH: usize = 256;
-
-/// How many such batches are under way. Within the broker's window more of them only wait.
-const PUBLISHES_IN_FLIGHT: usize = 8;
-
-/// How many timers are in hand: all the batches under way.
-const MAX_IN_HAND: usize = PUBLISH_BATCH * PUBLISHES_IN_FLIGHT;
-
 /// Whether the connection has to be secure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
@@ -81,11 +71,13 @@ fn advice(error: NatsError) -> String {
 
 /// The worker's settings, as they suit a broker.
 pub(super) fn suited(worker: WorkerSettings) -> WorkerSettings {
+    let suitable = WorkerSettings::for_a_broker();
     WorkerSettings {
-        publish_batch: PUBLISH_BATCH,
-        publishes_in_flight: PUBLISHES_IN_FLIGHT,
-        max_in_hand: MAX_IN_HAND,
-        ..worker
+        batch_size: worker.batch_size,
+        polling_interval: worker.polling_interval,
+        // A claim has to fit.
+        max_in_hand: suitable.max_in_hand.max(worker.max_in_hand),
+        ..suitable
     }
 }
 

@@ -52,6 +52,18 @@ pub struct SettingsError {
 }
 
 impl WorkerSettings {
+    /// What suits a bus that answers for many events at once, over a network: large batches, and
+    /// several of them under way, since each waits for a round trip.
+    pub fn for_a_broker() -> Self {
+        let (publish_batch, publishes_in_flight) = (256, 8);
+        Self {
+            publish_batch,
+            publishes_in_flight,
+            max_in_hand: publish_batch * publishes_in_flight,
+            ..Self::default()
+        }
+    }
+
     /// Checks that the settings make sense together.
     ///
     /// # Errors
@@ -149,6 +161,7 @@ mod tests {
     #[test]
     fn the_defaults_make_sense() {
         assert_eq!(WorkerSettings::default().check(), Ok(()));
+        assert_eq!(WorkerSettings::for_a_broker().check(), Ok(()));
     }
 
     #[test]
