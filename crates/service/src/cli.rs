@@ -24,8 +24,9 @@ Exit codes:
   0  done
   1  it failed, or nothing was found
   2  wrong usage: a bad flag, id or date
-  3  refused to start: a bad setting, or a database that is newer, damaged,
-     of the wrong set, not writable, or already being served
+  3  refused to start: a bad setting, a database that is newer, damaged, of
+     the wrong set, not writable, or already being served, or a broker that
+     does not let us in or would lose messages
   130, 143  ended by a second SIGINT or SIGTERM";
 
 fn after_help() -> String {
@@ -36,7 +37,8 @@ fn serve_help() -> String {
     format!(
         "Examples:\n  \
          timer-service serve --db /var/lib/punctual/timer.db >> firings.ndjson\n  \
-         timer-service serve --log-level debug | while read -r firing; do echo \"$firing\"; done\n\n{}",
+         timer-service serve --log-level debug | while read -r firing; do echo \"$firing\"; done\n  \
+         timer-service serve --broker nats://127.0.0.1:4222\n\n{}",
         table::help()
     )
 }
@@ -51,8 +53,8 @@ fn check_help() -> String {
 }
 
 const LONG_ABOUT: &str = "\
-Fires timers: at or just after its due time each becomes one line of JSON on standard output, at \
-least once, whatever crashed in between, and never early.
+Fires timers: at or just after its due time each becomes one line of JSON on standard output, or an \
+event of a broker, at least once, whatever crashed in between, and never early.
 
 Without a command it serves. The other commands schedule, read and cancel timers in the same \
 database file, also while it is being served.";
@@ -79,7 +81,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Fire timers until told to stop (the default)
     ///
-    /// Each firing is one line of JSON on standard output. SIGTERM or Ctrl-C stops it in good
+    /// Each firing is one line of JSON on standard output, or with --broker an event there, where
+    /// commands come from too. SIGTERM or Ctrl-C stops it in good
     /// order: what is in flight is finished, for at most 25 seconds. A second signal ends it at
     /// once, which loses nothing either. One process serves a file at a time.
     #[command(after_help = serve_help())]

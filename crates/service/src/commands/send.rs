@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use punctual_adapters_nats::async_nats::connection::State;
 use punctual_adapters_nats::async_nats::jetstream::consumer::{
     AckPolicy, DeliverPolicy, PullConsumer, pull,
 };
@@ -271,7 +272,9 @@ impl Waiting {
             "no event of that timer, due at {due_at}, came within {} s of its due time",
             wait.as_secs()
         );
+        let is_connected = self.jetstream.client().connection_state() == State::Connected;
         Failure::failed(match trouble {
+            _ if !is_connected => format!("{what}: the connection to the broker is broken"),
             Some(trouble) => format!("{what}: the broker could not be read: {trouble}"),
             None => format!(
                 "{what}: is timer-service running with this broker? A timer that has fired already does not fire again"

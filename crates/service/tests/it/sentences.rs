@@ -336,6 +336,32 @@ fn a_wrong_id_name_date_or_amount_is_named() {
             ["--in", "--due"],
         ),
         ("schedule --batch - --output table", ["--batch", "--output"]),
+        (
+            "send --tenant a.b --in 1s",
+            ["--tenant", "'.' as character 2"],
+        ),
+        ("send --tenant a", ["--due", "or --in"]),
+        ("send --tenant a --in 1s --id 7", ["--id", "36 characters"]),
+        (
+            "send --tenant a --in 1s --wait soon",
+            ["--wait", "whole number"],
+        ),
+        (
+            "send --tenant a --in 1s --wait 1s --no-wait",
+            ["--wait", "--no-wait"],
+        ),
+        (
+            "send --tenant a --in 400000000d --broker a",
+            ["--in", "9998"],
+        ),
+        ("send --tenant a --in 1s", ["--broker", "TIMER_BROKER_URL"]),
+        ("dead-letters --limit 1001", ["--limit", "1 to 1000"]),
+        ("dead-letters --after LONG", ["--after", "xxx…"]),
+        ("dead-letters --remove -1", ["-1", "dead-letters --help"]),
+        (
+            "dead-letters --remove 1 --payload",
+            ["--remove", "--payload"],
+        ),
     ] {
         let ended = home.run(&line.replace("LONG", &long));
         assert_one_sentence(line, &ended, 2, &words);
