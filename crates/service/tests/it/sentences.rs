@@ -336,6 +336,18 @@ fn a_wrong_id_name_date_or_amount_is_named() {
             ["--in", "--due"],
         ),
         ("schedule --batch - --output table", ["--batch", "--output"]),
+    ] {
+        let ended = home.run(&line.replace("LONG", &long));
+        assert_one_sentence(line, &ended, 2, &words);
+    }
+    assert!(!home.db().exists(), "nothing was begun");
+}
+
+#[test]
+fn a_wrong_command_to_the_broker_or_about_dead_letters_is_named() {
+    let home = Home::new();
+    let long = "x".repeat(2_000);
+    for (line, words) in [
         (
             "send --tenant a.b --in 1s",
             ["--tenant", "'.' as character 2"],
