@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | SIGTERM, SIGINT | claim nothing more, finish what is in flight, for at most 25 s | 0 |
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
+//! | the broker goes away | go on storing; what is due waits until it is back | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
 //! | the store is broken | stop, with the cause | 1 |
 //! | a panic anywhere | end at once | 1 |
@@ -14,7 +15,7 @@ mod firing_lines;
 mod signals;
 mod stop;
 
-use punctual::{Punctual, Synchronous};
+use punctual::{Builder, Punctual, Synchronous};
 use punctual_adapters_system::SystemClock;
 
 use crate::failure::Failure;
@@ -37,37 +38,58 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
     served
 }
 
-async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
-    // Signals first: from now on none of them ends us in an unforeseen way.
-    let stop = Stop::new();
-    let signals = Signals::listen()
-        .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
-    tokio::spawn(signals.obey(stop.clone(), clock.clone()));
+/// Puts the engine together, with somebody to tell: the broker, or whoever reads standard output.
+/// `None` if it was stopped meanwhile.
+async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>, Failure> {
+    refuse_what_is_no_file(&settings.database.path)?;
+    let builder = Punctual::builder()
+        .sqlite_with(settings.database.clone())
+        .worker(settings.worker)
+        .retention(settings.retention);
+    if let Some(broker) = &settings.broker {
+        return built(builder.nats_with(broker.clone()), stop).await;
+    }
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));
     let stdout = stdout::open().map_err(unwritable)?;
-
-    refuse_what_is_no_file(&settings.database.path)?;
     let (lines, unwritten) = FiringLines::new();
-    let building = Punctual::builder()
-        .sqlite_with(settings.database.clone())
-        .worker(settings.worker)
-        .retention(settings.retention)
-        .subscriber(lines, settings.worker.publish_batch)
-        .build();
-    let punctual = tokio::select! {
-        biased;
-        _ = stop.requested() => return Ok(()),
-        built = building => built.map_err(|error| Failure::refused(error.to_string()))?,
+    let builder = builder.subscriber(lines, settings.worker.publish_batch);
+    let Some(punctual) = built(builder, stop).await? else {
+        return Ok(None);
     };
     // Only now that the role is ours: another process may still be writing to the same file.
     let is_durable = settings.database.synchronous == Synchronous::Full;
     unwritten
         .start(stdout, stop.clone(), is_durable)
         .map_err(unwritable)?;
+    Ok(Some(punctual))
+}
+
+async fn built(builder: Builder, stop: &Stop) -> Result<Option<Punctual>, Failure> {
+    tokio::select! {
+        biased;
+        _ = stop.requested() => Ok(None),
+        built = builder.build() => match built {
+            Ok(punctual) => Ok(Some(punctual)),
+            Err(error) => Err(Failure::refused(error.to_string())),
+        },
+    }
+}
+
+async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
+    // Signals first: from now on none of them ends us in an unforeseen way.
+    let stop = Stop::new();
+    let signals = Signals::listen()
+        .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
+    tokio::spawn(signals.obey(stop.clone(), clock.clone()));
+    let Some(punctual) = build(&settings, &stop).await? else {
+        return Ok(());
+    };
     let stopped =
         |error: punctual::Error| Failure::failed(format!("the timer worker has stopped: {error}"));
-    let running = punctual.start().await.map_err(stopped)?;
+    // Nothing has begun if it cannot be started, as beside a consumer that would lose commands.
+    let running = punctual.start().await;
+    let running = running.map_err(|error| Failure::refused(error.to_string()))?;
     banner::show(&settings);
     tokio::select! {
         _ = stop.requested() => {}

@@ -1,13 +1,17 @@
 //! A broker beside the binary: the shared one under a prefix of the test's own, or a private one.
 
 use std::process::Command;
+use std::time::Duration;
 
+use punctual_adapters_nats::async_nats::jetstream::consumer::pull;
 use punctual_adapters_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use punctual_adapters_nats::async_nats::{self, jetstream};
+use punctual_adapters_system::SystemClock;
+use punctual_ports::ClockPort;
 use punctual_test_servers::{shared_nats_url, unique_prefix};
 use tokio::runtime::Runtime;
 
-use crate::running::Home;
+use crate::running::{Home, PATIENCE};
 
 /// What a test knows of its broker, and a connection to it.
 pub(crate) struct Broker {
@@ -74,6 +78,19 @@ impl Broker {
         self.runtime.block_on(made).unwrap();
     }
 
+    /// Makes a consumer of commands that gives up on them.
+    pub(crate) fn make_bad_consumer(&self, durable: &str) {
+        let config = pull::Config {
+            durable_name: Some(durable.to_owned()),
+            filter_subject: format!("{}.timer.commands.>", self.prefix),
+            max_deliver: 5,
+            ..pull::Config::default()
+        };
+        let stream = self.stream_name("COMMANDS");
+        let made = self.jetstream.create_consumer_on_stream(config, stream);
+        self.runtime.block_on(made).unwrap();
+    }
+
     pub(crate) fn remove_stream(&self, name: &str) {
         let removed = self.jetstream.delete_stream(name);
         self.runtime.block_on(removed).unwrap();
@@ -98,6 +115,25 @@ impl Broker {
                 .is_ok()
         };
         names.into_iter().filter(is_there).collect()
+    }
+
+    /// Waits until a stream has so many messages, and returns the last of them.
+    pub(crate) fn wait_for(&self, stream: &str, sequence: u64) -> (String, String, Vec<u8>) {
+        let name = self.stream_name(stream);
+        self.runtime.block_on(async {
+            let clock = SystemClock::start().unwrap();
+            let begun = clock.monotonic();
+            let last = || async {
+                let stream = self.jetstream.get_stream(&name).await.ok()?;
+                Some(stream.cached_info().state.last_sequence)
+            };
+            while last().await.is_none_or(|last| last < sequence) {
+                let waited = clock.monotonic().saturating_sub(begun);
+                assert!(waited < PATIENCE, "no message {sequence} in {name}");
+                clock.sleep_for(Duration::from_millis(20)).await;
+            }
+        });
+        self.message(stream, sequence)
     }
 
     /// A message of a stream: its subject, its id for deduplication and its payload.

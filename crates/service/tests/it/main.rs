@@ -20,6 +20,7 @@ mod refusals;
 mod running;
 mod send;
 mod sentences;
+mod serve_broker;
 mod serving;
 mod settings_file;
 mod stdout;
