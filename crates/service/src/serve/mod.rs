@@ -47,7 +47,8 @@ async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>
         .worker(settings.worker)
         .retention(settings.retention);
     if let Some(broker) = &settings.broker {
-        return built(builder.nats_with(broker.clone()), stop).await;
+        let builder = builder.nats_with(broker.clone()).take_commands();
+        return built(builder, stop).await;
     }
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));
