@@ -41,9 +41,11 @@ pub struct NatsEventBus {
 struct Shared {
     link: Arc<Link>,
     keeping: JoinHandle<()>,
-    /// Who takes the commands of a topic.
-    commands: Mutex<BTreeMap<Topic, (ConsumerName, Vec<Weak<()>>)>>,
+    commands: Mutex<BTreeMap<Topic, CommandPlaces>>,
 }
+
+/// Who takes the commands of a topic: one consumer, with a place for each of its subscriptions.
+type CommandPlaces = (ConsumerName, Vec<Weak<()>>);
 
 impl NatsEventBus {
     /// Connects to a broker, or begins to if it does not answer. Its streams are made if they are

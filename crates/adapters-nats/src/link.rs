@@ -222,10 +222,10 @@ impl Link {
                 match &state {
                     LinkState::Ready(_) => tracing::info!("the broker is ready"),
                     LinkState::Down(reason) => {
-                        tracing::warn!(reason, "the broker cannot be used now: timers stay stored")
+                        tracing::warn!(reason, "the broker cannot be used now: timers stay stored");
                     }
                     LinkState::Refused(reason) => {
-                        tracing::error!(reason, "the broker is not used: timers stay stored")
+                        tracing::error!(reason, "the broker is not used: timers stay stored");
                     }
                 }
                 *before = state.clone();
@@ -346,6 +346,8 @@ fn note(event: &Event) {
             metrics::gauge!(metric_names::READY).set(0.0);
             tracing::warn!("the broker was disconnected: timers stay stored until it is back");
         }
+        // While it is away each try ends with one of these.
+        Event::ClientError(error) => tracing::debug!(%error, "no connection to the broker yet"),
         other => tracing::warn!(event = %other, "the broker says"),
     }
 }

@@ -102,6 +102,13 @@ fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display
     }
 }
 
+/// The subjects that a stream does not take.
+fn missing(wanted: &[String], found: &[String]) -> String {
+    let missing = wanted.iter().filter(|subject| !found.contains(subject));
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    missing.join(" and ")
+}
+
 /// What is wrong with a stream that is there, each with what to change.
 pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec<String> {
     let wanted = wanted(kind, prefix);
@@ -112,18 +119,10 @@ pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec
             problems.push(format!("stream {name} {what}"));
         }
     };
-    let missing: Vec<&str> = wanted
-        .subjects
-        .iter()
-        .filter(|subject| !found.subjects.contains(subject))
-        .map(String::as_str)
-        .collect();
+    let missing = missing(&wanted.subjects, &found.subjects);
     wrong(
         !missing.is_empty(),
-        &format!(
-            "does not take {}: add it to its subjects",
-            missing.join(" and ")
-        ),
+        &format!("does not take {missing}: add it to its subjects"),
     );
     wrong(
         found.retention != wanted.retention,

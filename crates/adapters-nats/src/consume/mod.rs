@@ -82,12 +82,9 @@ impl Subscribed {
         });
         if link.ready().is_ok() {
             for filter in Filter::ALL {
-                match consumer.durable(filter).await {
-                    Err(NatsError::Unsuitable { what }) => {
-                        return Err(PortError::new(PortErrorKind::Rejected, "subscribe", what));
-                    }
-                    // Whatever else it is may pass, and is tried again.
-                    Ok(_) | Err(_) => {}
+                // Whatever else is wrong may pass, and is tried again.
+                if let Err(NatsError::Unsuitable { what }) = consumer.durable(filter).await {
+                    return Err(PortError::new(PortErrorKind::Rejected, "subscribe", what));
                 }
             }
         }
