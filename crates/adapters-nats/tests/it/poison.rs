@@ -1,10 +1,18 @@
 //! What can never be handled becomes a dead letter, byte for byte, and holds up nobody.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
+use punctual_adapters_memory::MemoryTimerStore;
+use punctual_adapters_nats::NatsEventBus;
 use punctual_adapters_nats::async_nats::jetstream;
-use punctual_ports::{Answer, EventBusPort};
+use punctual_ports::{
+    Answer, BatchResult, DeadLetter, DeadLetterPort, EventBusPort, PortError, PortErrorKind,
+    RecordOutcome, RemoveOutcome, StoredDeadLetter,
+};
 
 use crate::fixture::{Recorder, World, command, commands, event};
 
@@ -128,4 +136,64 @@ async fn what_fails_twenty_times_by_itself_is_given_up_on() {
     }
     assert_eq!(handler.count(command(1).id), 20);
     assert_eq!(world.letters().await[0].reason, "it failed 20 times: no 19");
+}
+
+/// Records nothing the first times.
+struct Unwilling {
+    store: MemoryTimerStore,
+    refusals: AtomicUsize,
+}
+
+#[async_trait]
+impl DeadLetterPort for Unwilling {
+    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
+        let left = self.refusals.load(Ordering::SeqCst);
+        if left > 0 {
+            self.refusals.store(left - 1, Ordering::SeqCst);
+            return Err(PortError::new(PortErrorKind::StorageFull, "record", "full"));
+        }
+        self.store.record(batch).await
+    }
+
+    async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, PortError> {
+        self.store.list(after, limit).await
+    }
+
+    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
+        self.store.remove(sequences).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn poison_whose_dead_letter_cannot_be_recorded_yet_is_kept() {
+    let Some(world) = World::shared() else { return };
+    let mut parts = world.parts();
+    parts.dead_letters = Arc::new(Unwilling {
+        store: world.store.clone(),
+        refusals: AtomicUsize::new(3),
+    });
+    let bus = NatsEventBus::connect(world.settings.clone(), parts).await;
+    let bus = bus.unwrap();
+    let handler = Recorder::answering(|_, _| Answer::Poison {
+        reason: "never".to_owned(),
+    });
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    bus.publish(vec![command(1)]).await.unwrap();
+    world
+        .until("the handler has judged", || {
+            handler.count(command(1).id) == 1
+        })
+        .await;
+    let begun = world.monotonic();
+    while world.letters().await.is_empty() {
+        let waited = world.monotonic().saturating_sub(begun);
+        assert!(waited < Duration::from_secs(30), "its dead letter is lost");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.letters().await[0].reason, "never");
+    assert_eq!(handler.count(command(1).id), 1, "it is not asked again");
 }

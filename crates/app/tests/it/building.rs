@@ -20,7 +20,7 @@ async fn refusal(builder: punctual::Builder) -> String {
 async fn all_that_is_missing_is_named_in_one_sentence() {
     let said = refusal(Punctual::builder()).await;
     assert!(said.contains("call `sqlite`"), "{said}");
-    assert!(said.contains("call `on_due` or `bus`"), "{said}");
+    assert!(said.contains("call `on_due`, `bus`, or `nats`"), "{said}");
     assert!(!said.contains('\n'));
 }
 

@@ -12,4 +12,5 @@ mod handlers;
 mod in_transaction;
 mod life_cycle;
 mod losses;
+mod nats;
 mod scheduling;
