@@ -299,7 +299,8 @@ mod tests {
 
     #[test]
     fn what_would_lose_messages_is_refused_with_what_to_change() {
-        let cases: [(StreamKind, fn(&mut Config), &str); 11] = [
+        type Spoil = fn(&mut Config);
+        let cases: [(StreamKind, Spoil, &str); 11] = [
             (
                 StreamKind::Commands,
                 |c| c.subjects.clear(),

@@ -77,7 +77,7 @@ enum Bus {
     Own(Arc<dyn EventBusPort>),
     /// With what is wrong about its address, until somebody can be told.
     #[cfg(feature = "nats")]
-    Nats(Result<NatsSettings, NatsError>),
+    Nats(Box<Result<NatsSettings, NatsError>>),
 }
 
 impl Builder {
@@ -214,14 +214,14 @@ impl Builder {
     /// meanwhile, and fire when it is back.
     #[cfg(feature = "nats")]
     pub fn nats(mut self, url: impl AsRef<str>) -> Self {
-        self.bus = Some(Bus::Nats(NatsSettings::new(url.as_ref())));
+        self.bus = Some(Bus::Nats(Box::new(NatsSettings::new(url.as_ref()))));
         self
     }
 
     /// The same with all settings: credentials, certificates, names of streams.
     #[cfg(feature = "nats")]
     pub fn nats_with(mut self, settings: NatsSettings) -> Self {
-        self.bus = Some(Bus::Nats(Ok(settings)));
+        self.bus = Some(Bus::Nats(Box::new(Ok(settings))));
         self
     }
 
@@ -339,7 +339,7 @@ impl Builder {
         );
         #[cfg(feature = "nats")]
         if let Some(Bus::Nats(settings)) = &self.bus {
-            let checked = settings.as_ref().map_err(Clone::clone);
+            let checked = settings.as_ref().as_ref().map_err(Clone::clone);
             let checked = checked.and_then(NatsSettings::check);
             problems.extend(checked.err().map(|error| error.to_string()));
             #[cfg(feature = "testing")]
@@ -498,7 +498,7 @@ async fn connect(
                 dead_letters: Arc::clone(&opened.dead_letters),
                 positions: Arc::clone(&opened.positions),
             };
-            let broker = NatsEventBus::connect(settings?, parts).await?;
+            let broker = NatsEventBus::connect((*settings)?, parts).await?;
             Ok(Connected {
                 bus: Arc::new(broker.clone()),
                 broker: Some(broker),

@@ -1,6 +1,5 @@
 //! A bus on a broker, and what the tests do with it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,30 +13,12 @@ use punctual_domain::{
     ScheduledTimer, ServiceCallId, TenantId, TimerKey, Timestamp, Topic,
 };
 use punctual_ports::{
-    Answer, BusPosition, BusPositionPort, ClockPort, ConsumerName, DeadLetter, DeadLetterPort,
-    MessageHandler, PortError, Subscribe,
+    Answer, ClockPort, ConsumerName, DeadLetter, DeadLetterPort, MessageHandler, Subscribe,
 };
 use uuid::Uuid;
 
 /// How long something may take that is sure to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Positions in memory, which outlive a bus.
-#[derive(Debug, Default)]
-pub(crate) struct Positions(Mutex<BTreeMap<String, BusPosition>>);
-
-#[async_trait]
-impl BusPositionPort for Positions {
-    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
-        Ok(self.0.lock().unwrap().get(&stream).cloned())
-    }
-
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
-        let mut positions = self.0.lock().unwrap();
-        positions.insert(position.stream.clone(), position);
-        Ok(())
-    }
-}
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The machine's clock, on which pauses last a fiftieth of what they should: a test of many failures
 /// would otherwise wait for minutes. What is awaited through the broker takes its own time.
@@ -69,7 +50,6 @@ pub(crate) struct World {
     pub(crate) settings: NatsSettings,
     pub(crate) clock: HastyClock,
     pub(crate) store: MemoryTimerStore,
-    pub(crate) positions: Arc<Positions>,
 }
 
 impl World {
@@ -86,7 +66,6 @@ impl World {
             settings: NatsSettings::new(url).unwrap(),
             clock: HastyClock(SystemClock::start().unwrap()),
             store: MemoryTimerStore::new(),
-            positions: Arc::default(),
         }
     }
 
@@ -94,7 +73,7 @@ impl World {
         NatsParts {
             clock: Arc::new(self.clock.clone()),
             dead_letters: Arc::new(self.store.clone()),
-            positions: Arc::<Positions>::clone(&self.positions),
+            positions: Arc::new(self.store.clone()),
         }
     }
 
