@@ -128,10 +128,12 @@ impl World {
     }
 }
 
+type Judge = Box<dyn Fn(&MessageEnvelope, usize) -> Answer + Send + Sync>;
+
 /// Takes messages down, and answers as it is told.
 pub(crate) struct Recorder {
     seen: Mutex<Vec<MessageEnvelope>>,
-    answer: Box<dyn Fn(&MessageEnvelope, usize) -> Answer + Send + Sync>,
+    answer: Judge,
 }
 
 impl Recorder {
