@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use punctual_adapters_nats::async_nats::jetstream::consumer::pull;
-use punctual_adapters_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
+use punctual_adapters_nats::async_nats::jetstream::stream::{Config, RetentionPolicy, State};
 use punctual_adapters_nats::async_nats::{self, jetstream};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
@@ -119,21 +119,39 @@ impl Broker {
 
     /// Waits until a stream has so many messages, and returns the last of them.
     pub(crate) fn wait_for(&self, stream: &str, sequence: u64) -> (String, String, Vec<u8>) {
+        self.until(stream, &format!("message {sequence}"), |state| {
+            state.last_sequence >= sequence
+        });
+        self.message(stream, sequence)
+    }
+
+    /// Waits until every message of a work queue was handled.
+    pub(crate) fn wait_until_empty(&self, stream: &str) {
+        self.until(stream, "end of its messages", |state| state.messages == 0);
+    }
+
+    /// The number of the last message.
+    pub(crate) fn last_sequence(&self, stream: &str) -> u64 {
+        let name = self.stream_name(stream);
+        let found = self.runtime.block_on(self.jetstream.get_stream(name));
+        found.unwrap().cached_info().state.last_sequence
+    }
+
+    fn until(&self, stream: &str, what: &str, condition: impl Fn(&State) -> bool) {
         let name = self.stream_name(stream);
         self.runtime.block_on(async {
             let clock = SystemClock::start().unwrap();
             let begun = clock.monotonic();
-            let last = || async {
-                let stream = self.jetstream.get_stream(&name).await.ok()?;
-                Some(stream.cached_info().state.last_sequence)
-            };
-            while last().await.is_none_or(|last| last < sequence) {
+            loop {
+                let found = self.jetstream.get_stream(&name).await;
+                if found.is_ok_and(|found| condition(&found.cached_info().state)) {
+                    return;
+                }
                 let waited = clock.monotonic().saturating_sub(begun);
-                assert!(waited < PATIENCE, "no message {sequence} in {name}");
+                assert!(waited < PATIENCE, "no {what} in {name}");
                 clock.sleep_for(Duration::from_millis(20)).await;
             }
         });
-        self.message(stream, sequence)
     }
 
     /// A message of a stream: its subject, its id for deduplication and its payload.

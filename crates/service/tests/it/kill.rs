@@ -22,10 +22,10 @@ const LOAD: u64 = 300;
 const CANCELLABLE: Duration = Duration::from_secs(30);
 
 /// A small generator: what it draws need not be good, only different.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -231,7 +231,7 @@ impl Ledger {
         timers.filter(|timer| timer.is_owed_a_firing()).count()
     }
 
-    fn violate(&mut self, key: &TimerKey, what: &str) {
+    pub(crate) fn violate(&mut self, key: &TimerKey, what: &str) {
         let history = self.timers.get(key).map(history).unwrap_or_default();
         self.violations.push(format!("{key}: {what}\n{history}"));
     }

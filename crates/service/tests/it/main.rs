@@ -7,6 +7,10 @@
 
 mod batch;
 mod broker;
+mod broker_kill;
+mod broker_outage;
+mod broker_repeats;
+mod broker_traffic;
 mod check;
 mod check_broker;
 mod commands;
