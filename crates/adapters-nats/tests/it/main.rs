@@ -5,6 +5,7 @@
 mod conformance;
 mod consuming;
 mod fixture;
+mod letting_in;
 mod outages;
 mod poison;
 mod publishing;
