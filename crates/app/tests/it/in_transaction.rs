@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual::rusqlite::{Connection, TransactionBehavior};
 use punctual::testing::{ClockPort, FakeClock};
-use punctual::{ErrorKind, Punctual, Running, ScheduleOutcome, Timer};
+use punctual::{DueTimeReached, ErrorKind, Punctual, Running, ScheduleOutcome, Timer};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -53,6 +53,37 @@ impl Shop {
 }
 
 #[tokio::test]
+async fn a_transaction_of_a_handler_is_found_by_its_hint_long_before_the_next_poll() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("shop.db");
+    let (clock, heard) = (clock(), Heard::default());
+    let (file, hearing) = (path.clone(), heard.clone());
+    let minutes = Duration::from_mins;
+    // It commits while time passes, so no look at the beginning of that can have seen its timer.
+    let handler = move |due: DueTimeReached, punctual: Punctual| {
+        hearing.hear(due.clone());
+        if due.key() == key("first") {
+            let mut mine = Connection::open(&file).unwrap();
+            let behaviour = TransactionBehavior::Immediate;
+            let transaction = mine.transaction_with_behavior(behaviour).unwrap();
+            let next = Timer::after(key("next"), minutes(10));
+            punctual.schedule_in(&transaction, next).unwrap();
+            transaction.commit().unwrap();
+        }
+        std::future::ready(Ok(()))
+    };
+    let builder = Punctual::builder().on_due_with(handler).sqlite(&path);
+    let punctual = builder.fake_clock(clock.clone()).build().await.unwrap();
+    let _running = punctual.start().await.unwrap();
+    let first = Timer::after(key("first"), minutes(10));
+    punctual.schedule(first).await.unwrap();
+    clock.advance(minutes(30)).await;
+    let heard = heard.all();
+    assert_eq!(heard.len(), 2, "the poll is an hour away");
+    assert_eq!(heard[1].reached_at, heard[1].due_at);
+}
+
+#[tokio::test]
 async fn row_and_timer_commit_together_and_the_timer_fires_on_time() {
     let mut shop = Shop::open().await;
     shop.clock.advance(10 * SECOND).await;
@@ -61,7 +92,6 @@ async fn row_and_timer_commit_together_and_the_timer_fires_on_time() {
     transaction
         .execute("INSERT INTO orders VALUES ('a')", [])
         .unwrap();
-    // Less than the polling interval: only the hint can be in time.
     let timer = Timer::after(key("a"), SECOND).data("pay").unwrap();
     let outcome = shop.punctual.schedule_in(&transaction, timer).unwrap();
     assert_eq!(outcome, ScheduleOutcome::Created);
