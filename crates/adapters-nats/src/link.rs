@@ -272,9 +272,9 @@ impl Link {
             let kept = kept.map_err(|error| failed(error.to_string()))?;
             self.tracker().recall(kept);
         }
-        let sequence = self.tracker().known().map(|known| known.sequence);
-        let found = match sequence {
-            Some(sequence) if sequence > 0 && sequence <= stream.last_sequence => {
+        let known = self.tracker().known().map(|known| known.sequence);
+        let found = match known.unwrap_or(stream.last_sequence) {
+            sequence if sequence > 0 && sequence <= stream.last_sequence => {
                 match events.get_raw_message(sequence).await {
                     Ok(message) => {
                         let id = message.headers.get(async_nats::header::NATS_MESSAGE_ID);
@@ -289,7 +289,12 @@ impl Link {
             _ => Found::Nothing,
         };
         self.tracker().compare(&stream, &found);
-        Ok(())
+        if known.is_none() {
+            self.tracker().begin_at(&stream, &found, self.clock.now());
+        }
+        // Before anything is published over this connection.
+        let kept = self.keep_position(false).await;
+        kept.map_err(|error| failed(error.to_string()))
     }
 
     /// Waits for a loss.

@@ -189,6 +189,27 @@ impl Tracker {
         self.lose(since, reason);
     }
 
+    /// Takes the end of the stream for the last acknowledgement, if none is known: otherwise what is
+    /// published before the first note would be missed by nobody when process and broker lose it.
+    pub(crate) fn begin_at(&mut self, stream: &StreamState, found: &Found, now: Timestamp) {
+        if self.known.is_some() {
+            return;
+        }
+        let message_id = match found {
+            Found::Message(id) => id.clone(),
+            Found::Nothing => String::new(),
+        };
+        self.known = Some(Known {
+            made_at: stream.made_at.clone(),
+            sequence: stream.last_sequence,
+            message_id,
+            acknowledged_at: now,
+            covers_until: now,
+            is_our_own: true,
+        });
+        self.has_news = true;
+    }
+
     fn lose(&mut self, since: Timestamp, reason: &str) {
         self.losses += 1;
         let earlier = self.loss.take();
@@ -341,6 +362,35 @@ mod tests {
             "the second is not made good by the first"
         );
         assert!(tracker.made_good(&second));
+    }
+
+    #[test]
+    fn what_comes_before_the_first_note_is_in_doubt_too() {
+        let first_look = || {
+            let mut tracker = Tracker::default();
+            tracker.recall(None);
+            tracker.compare(&stream("m", 9), &Found::Nothing);
+            tracker.begin_at(&stream("m", 9), &Found::Message("id-9".to_owned()), at(NOW));
+            tracker
+        };
+        let position = kept(&mut first_look());
+        assert_eq!(
+            (position.last_sequence, position.last_message_id.as_str()),
+            (9, "id-9")
+        );
+        for (state, found) in [
+            (stream("m", 12), Found::Message("id-9".to_owned())),
+            (stream("m", 8), Found::Nothing),
+            (stream("other", 0), Found::Nothing),
+        ] {
+            let mut next = Tracker::default();
+            next.recall(Some(kept(&mut first_look())));
+            next.compare(&state, &found);
+            assert!(next.loss().unwrap().since < at(NOW), "{state:?}");
+        }
+        let mut known = seasoned();
+        known.begin_at(&stream("m", 12), &Found::Nothing, at(NOW));
+        assert_eq!(known.known().unwrap().sequence, 10, "what is known stays");
     }
 
     #[test]

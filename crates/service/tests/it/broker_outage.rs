@@ -275,3 +275,24 @@ fn the_events_stream_deleted_in_mid_run_is_made_anew_and_recent_events_come_agai
     scene.traffic.fire(&keys("third", 30), SOON);
     scene.finish();
 }
+
+#[test]
+fn what_the_first_moments_published_arrives_again_from_an_empty_broker() {
+    let Some(mut scene) = Scene::set() else {
+        return;
+    };
+    let (first, second) = (keys("first", 2), keys("second", 30));
+    scene.traffic.fire(&first, Duration::ZERO);
+    scene.until_marked(&first);
+    scene.kill();
+    scene.server.kill();
+    let before = scene.counts(&first);
+    let empty = scene.home.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    scene.server.replace_store_from(&empty);
+    scene.server.restart();
+    scene.serve();
+    scene.traffic.fire(&second, SOON);
+    scene.until_again(&first, &before);
+    scene.finish();
+}
