@@ -171,7 +171,7 @@ fn the_broker_stopped_under_load_and_started_again_loses_nothing() {
         .until("the file's have come", |book| book.ledger.owed() == 0);
     let before = scene.resident_kib();
     // In the middle of commands and of events.
-    scene.traffic.send(keys("through", 1_000), outage + SOON);
+    scene.traffic.send(keys("through", 1_000), SOON * 3);
     scene.traffic.until("some are acknowledged", |book| {
         book.acknowledged >= 1_200 && book.ledger.owed() > 0
     });
