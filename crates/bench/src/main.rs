@@ -9,6 +9,7 @@
 
 mod args;
 mod bare;
+mod broker;
 mod child;
 mod databases;
 mod lateness;
@@ -90,6 +91,10 @@ fn measure(options: &Options) -> Outcome<()> {
         for measure in &found {
             say(&measure.text());
         }
+        if let Some(reason) = bench.not_measured.get(line.name) {
+            say(&format!("{:<4} was NOT MEASURED: {reason}\n", line.name));
+            continue;
+        }
         measures.extend(found);
         let share = Usage::now().others_since(before);
         say(&format!(
@@ -128,6 +133,7 @@ fn measure(options: &Options) -> Outcome<()> {
         "loadBefore": load_before,
         "loadAfter": machine::load(),
         "usedByOthers": others,
+        "notMeasured": bench.not_measured,
         "measures": measures.iter().map(Measure::json).collect::<Vec<_>>(),
     });
     let json = format!("{json:#}\n");

@@ -1,6 +1,7 @@
 //! Taking turns: ours and bare are measured alternately, so that whatever else goes on on the
 //! machine meets both.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use punctual_ports::ClockPort;
 use tokio::runtime::Runtime;
 
 use crate::Outcome;
+use crate::broker::Broker;
 use crate::databases::{Copy, Databases, Recipe};
 use crate::plots::Plots;
 use crate::rows::{Rows, tenants};
@@ -22,6 +24,8 @@ pub(crate) struct Bench {
     pub(crate) runtime: Runtime,
     /// What can be drawn of what was measured so far.
     pub(crate) plots: Plots,
+    /// The lines that could not be measured here, and why.
+    pub(crate) not_measured: BTreeMap<&'static str, String>,
     quick: bool,
     seeds: u64,
 }
@@ -36,6 +40,7 @@ impl Bench {
             clock: SystemClock::start()?,
             runtime: Runtime::new()?,
             plots: Plots::default(),
+            not_measured: BTreeMap::new(),
             quick,
             seeds: 1_000,
         })
@@ -48,6 +53,18 @@ impl Bench {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The broker of this run, for a line that needs one. Without it the line is not measured, and
+    /// that is said.
+    pub(crate) fn broker(&mut self, line: &'static str) -> Option<Broker> {
+        match Broker::of_this_run() {
+            Ok(broker) => Some(broker),
+            Err(reason) => {
+                self.not_measured.insert(line, reason);
+                None
+            }
+        }
     }
 
     /// A copy of a recipe's file.

@@ -2,6 +2,7 @@
 
 mod pragmas;
 mod s1;
+mod s10;
 mod s13;
 mod s14;
 mod s15;
@@ -12,6 +13,7 @@ mod s5;
 mod s6;
 mod s7;
 mod s8;
+mod s9;
 mod sizes;
 
 use crate::Outcome;
@@ -27,9 +29,11 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 11] = [
+pub(crate) const ALL: [Line; 13] = [
     s1::LINE,
     s2::LINE,
+    s10::LINE,
+    s9::LINE,
     s4::LINE,
     s6::LINE,
     s3::LINE,

@@ -51,7 +51,8 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     ])
 }
 
-fn ours(bench: &mut Bench, start: Recipe, rows: usize, callers: usize) -> Outcome<f64> {
+/// Ours, with so many callers.
+pub(super) fn ours(bench: &mut Bench, start: Recipe, rows: usize, callers: usize) -> Outcome<f64> {
     let copy = bench.copy(start)?;
     let timers = bench.rows(start.tenants)?.many_pending(rows);
     let took = bench.runtime.block_on(async {

@@ -65,7 +65,8 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     }])
 }
 
-fn ours(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
+/// The worker with a handler in process.
+pub(super) fn ours(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
     let firing = bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;

@@ -1,0 +1,174 @@
+//! S10: commands come in through a broker, and are acknowledged once they are committed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, Synchronous};
+use punctual_adapters_system::UuidIds;
+use punctual_domain::{MessageEnvelope, Topic};
+use punctual_ports::{Answer, ClockPort, ConsumerName, EventBusPort, MessageHandler, Subscribe};
+use punctual_workflows::{ScheduleTimers, TimerPorts};
+use tokio::sync::Notify;
+
+use super::{Line, TENANTS, s1, s2};
+use crate::bare::Bare;
+use crate::broker::{self, Broker};
+use crate::databases::Recipe;
+use crate::report::{Measure, Target, Unit};
+use crate::stats::Rounds;
+use crate::turns::{Bench, rate};
+use crate::{Outcome, grouped};
+
+pub(crate) const LINE: Line = Line {
+    name: "S10",
+    what: "commands from JetStream: fetched, committed, acknowledged",
+    run,
+};
+
+/// How many commands one call of the handler takes, as the service has it.
+const BATCH: usize = 1_000;
+
+/// How often it is looked whether the stream is empty, once all is committed.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Commands that take longer are lost.
+const LONGEST: Duration = Duration::from_mins(2);
+
+fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let Some(broker) = bench.broker(LINE.name) else {
+        return Ok(Vec::new());
+    };
+    let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
+    let commands = bench.size(60_000, 20_000);
+    let rounds = bench.size(5, 3);
+    let [ours, called, bare] = bench.take_turns(
+        rounds,
+        [
+            &|bench| ours(bench, &broker, start, commands),
+            &|bench| s2::ours(bench, start, commands, 1),
+            &|bench| s1::bare(bench, start, commands, BATCH),
+        ],
+    )?;
+    let measure = |what: &str, than: &Rounds, target, which| {
+        Outcome::Ok(Measure {
+            line: LINE.name,
+            what: what.to_owned(),
+            unit: Unit::PerSecond,
+            ours: ours.clone(),
+            bare: Some(than.clone()),
+            figure: ours.ratio(than).ok_or("rounds are missing")?,
+            figure_unit: Unit::Times,
+            target,
+            on: format!(
+                "{} commands onto {} rows, {TENANTS} tenants, synchronous FULL; bare is {which}",
+                grouped(commands),
+                grouped(start.rows)
+            ),
+        })
+    };
+    Ok(vec![
+        measure(
+            "commands ÷ S2, one caller of ours with 1 000 a call",
+            &called,
+            Target::AtLeast(0.70),
+            "ours of S2",
+        )?,
+        measure(
+            "commands ÷ bare upsert, 1 000 a transaction",
+            &bare,
+            Target::None,
+            "that of S2",
+        )?,
+    ])
+}
+
+fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outcome<f64> {
+    let copy = bench.copy(start)?;
+    let timers = bench.rows(start.tenants)?.many_pending(count);
+    let now = bench.now();
+    let commands = timers.into_iter().map(|timer| broker::command(timer, now));
+    let batches = broker::batches(commands.collect());
+    let streams = broker.streams()?;
+    let took = bench.runtime.block_on(async {
+        let clock = &bench.clock;
+        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
+        let bus = streams.bus(clock, &store).await?;
+        broker::publish(&bus, batches).await?;
+        let plain = streams.plain().await?;
+
+        let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
+        let committed = Arc::new(Committed::of(ScheduleTimers::new(&ports), count));
+        let wish = Subscribe {
+            topic: Topic::TimerCommands,
+            consumer: ConsumerName::new("timer"),
+            max_batch: BATCH,
+            handler: Arc::<Committed>::clone(&committed),
+        };
+        let begun = Instant::now();
+        let subscription = bus.subscribe(wish).await?;
+        let empty = async {
+            committed.enough.notified().await;
+            while streams.count(&plain, "COMMANDS").await? > 0 {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            Outcome::Ok(begun.elapsed())
+        };
+        let took = tokio::time::timeout(LONGEST, empty).await;
+        let took = took.map_err(|_| format!("commands were left over after {LONGEST:?}"))??;
+        eprintln!(
+            "  {} commands in {} calls of the handler",
+            grouped(count),
+            committed.calls.load(Ordering::Relaxed)
+        );
+        subscription.stop().await;
+        bus.close().await;
+        store.close().await;
+        streams.remove(&plain).await?;
+        Outcome::Ok(took)
+    })?;
+    let stored = Bare::open(&copy.path(), Synchronous::Full)?.count("Scheduled")?;
+    if stored != start.rows + count {
+        return Err(format!("{count} commands made {} timers", stored - start.rows).into());
+    }
+    Ok(rate(count, took))
+}
+
+/// The use case, and when it has answered for everything.
+struct Committed {
+    scheduling: ScheduleTimers,
+    left: AtomicUsize,
+    calls: AtomicUsize,
+    enough: Notify,
+}
+
+impl Committed {
+    fn of(scheduling: ScheduleTimers, count: usize) -> Self {
+        Self {
+            scheduling,
+            left: AtomicUsize::new(count),
+            calls: AtomicUsize::new(0),
+            enough: Notify::new(),
+        }
+    }
+
+    /// Notes answers; whatever is not done comes again.
+    fn note(&self, answers: &[Answer]) {
+        let done = answers.iter().filter(|it| **it == Answer::Done).count();
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let left = self.left.fetch_sub(done, Ordering::Relaxed);
+        if done > 0 && left == done {
+            self.enough.notify_one();
+        }
+    }
+}
+
+#[async_trait]
+impl MessageHandler for Committed {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let answers = self.scheduling.handle(batch).await;
+        self.note(&answers);
+        answers
+    }
+}
