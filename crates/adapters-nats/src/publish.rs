@@ -1,11 +1,12 @@
 //! Publishing: each message answered for by the server, many on the way at once.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
-use futures_util::{StreamExt, stream};
+use futures_util::FutureExt;
 use punctual_domain::{MessageEnvelope, Timestamp};
 use punctual_ports::{BatchResult, PortError, PortErrorKind, PublishOutcome};
 
@@ -23,14 +24,34 @@ pub(crate) async fn publish(
         return Ok(Vec::new());
     }
     let connection = link.ready()?;
-    let publishing = Publishing::begin(link, connection, &batch);
+    let mut publishing = Publishing::begin(link, connection, &batch);
     let window = link.settings.publish_window;
-    let outcomes = stream::iter(batch)
-        .map(|envelope| publishing.one(envelope))
-        .buffered(window)
-        .collect()
-        .await;
+    let mut outcomes = Vec::with_capacity(batch.len());
+    let mut on_the_way = VecDeque::with_capacity(window.min(batch.len()));
+    for envelope in batch {
+        if on_the_way.len() >= window
+            && let Some(first) = on_the_way.pop_front()
+        {
+            outcomes.push(publishing.answer(first).await);
+        }
+        on_the_way.push_back(publishing.send(envelope).await);
+    }
+    for sent in on_the_way {
+        outcomes.push(publishing.answer(sent).await);
+    }
     Ok(outcomes)
+}
+
+/// A message that was handed to the connection, or why not.
+type Sent = Result<OnTheWay, PortError>;
+
+/// A message whose acknowledgement is to come.
+struct OnTheWay {
+    acknowledgement: PublishAckFuture,
+    kind: StreamKind,
+    id: String,
+    /// How many of the batch were sent before it.
+    place: usize,
 }
 
 /// A batch on its way. It ends however its future ends.
@@ -38,6 +59,9 @@ struct Publishing {
     link: Arc<Link>,
     connection: ConnectionId,
     ticket: Ticket,
+    sent: usize,
+    /// So many were sent before an acknowledgement was waited for in vain.
+    sent_before_silence: usize,
 }
 
 impl Publishing {
@@ -48,10 +72,12 @@ impl Publishing {
             link: Arc::clone(link),
             connection,
             ticket,
+            sent: 0,
+            sent_before_silence: 0,
         }
     }
 
-    async fn one(&self, envelope: MessageEnvelope) -> Result<PublishOutcome, PortError> {
+    async fn send(&mut self, envelope: MessageEnvelope) -> Sent {
         let payload = envelope
             .to_json()
             .map_err(|error| of_the_item(error.to_string()))?;
@@ -62,19 +88,46 @@ impl Publishing {
             )));
         }
         let id = envelope.deduplication_id();
-        let kind = StreamKind::of(envelope.message.topic());
         let subject = subject(&self.link.settings.prefix, &envelope);
         let message = PublishMessage::build()
             .payload(payload.into())
             .message_id(&id);
         let sent = self.link.context.send_publish(subject, message).await;
-        let acknowledged = match sent {
-            Ok(acknowledgement) => acknowledgement.await,
-            Err(error) => Err(error),
+        let place = self.sent;
+        self.sent += 1;
+        Ok(OnTheWay {
+            acknowledgement: sent.map_err(|error| self.failed(&error))?,
+            kind: StreamKind::of(envelope.message.topic()),
+            id,
+            place,
+        })
+    }
+
+    /// Waits for the broker's word on a message, in the order of sending. All of a batch would have
+    /// to be woken for each other's acknowledgements otherwise, and each would need a timer.
+    async fn answer(&mut self, sent: Sent) -> Result<PublishOutcome, PortError> {
+        let OnTheWay {
+            acknowledgement,
+            kind,
+            id,
+            place,
+        } = sent?;
+        let acknowledgement = acknowledgement.into_future();
+        let acknowledged = if place < self.sent_before_silence {
+            // It has had its time while an earlier one was waited for.
+            let had_its_time = || Self::unknown("there was no acknowledgement in time".to_owned());
+            acknowledgement.now_or_never().ok_or_else(had_its_time)?
+        } else {
+            acknowledgement.await
         };
         match acknowledged {
             Ok(acknowledgement) => self.accepted(kind, &acknowledgement, &id),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => {
+                if error.kind() == PublishErrorKind::TimedOut {
+                    self.sent_before_silence = self.sent;
+                }
+                Err(self.failed(&error))
+            }
         }
     }
 
@@ -118,8 +171,7 @@ impl Publishing {
         Ok(PublishOutcome::Accepted)
     }
 
-    /// A message that is too large is its own fault; everything else is the broker's, and whether it
-    /// was stored is not known.
+    /// A message that is too large is its own fault; everything else is the broker's.
     fn failed(&self, error: &PublishError) -> PortError {
         let text = error.to_string();
         match error.kind() {
@@ -131,13 +183,18 @@ impl Publishing {
             }
             PublishErrorKind::Other if text.contains("message size exceeds") => of_the_item(text),
             kind => {
-                metrics::counter!(metric_names::UNKNOWN).increment(1);
                 if kind == PublishErrorKind::StreamNotFound {
                     self.link.look_again();
                 }
-                PortError::new(PortErrorKind::Unavailable, "publish a message", text)
+                Self::unknown(text)
             }
         }
+    }
+
+    /// Whether it was stored is not known.
+    fn unknown(reason: String) -> PortError {
+        metrics::counter!(metric_names::UNKNOWN).increment(1);
+        PortError::new(PortErrorKind::Unavailable, "publish a message", reason)
     }
 }
 

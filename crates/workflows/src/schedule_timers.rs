@@ -123,11 +123,11 @@ impl ScheduleTimers {
     /// Applies commands, and answers for each only after its schedule is durable.
     async fn apply(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         metrics::counter!(metric_names::COMMANDS_RECEIVED).increment(batch.len() as u64);
-        let wishes: Vec<Result<SaveTimer, Answer>> = batch
+        let mut timers = Vec::with_capacity(batch.len());
+        let wishes: Vec<Result<(), Answer>> = batch
             .into_iter()
-            .map(|envelope| self.wish(envelope))
+            .map(|envelope| self.wish(envelope).map(|timer| timers.push(timer)))
             .collect();
-        let timers = wishes.iter().filter_map(|wish| wish.clone().ok()).collect();
         let mut saved = match self.save(timers).await {
             Ok(saved) => VecDeque::from(saved),
             Err(error) => {
@@ -141,7 +141,7 @@ impl ScheduleTimers {
         wishes
             .into_iter()
             .map(|wish| match wish {
-                Ok(_) => saved.pop_front().map_or_else(no_answer, answer),
+                Ok(()) => saved.pop_front().map_or_else(no_answer, answer),
                 Err(poison) => poison,
             })
             .collect()
@@ -210,7 +210,7 @@ fn failed(error: &PortError) -> Answer {
     }
 }
 
-fn held_back_unless_poison(wish: Result<SaveTimer, Answer>, error: &PortError) -> Answer {
+fn held_back_unless_poison(wish: Result<(), Answer>, error: &PortError) -> Answer {
     wish.err().unwrap_or_else(|| failed(error))
 }
 

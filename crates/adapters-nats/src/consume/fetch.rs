@@ -107,7 +107,10 @@ impl Consumer {
             }
             fetching.waiting = fetching.puller.next(most).await?.unwrap_or_default();
         }
-        Ok(self.lane().await)
+        let lane = self.lane().await;
+        // More may have come while all lanes were taken.
+        fetching.puller.top_up(&mut fetching.waiting, most);
+        Ok(lane)
     }
 
     /// Waits for room to call the handler.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_adapters_nats::async_nats::jetstream::{self, consumer::pull};
-use punctual_domain::MessageEnvelope;
-use punctual_ports::{Answer, EventBusPort, MessageHandler};
+use punctual_domain::{Message, MessageEnvelope, TimerData};
+use punctual_ports::{Answer, EventBusPort, MessageHandler, Subscribe};
 use tokio::sync::Notify;
 
 use crate::fixture::{Recorder, World, command, commands};
@@ -153,4 +153,36 @@ async fn a_consumer_that_was_removed_is_made_anew_and_what_comes_again_is_handle
     world
         .until("it works again", || handler.count(command(2).id) == 1)
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_bytes_than_one_request_takes_come_with_the_next_one() {
+    let Some(mut world) = World::shared() else {
+        return;
+    };
+    // What is not heard of now is not heard of before this test has failed.
+    world.settings.ack_wait = Duration::from_mins(10);
+    let bus = world.bus().await;
+    let data = TimerData::of(&"x".repeat(16_000)).unwrap();
+    let count = 1_500;
+    let large = (0..count).map(|n| {
+        let mut envelope = command(n);
+        if let Message::ScheduleTimer(command) = &mut envelope.message {
+            command.data = Some(data.clone());
+        }
+        envelope
+    });
+    for answer in bus.publish(large.collect()).await.unwrap() {
+        answer.unwrap();
+    }
+    let handler = Recorder::content();
+    let wish = Subscribe {
+        max_batch: 1_000,
+        ..commands(handler.clone())
+    };
+    let subscription = bus.subscribe(wish).await.unwrap();
+    let all = || handler.seen().len() >= usize::try_from(count).unwrap();
+    world.until("all arrive", all).await;
+    subscription.stop().await;
+    assert_eq!(pending(&world).await, (0, 0));
 }

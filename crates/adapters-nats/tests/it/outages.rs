@@ -82,9 +82,18 @@ async fn a_broker_that_hangs_is_an_answer_in_bounded_time_and_the_message_is_sto
     let bus = world.bus().await;
     server.pause();
     let message = event(1, world.clock.now());
-    let answers = bus.publish(vec![message.clone()]).await.unwrap();
-    let error = answers[0].as_ref().unwrap_err();
-    assert_eq!(error.kind(), PortErrorKind::Unavailable, "{error}");
+    let others = (2..=100).map(|n| event(n, world.clock.now()));
+    let batch = std::iter::once(message.clone()).chain(others).collect();
+    let begun = world.monotonic();
+    let answers = bus.publish(batch).await.unwrap();
+    let took = world.monotonic().saturating_sub(begun);
+    assert_eq!(answers.len(), 100);
+    for answer in answers {
+        let error = answer.unwrap_err();
+        assert_eq!(error.kind(), PortErrorKind::Unavailable, "{error}");
+    }
+    // One patience for all of them: a hundred would be half a minute.
+    assert!(took < Duration::from_secs(15), "{took:?}");
     server.resume();
     world
         .until("it is ready again", || bus.readiness().is_ok())
