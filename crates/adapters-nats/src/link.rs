@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::connect::{dial, options};
 use crate::names::StreamKind;
-use crate::tracker::{Found, StreamState, Tracker};
+use crate::tracker::{Found, Looked, StreamState, Tracker};
 use crate::{NatsError, NatsParts, NatsSettings, metric_names, streams};
 
 /// How often the streams are looked at although nothing seems to have happened.
@@ -53,6 +53,12 @@ pub(crate) enum LinkState {
 /// Tells one connection from every other: how many there were before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionId(u64);
+
+impl ConnectionId {
+    pub(crate) const fn nth(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// What all parts of the bus share.
 pub(crate) struct Link {
@@ -136,7 +142,7 @@ impl Link {
             return None;
         }
         let connects = &self.client.statistics().connects;
-        Some(ConnectionId(connects.load(Ordering::Relaxed)))
+        Some(ConnectionId::nth(connects.load(Ordering::Relaxed)))
     }
 
     /// The connection over which messages may be published now.
@@ -249,9 +255,11 @@ impl Link {
             });
         }
         let prefix = &self.settings.prefix;
+        self.recall(StreamKind::Events.name(prefix)).await?;
+        let looked = self.tracker().look();
         streams::ensure(&self.context, StreamKind::Commands, prefix).await?;
         let events = streams::ensure(&self.context, StreamKind::Events, prefix).await?;
-        self.compare(&events).await?;
+        self.compare(&looked, &events).await?;
         if self.connection().as_ref() == Some(&connection) {
             Ok(connection)
         } else {
@@ -259,22 +267,22 @@ impl Link {
         }
     }
 
-    /// Finds out whether the broker still has what it acknowledged.
-    async fn compare(&self, events: &Stream<Info>) -> Result<(), NatsError> {
-        let stream = state_of(events.cached_info());
-        let failed = |reason: String| NatsError::Unreachable {
-            servers: format!("the stream {}", stream.name),
-            reason,
-        };
+    /// Tells the tracker once what an earlier process has kept.
+    async fn recall(&self, stream: String) -> Result<(), NatsError> {
         let wants_to_recall = self.tracker().wants_to_recall();
         if wants_to_recall {
-            let kept = self.positions.load(stream.name.clone()).await;
-            let kept = kept.map_err(|error| failed(error.to_string()))?;
+            let kept = self.positions.load(stream.clone()).await;
+            let kept = kept.map_err(|error| unanswered(&stream, &error))?;
             self.tracker().recall(kept);
         }
-        let known = self.tracker().known().map(|known| known.sequence);
-        let found = match known.unwrap_or(stream.last_sequence) {
-            sequence if sequence > 0 && sequence <= stream.last_sequence => {
+        Ok(())
+    }
+
+    /// Finds out whether the broker still has what it acknowledged.
+    async fn compare(&self, looked: &Looked, events: &Stream<Info>) -> Result<(), NatsError> {
+        let mut stream = state_of(events.cached_info());
+        let found = match looked.sequence() {
+            Some(sequence) if sequence > 0 && sequence <= stream.last_sequence => {
                 match events.get_raw_message(sequence).await {
                     Ok(message) => {
                         let id = message.headers.get(async_nats::header::NATS_MESSAGE_ID);
@@ -283,18 +291,24 @@ impl Link {
                     Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                         Found::Nothing
                     }
-                    Err(error) => return Err(failed(error.to_string())),
+                    Err(error) => return Err(unanswered(&stream.name, &error)),
                 }
             }
             _ => Found::Nothing,
         };
-        self.tracker().compare(&stream, &found);
-        if known.is_none() {
-            self.tracker().begin_at(&stream, &found, self.clock.now());
+        let lost_since = looked.lost_since(&stream, &found);
+        if let Some(since) = lost_since.filter(|since| *since < stream.last_message_at) {
+            stream.last_message_at = last_message_until(events, since).await?;
         }
-        // Before anything is published over this connection.
-        let kept = self.keep_position(false).await;
-        kept.map_err(|error| failed(error.to_string()))
+        let now = self.clock.now();
+        self.tracker().compare(looked, &stream, &found, now);
+        let has_to_be_kept = self.tracker().has_to_be_kept();
+        if has_to_be_kept {
+            // What is published before the first note could be lost without a trace.
+            let kept = self.keep_position(false).await;
+            kept.map_err(|error| unanswered(&stream.name, &error))?;
+        }
+        Ok(())
     }
 
     /// Waits for a loss.
@@ -334,9 +348,12 @@ impl Link {
             return Ok(());
         };
         let kept = self.positions.keep(position).await;
-        if kept.is_err() {
-            self.tracker().keep_again();
+        let mut tracker = self.tracker();
+        match &kept {
+            Ok(()) => tracker.kept(),
+            Err(_) => tracker.keep_again(),
         }
+        drop(tracker);
         kept
     }
 }
@@ -355,6 +372,42 @@ fn note(event: &Event) {
         Event::ClientError(error) => tracing::debug!(%error, "no connection to the broker yet"),
         other => tracing::warn!(event = %other, "the broker says"),
     }
+}
+
+fn unanswered(stream: &str, error: &impl std::fmt::Display) -> NatsError {
+    NatsError::Unreachable {
+        servers: format!("the stream {stream}"),
+        reason: error.to_string(),
+    }
+}
+
+/// When the last message came that came by then; when the stream was made, if there is none. Others
+/// may have published since the broker is back, so its last message of all does not tell how old a
+/// copy is.
+async fn last_message_until(
+    events: &Stream<Info>,
+    until: Timestamp,
+) -> Result<Timestamp, NatsError> {
+    let info = events.cached_info();
+    let mut last = Timestamp::from(SystemTime::from(info.created));
+    let (mut from, mut to) = (info.state.first_sequence.max(1), info.state.last_sequence);
+    while from <= to {
+        let middle = from + (to - from) / 2;
+        let next = match events.get_first_raw_message_by_subject(">", middle).await {
+            Ok(message) => Some(message),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
+            Err(error) => return Err(unanswered(&info.config.name, &error)),
+        };
+        let came = next.map(|it| (it.sequence, Timestamp::from(SystemTime::from(it.time))));
+        match came {
+            Some((sequence, at)) if at <= until => {
+                last = last.max(at);
+                from = sequence + 1;
+            }
+            _ => to = middle - 1,
+        }
+    }
+    Ok(last)
 }
 
 fn state_of(info: &Info) -> StreamState {

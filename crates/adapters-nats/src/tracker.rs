@@ -20,6 +20,8 @@ const CLOCK_MARGIN: Duration = Duration::from_mins(1);
 /// How long it may take from the making of an event to the beginning of its publish.
 const BEFORE_PUBLISH: Duration = Duration::from_secs(2);
 
+const MADE_ANEW: &str = "the stream of events was made anew";
+
 /// What a stream says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamState {
@@ -27,8 +29,48 @@ pub(crate) struct StreamState {
     /// When the broker made it, in its own words.
     pub(crate) made_at: String,
     pub(crate) last_sequence: u64,
-    /// When its last message came, or when it was made if it has none.
+    /// When its last message came, or when it was made if it has none. What came after a loss was
+    /// found is left out: see [`Looked::lost_since`].
     pub(crate) last_message_at: Timestamp,
+}
+
+/// What was known before the broker was asked. Its answer says nothing of what was acknowledged
+/// meanwhile: messages are published all the time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Looked {
+    known: Option<Known>,
+    is_suspicious: bool,
+}
+
+impl Looked {
+    /// The place of the last message that was acknowledged.
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.known.as_ref().map(|known| known.sequence)
+    }
+
+    /// Whether the broker has lost something, and the instant before which a message in its stream
+    /// tells how far a copy goes. Later ones may have come after the loss.
+    pub(crate) fn lost_since(&self, stream: &StreamState, found: &Found) -> Option<Timestamp> {
+        let known = self.known.as_ref()?;
+        self.reason(stream, found)?;
+        Some(known.acknowledged_at.saturating_sub(TAIL))
+    }
+
+    fn reason(&self, stream: &StreamState, found: &Found) -> Option<&'static str> {
+        let known = self.known.as_ref()?;
+        let is_another = |id: &String| !known.message_id.is_empty() && *id != known.message_id;
+        if known.made_at != stream.made_at {
+            Some(MADE_ANEW)
+        } else if stream.last_sequence < known.sequence {
+            Some("the stream of events went back")
+        } else if matches!(found, Found::Message(id) if is_another(id)) {
+            Some("the stream of events has another message in place of ours")
+        } else if self.is_suspicious {
+            Some("the stream of events gave out a number again")
+        } else {
+            None
+        }
+    }
 }
 
 /// What the broker has in the place of the last message that it acknowledged.
@@ -45,6 +87,7 @@ pub(crate) enum Found {
 pub(crate) struct Known {
     pub(crate) made_at: String,
     pub(crate) sequence: u64,
+    /// Empty if the message is nobody's that we know: then only its place counts.
     pub(crate) message_id: String,
     acknowledged_at: Timestamp,
     /// What an earlier process has noted.
@@ -69,14 +112,16 @@ pub(crate) struct Tracker {
     /// Its name, and when it was made.
     stream: Option<(String, String)>,
     has_recalled: bool,
+    /// Whether nothing was ever kept of this stream.
+    has_to_be_kept: bool,
 }
 
 /// A publish under way.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     number: u64,
-    /// The highest sequence when it began: what is stored now gets a higher one.
-    highest: u64,
+    /// The last message when it began: what is stored now gets a higher sequence.
+    before: Option<Known>,
 }
 
 impl Tracker {
@@ -85,8 +130,8 @@ impl Tracker {
         let number = self.next_number;
         self.next_number += 1;
         self.under_way.insert(number, earliest);
-        let highest = self.known.as_ref().map_or(0, |known| known.sequence);
-        Ticket { number, highest }
+        let before = self.known.clone();
+        Ticket { number, before }
     }
 
     /// Notes that it has ended, however.
@@ -103,10 +148,15 @@ impl Tracker {
         message_id: &str,
         now: Timestamp,
     ) -> bool {
-        let is_first = !self.is_suspicious;
-        self.is_suspicious |= !is_duplicate && sequence <= ticket.highest;
         if self.is_suspicious {
-            return is_first;
+            return false;
+        }
+        let highest = ticket.before.as_ref().map_or(0, |known| known.sequence);
+        if !is_duplicate && sequence <= highest {
+            // Answers come in any order: a later number may be noted already, and be there.
+            self.known.clone_from(&ticket.before);
+            self.is_suspicious = true;
+            return true;
         }
         let Some((_, made_at)) = &self.stream else {
             return false;
@@ -150,59 +200,60 @@ impl Tracker {
         }
     }
 
-    pub(crate) const fn known(&self) -> Option<&Known> {
-        self.known.as_ref()
+    /// What is known now, to be compared with what the broker answers to a question that is asked
+    /// after this.
+    pub(crate) fn look(&self) -> Looked {
+        Looked {
+            known: self.known.clone(),
+            is_suspicious: self.is_suspicious,
+        }
     }
 
-    /// Compares what is known with what the broker has, and goes on from there.
-    pub(crate) fn compare(&mut self, stream: &StreamState, found: &Found) {
+    /// Compares what was known with what the broker has, and goes on from there.
+    pub(crate) fn compare(
+        &mut self,
+        looked: &Looked,
+        stream: &StreamState,
+        found: &Found,
+        now: Timestamp,
+    ) {
         self.stream = Some((stream.name.clone(), stream.made_at.clone()));
-        self.is_suspicious = false;
-        let Some(known) = &mut self.known else {
-            return;
-        };
-        // Not from now: the broker may have been away for hours.
-        let tail = known.acknowledged_at.saturating_sub(TAIL);
-        let of_copy = stream.last_message_at.saturating_sub(CLOCK_MARGIN);
-        let (since, reason) = if known.made_at != stream.made_at {
-            (tail, "the stream of events was made anew")
-        } else if stream.last_sequence < known.sequence {
-            (tail.min(of_copy), "the stream of events went back")
-        } else if matches!(found, Found::Message(id) if *id != known.message_id) {
-            (
-                tail.min(of_copy),
-                "the stream of events has another message in place of ours",
-            )
-        } else {
-            if !known.is_our_own {
-                // What was acknowledged after the last note was noted nowhere.
-                known.is_our_own = true;
-                let in_doubt = known.covers_until;
-                self.lose(
-                    in_doubt,
-                    "what was acknowledged after the last note of the last run",
-                );
+        let Some(known) = &looked.known else {
+            if self.known.is_none() {
+                self.begin_at(stream, now);
+                self.has_to_be_kept = true;
             }
             return;
         };
-        self.known = None;
-        self.lose(since, reason);
+        if let Some(reason) = looked.reason(stream, found) {
+            // Not from now: the broker may have been away for hours.
+            let tail = known.acknowledged_at.saturating_sub(TAIL);
+            let of_copy = stream.last_message_at.saturating_sub(CLOCK_MARGIN);
+            let is_anew = reason == MADE_ANEW;
+            let since = if is_anew { tail } else { tail.min(of_copy) };
+            self.is_suspicious = false;
+            self.begin_at(stream, now);
+            self.lose(since, reason);
+        } else if !known.is_our_own {
+            // What was acknowledged after the last note was noted nowhere.
+            let in_doubt = known.covers_until;
+            if let Some(known) = &mut self.known {
+                known.is_our_own = true;
+            }
+            self.lose(
+                in_doubt,
+                "what was acknowledged after the last note of the last run",
+            );
+        }
     }
 
-    /// Takes the end of the stream for the last acknowledgement, if none is known: otherwise what is
-    /// published before the first note would be missed by nobody when process and broker lose it.
-    pub(crate) fn begin_at(&mut self, stream: &StreamState, found: &Found, now: Timestamp) {
-        if self.known.is_some() {
-            return;
-        }
-        let message_id = match found {
-            Found::Message(id) => id.clone(),
-            Found::Nothing => String::new(),
-        };
+    /// Counts from what is there now. Without this nobody could tell that the first messages of all
+    /// were lost, if that happened before the first note.
+    fn begin_at(&mut self, stream: &StreamState, now: Timestamp) {
         self.known = Some(Known {
             made_at: stream.made_at.clone(),
             sequence: stream.last_sequence,
-            message_id,
+            message_id: String::new(),
             acknowledged_at: now,
             covers_until: now,
             is_our_own: true,
@@ -260,6 +311,16 @@ impl Tracker {
         })
     }
 
+    /// Whether the position has to be kept before anything is published.
+    pub(crate) const fn has_to_be_kept(&self) -> bool {
+        self.has_to_be_kept
+    }
+
+    /// It was kept.
+    pub(crate) const fn kept(&mut self) {
+        self.has_to_be_kept = false;
+    }
+
     /// It could not be kept.
     pub(crate) const fn keep_again(&mut self) {
         self.has_news = true;
@@ -291,6 +352,11 @@ mod tests {
         }
     }
 
+    fn compare(tracker: &mut Tracker, stream: &StreamState, found: &Found) {
+        let looked = tracker.look();
+        tracker.compare(&looked, stream, found, at(NOW - 60));
+    }
+
     fn ours() -> Found {
         Found::Message("id-10".to_owned())
     }
@@ -298,7 +364,7 @@ mod tests {
     /// A tracker that has seen message 10 acknowledged.
     fn seasoned() -> Tracker {
         let mut tracker = Tracker::default();
-        tracker.compare(&stream("m", 9), &Found::Nothing);
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let ticket = tracker.begin(at(NOW - 60));
         assert!(!tracker.acknowledged(&ticket, 10, false, "id-10", at(NOW - 50)));
         tracker.end(&ticket);
@@ -313,7 +379,7 @@ mod tests {
     fn a_broker_that_has_our_last_message_has_lost_nothing() {
         for (last, found) in [(10, ours()), (500, ours()), (500, Found::Nothing)] {
             let mut tracker = seasoned();
-            tracker.compare(&stream("m", last), &found);
+            compare(&mut tracker, &stream("m", last), &found);
             assert_eq!(tracker.loss(), None);
         }
     }
@@ -328,7 +394,7 @@ mod tests {
             (stream("other", 12), ours(), tail),
         ] {
             let mut tracker = seasoned();
-            tracker.compare(&state, &found);
+            compare(&mut tracker, &state, &found);
             assert_eq!(tracker.loss().unwrap().since, since, "{state:?}");
         }
     }
@@ -336,7 +402,7 @@ mod tests {
     #[test]
     fn nothing_is_kept_until_a_loss_is_made_good() {
         let mut tracker = seasoned();
-        tracker.compare(&stream("m", 9), &Found::Nothing);
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let loss = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, 10, false, "again", at(NOW)));
@@ -350,11 +416,11 @@ mod tests {
     #[test]
     fn a_second_loss_goes_as_far_back_as_the_first() {
         let mut tracker = seasoned();
-        tracker.compare(&stream("m", 9), &Found::Nothing);
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let first = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW));
         tracker.acknowledged(&ticket, 10, false, "id-10", at(NOW));
-        tracker.compare(&stream("other", 0), &Found::Nothing);
+        compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let second = tracker.loss().unwrap();
         assert_eq!(second.since, first.since);
         assert!(
@@ -362,35 +428,6 @@ mod tests {
             "the second is not made good by the first"
         );
         assert!(tracker.made_good(&second));
-    }
-
-    #[test]
-    fn what_comes_before_the_first_note_is_in_doubt_too() {
-        let first_look = || {
-            let mut tracker = Tracker::default();
-            tracker.recall(None);
-            tracker.compare(&stream("m", 9), &Found::Nothing);
-            tracker.begin_at(&stream("m", 9), &Found::Message("id-9".to_owned()), at(NOW));
-            tracker
-        };
-        let position = kept(&mut first_look());
-        assert_eq!(
-            (position.last_sequence, position.last_message_id.as_str()),
-            (9, "id-9")
-        );
-        for (state, found) in [
-            (stream("m", 12), Found::Message("id-9".to_owned())),
-            (stream("m", 8), Found::Nothing),
-            (stream("other", 0), Found::Nothing),
-        ] {
-            let mut next = Tracker::default();
-            next.recall(Some(kept(&mut first_look())));
-            next.compare(&state, &found);
-            assert!(next.loss().unwrap().since < at(NOW), "{state:?}");
-        }
-        let mut known = seasoned();
-        known.begin_at(&stream("m", 12), &Found::Nothing, at(NOW));
-        assert_eq!(known.known().unwrap().sequence, 10, "what is known stays");
     }
 
     #[test]
@@ -412,12 +449,12 @@ mod tests {
         let covers_until = position.covers_until;
         let mut next = Tracker::default();
         next.recall(Some(position.clone()));
-        next.compare(&stream("m", 12), &ours());
+        compare(&mut next, &stream("m", 12), &ours());
         assert_eq!(next.loss().unwrap().since, covers_until);
 
         let mut next = Tracker::default();
         next.recall(Some(position));
-        next.compare(&stream("m", 9), &Found::Nothing);
+        compare(&mut next, &stream("m", 9), &Found::Nothing);
         let since = next.loss().unwrap().since;
         assert_eq!(
             since,
@@ -440,12 +477,16 @@ mod tests {
             "said once"
         );
         assert_eq!(
-            tracker.known().unwrap().message_id,
+            tracker.known.as_ref().unwrap().message_id,
             "id-10",
             "until it is asked"
         );
         assert_eq!(tracker.news(at(NOW), false), None);
-        tracker.compare(&stream("m", 11), &Found::Message("new".to_owned()));
+        compare(
+            &mut tracker,
+            &stream("m", 11),
+            &Found::Message("new".to_owned()),
+        );
         assert!(tracker.loss().is_some());
     }
 
@@ -455,6 +496,68 @@ mod tests {
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, 13, false, "id-13", at(NOW)));
         assert!(!tracker.acknowledged(&ticket, 11, false, "id-11", at(NOW)));
-        assert_eq!(tracker.known().unwrap().sequence, 13);
+        assert_eq!(tracker.known.as_ref().unwrap().sequence, 13);
+    }
+
+    #[test]
+    fn a_number_given_out_again_is_a_loss_although_a_higher_one_was_noted_first() {
+        let mut tracker = seasoned();
+        let ticket = tracker.begin(at(NOW));
+        assert!(!tracker.acknowledged(&ticket, 12, false, "id-12", at(NOW)));
+        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        compare(
+            &mut tracker,
+            &stream("m", 12),
+            &Found::Message("id-10b".to_owned()),
+        );
+        assert!(tracker.loss().unwrap().since <= at(NOW - 50 - 600));
+        let mut tracker = seasoned();
+        let ticket = tracker.begin(at(NOW));
+        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        compare(&mut tracker, &stream("m", 12), &Found::Nothing);
+        assert!(tracker.loss().is_some(), "whatever is in its place");
+    }
+
+    #[test]
+    fn what_is_acknowledged_while_the_broker_is_asked_is_no_loss() {
+        let mut tracker = seasoned();
+        let looked = tracker.look();
+        let ticket = tracker.begin(at(NOW));
+        assert!(!tracker.acknowledged(&ticket, 20, false, "id-20", at(NOW)));
+        tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
+        assert_eq!(tracker.loss(), None);
+        assert_eq!(kept(&mut tracker).last_sequence, 20);
+    }
+
+    #[test]
+    fn an_oddity_that_comes_while_the_broker_is_asked_is_asked_about_next() {
+        let mut tracker = seasoned();
+        let looked = tracker.look();
+        let ticket = tracker.begin(at(NOW));
+        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
+        assert_eq!(tracker.news(at(NOW), false), None);
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
+        assert!(tracker.loss().is_some());
+    }
+
+    #[test]
+    fn what_is_published_first_of_all_is_in_doubt_too_after_a_run_without_a_last_word() {
+        let mut tracker = Tracker::default();
+        tracker.recall(None);
+        compare(&mut tracker, &stream("m", 500), &Found::Nothing);
+        assert!(tracker.has_to_be_kept());
+        let position = kept(&mut tracker);
+        assert_eq!(position.last_sequence, 500);
+        tracker.kept();
+        assert!(!tracker.has_to_be_kept());
+        let ticket = tracker.begin(at(NOW));
+        assert!(!tracker.acknowledged(&ticket, 501, false, "id-501", at(NOW)));
+        // It ends here, and the broker has lost 501 again.
+        let mut next = Tracker::default();
+        next.recall(Some(position));
+        let foreign = Found::Message("foreign".to_owned());
+        compare(&mut next, &stream("m", 500), &foreign);
+        assert!(next.loss().unwrap().since <= at(NOW));
     }
 }

@@ -1,5 +1,6 @@
 //! A bus on a broker, and what the tests do with it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,12 +14,37 @@ use punctual_domain::{
     ScheduledTimer, ServiceCallId, TenantId, TimerKey, Timestamp, Topic,
 };
 use punctual_ports::{
-    Answer, ClockPort, ConsumerName, DeadLetter, DeadLetterPort, MessageHandler, Subscribe,
+    Answer, BusPosition, BusPositionPort, ClockPort, ConsumerName, DeadLetter, DeadLetterPort,
+    MessageHandler, PortError, Subscribe,
 };
 use uuid::Uuid;
 
 /// How long something may take that is sure to happen.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Positions in memory, which outlive a bus.
+#[derive(Debug, Default)]
+pub(crate) struct Positions(Mutex<BTreeMap<String, BusPosition>>);
+
+impl Positions {
+    /// All of them as they are now, for a process that ends here.
+    pub(crate) fn all(&self) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(self.0.lock().unwrap().clone())))
+    }
+}
+
+#[async_trait]
+impl BusPositionPort for Positions {
+    async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
+        Ok(self.0.lock().unwrap().get(&stream).cloned())
+    }
+
+    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+        let mut positions = self.0.lock().unwrap();
+        positions.insert(position.stream.clone(), position);
+        Ok(())
+    }
+}
 
 /// The machine's clock, on which pauses last a fiftieth of what they should: a test of many failures
 /// would otherwise wait for minutes. What is awaited through the broker takes its own time.
@@ -50,6 +76,7 @@ pub(crate) struct World {
     pub(crate) settings: NatsSettings,
     pub(crate) clock: HastyClock,
     pub(crate) store: MemoryTimerStore,
+    pub(crate) positions: Arc<Positions>,
 }
 
 impl World {
@@ -66,6 +93,7 @@ impl World {
             settings: NatsSettings::new(url).unwrap(),
             clock: HastyClock(SystemClock::start().unwrap()),
             store: MemoryTimerStore::new(),
+            positions: Arc::default(),
         }
     }
 
@@ -73,7 +101,7 @@ impl World {
         NatsParts {
             clock: Arc::new(self.clock.clone()),
             dead_letters: Arc::new(self.store.clone()),
-            positions: Arc::new(self.store.clone()),
+            positions: Arc::<Positions>::clone(&self.positions),
         }
     }
 

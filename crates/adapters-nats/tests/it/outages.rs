@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_adapters_nats::{NatsError, NatsEventBus};
-use punctual_ports::{ClockPort, EventBusPort, PortErrorKind, PublishOutcome};
+use punctual_ports::{BusPositionPort, ClockPort, EventBusPort, PortErrorKind, PublishOutcome};
 use punctual_test_servers::NatsServer;
 
 use crate::fixture::{Recorder, World, command, commands, event, events};
@@ -195,4 +195,76 @@ async fn whom_the_broker_does_not_let_in_hears_it_at_once() {
     let error = refused.unwrap_err();
     assert!(matches!(error, NatsError::Denied { .. }), "{error:?}");
     assert!(!error.to_string().contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_lost_before_the_first_note_is_in_doubt_too() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    let mut world = World::at(&server.url());
+    let copy = tempfile::tempdir().unwrap();
+    let bus = world.bus().await;
+    let noted = world.positions.all();
+    server.stop();
+    server.copy_store_to(copy.path());
+    server.restart();
+    publish(&world, &bus, 1).await;
+    drop(bus);
+    // Both are cut off, before a second has passed.
+    world.positions = noted;
+    server.kill();
+    server.replace_store_from(copy.path());
+    server.restart();
+    let bus = world.bus().await;
+    world
+        .until("the broker is ready", || bus.readiness().is_ok())
+        .await;
+    assert!(bus.lost().await.since < world.clock.now());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn publishing_while_the_broker_is_looked_at_is_not_taken_for_a_loss() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let now = world.clock.now();
+    // On this clock the broker is looked at nearly twice a second.
+    let until = world.monotonic() + Duration::from_secs(3);
+    let publish_all = async |from: u128| {
+        let mut n = from;
+        while world.monotonic() < until {
+            let batch = (n..n + 50).map(|n| event(n, now)).collect();
+            n += 50;
+            bus.publish(batch).await.unwrap();
+        }
+    };
+    tokio::select! {
+        loss = bus.lost() => panic!("{loss:?}"),
+        _ = async { tokio::join!(publish_all(0), publish_all(1 << 40), publish_all(1 << 50)) } => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_old_a_copy_is_does_not_depend_on_what_others_publish_after_it() {
+    let Some(mut server) = NatsServer::start() else {
+        return;
+    };
+    let world = World::at(&server.url());
+    let bus = world.bus().await;
+    went_back(&world, &mut server, &bus).await;
+    drop(bus);
+    let copy_is_older_than = world.clock.now();
+    world.pass(Duration::from_millis(10)).await;
+    let other = World::at(&server.url()).bus().await;
+    publish(&world, &other, 100).await;
+    // As if our last message had been acknowledged more than ten minutes after the copy's.
+    let kept = world.positions.load("EVENTS".to_owned()).await;
+    let mut kept = kept.unwrap().unwrap();
+    kept.acknowledged_at = copy_is_older_than.saturating_add(Duration::from_mins(10));
+    kept.last_sequence = 1_000;
+    world.positions.keep(kept).await.unwrap();
+    let loss = world.bus().await.lost().await;
+    assert_eq!(loss.reason, "the stream of events went back");
+    let margin = Duration::from_mins(1);
+    assert!(loss.since <= copy_is_older_than.saturating_sub(margin));
 }
