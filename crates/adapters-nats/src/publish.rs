@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -12,7 +13,7 @@ use punctual_ports::{BatchResult, PortError, PortErrorKind, PublishOutcome};
 
 use crate::link::{ConnectionId, Link};
 use crate::names::{StreamKind, subject};
-use crate::tracker::Ticket;
+use crate::tracker::{Acknowledged, Ticket};
 use crate::{MAX_MESSAGE_BYTES, metric_names};
 
 /// Publishes messages and answers for each. Nothing but the server's own word is a success.
@@ -39,6 +40,11 @@ pub(crate) async fn publish(
     for sent in on_the_way {
         outcomes.push(publishing.answer(sent).await);
     }
+    if let Err(error) = publishing.note() {
+        for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+            *outcome = Err(error.clone());
+        }
+    }
     Ok(outcomes)
 }
 
@@ -59,21 +65,39 @@ struct Publishing {
     link: Arc<Link>,
     connection: ConnectionId,
     ticket: Ticket,
+    /// By the monotonic clock.
+    begun: Duration,
     sent: usize,
     /// So many were sent before an acknowledgement was waited for in vain.
     sent_before_silence: usize,
+    stream_of_commands: String,
+    stream_of_events: String,
+    /// Of the events that were acknowledged, the one with the highest number.
+    highest: Option<(u64, String)>,
+    /// The lowest number that was given out for an event now.
+    lowest_new: Option<u64>,
+    acknowledged: u64,
+    duplicates: u64,
 }
 
 impl Publishing {
     fn begin(link: &Arc<Link>, connection: ConnectionId, batch: &[MessageEnvelope]) -> Self {
         let earliest = batch.iter().map(|envelope| envelope.timestamp).min();
         let ticket = link.tracker().begin(earliest.unwrap_or(Timestamp::MIN));
+        let prefix = &link.settings.prefix;
         Self {
             link: Arc::clone(link),
             connection,
             ticket,
+            begun: link.clock.monotonic(),
             sent: 0,
             sent_before_silence: 0,
+            stream_of_commands: StreamKind::Commands.name(prefix),
+            stream_of_events: StreamKind::Events.name(prefix),
+            highest: None,
+            lowest_new: None,
+            acknowledged: 0,
+            duplicates: 0,
         }
     }
 
@@ -113,15 +137,18 @@ impl Publishing {
             place,
         } = sent?;
         let acknowledgement = acknowledgement.into_future();
-        let acknowledged = if place < self.sent_before_silence {
-            // It has had its time while an earlier one was waited for.
+        let took = self.link.clock.monotonic().saturating_sub(self.begun);
+        // Each just in time is not enough: a batch must not take for ever.
+        let is_over = took > self.link.settings.ack_timeout * 2;
+        let acknowledged = if is_over || place < self.sent_before_silence {
+            // It has had its time while earlier ones were waited for.
             let had_its_time = || Self::unknown("there was no acknowledgement in time".to_owned());
             acknowledgement.now_or_never().ok_or_else(had_its_time)?
         } else {
             acknowledgement.await
         };
         match acknowledged {
-            Ok(acknowledgement) => self.accepted(kind, &acknowledgement, &id),
+            Ok(acknowledgement) => self.accepted(kind, acknowledgement, id),
             Err(error) => {
                 if error.kind() == PublishErrorKind::TimedOut {
                     self.sent_before_silence = self.sent;
@@ -132,43 +159,73 @@ impl Publishing {
     }
 
     fn accepted(
-        &self,
+        &mut self,
         kind: StreamKind,
-        acknowledgement: &PublishAck,
-        id: &str,
+        acknowledgement: PublishAck,
+        id: String,
     ) -> Result<PublishOutcome, PortError> {
-        let expected = kind.name(&self.link.settings.prefix);
-        if acknowledgement.stream != expected {
+        let PublishAck {
+            stream,
+            sequence,
+            duplicate,
+            ..
+        } = acknowledgement;
+        let expected = match kind {
+            StreamKind::Commands => &self.stream_of_commands,
+            StreamKind::Events => &self.stream_of_events,
+        };
+        if stream != *expected {
             return Err(PortError::new(
                 PortErrorKind::Unavailable,
                 "publish a message",
-                format!(
-                    "stream {} took it in place of {expected}",
-                    acknowledgement.stream
-                ),
+                format!("stream {stream} took it in place of {expected}"),
             ));
         }
-        metrics::counter!(metric_names::ACKNOWLEDGED).increment(1);
-        // An answer over another connection says nothing of the one that was looked at.
-        let is_same = self.link.connection().as_ref() == Some(&self.connection);
-        if kind == StreamKind::Events && is_same {
-            let is_odd = self.link.tracker().acknowledged(
-                &self.ticket,
-                acknowledgement.sequence,
-                acknowledgement.duplicate,
-                id,
-                self.link.clock.now(),
-            );
-            if is_odd {
-                tracing::warn!("the broker gives out numbers again that it had given before");
-                self.link.look_again();
+        if kind == StreamKind::Events {
+            if self
+                .highest
+                .as_ref()
+                .is_none_or(|(highest, _)| sequence > *highest)
+            {
+                self.highest = Some((sequence, id));
+            }
+            if !duplicate {
+                let lowest = self
+                    .lowest_new
+                    .map_or(sequence, |lowest| lowest.min(sequence));
+                self.lowest_new = Some(lowest);
             }
         }
-        if acknowledgement.duplicate {
-            metrics::counter!(metric_names::DUPLICATES).increment(1);
+        self.acknowledged += 1;
+        if duplicate {
+            self.duplicates += 1;
             return Ok(PublishOutcome::Duplicate);
         }
         Ok(PublishOutcome::Accepted)
+    }
+
+    /// Notes what was acknowledged, all of it at once.
+    fn note(&mut self) -> Result<(), PortError> {
+        metrics::counter!(metric_names::ACKNOWLEDGED).increment(self.acknowledged);
+        metrics::counter!(metric_names::DUPLICATES).increment(self.duplicates);
+        let Some((sequence, id)) = self.highest.take() else {
+            return Ok(());
+        };
+        counts(self.connection, self.link.connection())?;
+        let is_odd = self.link.tracker().acknowledged(
+            &self.ticket,
+            Acknowledged {
+                sequence,
+                message_id: id,
+                lowest_new: self.lowest_new,
+            },
+            self.link.clock.now(),
+        );
+        if is_odd {
+            tracing::warn!("the broker gives out numbers again that it had given before");
+            self.link.look_again();
+        }
+        Ok(())
     }
 
     /// A message that is too large is its own fault; everything else is the broker's.
@@ -204,6 +261,34 @@ impl Drop for Publishing {
     }
 }
 
+/// Whether an answer counts. One that is heard after its connection has ended cannot be noted: the
+/// broker may have come back without the message, and nobody would know that it ever had it. So it
+/// is published again, and a broker that still has it says so.
+fn counts(asked: ConnectionId, now: Option<ConnectionId>) -> Result<(), PortError> {
+    if now == Some(asked) {
+        return Ok(());
+    }
+    Err(PortError::new(
+        PortErrorKind::Unavailable,
+        "publish a message",
+        "the broker was disconnected as it answered: what it has now is asked by publishing again",
+    ))
+}
+
 fn of_the_item(reason: String) -> PortError {
     PortError::new(PortErrorKind::HandlerFailed, "publish a message", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_as_long_as_its_connection_does() {
+        let (first, second) = (ConnectionId::nth(1), ConnectionId::nth(2));
+        assert!(counts(first, Some(first)).is_ok());
+        for now in [None, Some(second)] {
+            assert!(counts(first, now).unwrap_err().is_retryable());
+        }
+    }
 }

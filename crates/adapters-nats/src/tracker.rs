@@ -116,6 +116,18 @@ pub(crate) struct Tracker {
     has_to_be_kept: bool,
 }
 
+/// What was acknowledged of a publish.
+#[derive(Debug)]
+pub(crate) struct Acknowledged {
+    /// The highest sequence.
+    pub(crate) sequence: u64,
+    /// The id of the message that has it.
+    pub(crate) message_id: String,
+    /// The lowest sequence that was given out, if any was: not those of messages that were there
+    /// already.
+    pub(crate) lowest_new: Option<u64>,
+}
+
 /// A publish under way.
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -139,20 +151,19 @@ impl Tracker {
         self.under_way.remove(&ticket.number);
     }
 
-    /// Notes an acknowledgement; answers whether the broker must have forgotten something.
+    /// Notes what was acknowledged of a publish; answers whether the broker must have forgotten
+    /// something.
     pub(crate) fn acknowledged(
         &mut self,
         ticket: &Ticket,
-        sequence: u64,
-        is_duplicate: bool,
-        message_id: &str,
+        news: Acknowledged,
         now: Timestamp,
     ) -> bool {
         if self.is_suspicious {
             return false;
         }
         let highest = ticket.before.as_ref().map_or(0, |known| known.sequence);
-        if !is_duplicate && sequence <= highest {
+        if news.lowest_new.is_some_and(|lowest| lowest <= highest) {
             // Answers come in any order: a later number may be noted already, and be there.
             self.known.clone_from(&ticket.before);
             self.is_suspicious = true;
@@ -164,12 +175,12 @@ impl Tracker {
         if self
             .known
             .as_ref()
-            .is_none_or(|known| sequence > known.sequence)
+            .is_none_or(|known| news.sequence > known.sequence)
         {
             self.known = Some(Known {
                 made_at: made_at.clone(),
-                sequence,
-                message_id: message_id.to_owned(),
+                sequence: news.sequence,
+                message_id: news.message_id,
                 acknowledged_at: now,
                 covers_until: now,
                 is_our_own: true,
@@ -357,6 +368,14 @@ mod tests {
         tracker.compare(&looked, stream, found, at(NOW - 60));
     }
 
+    fn ack(sequence: u64, is_duplicate: bool, id: &str) -> Acknowledged {
+        Acknowledged {
+            sequence,
+            message_id: id.to_owned(),
+            lowest_new: (!is_duplicate).then_some(sequence),
+        }
+    }
+
     fn ours() -> Found {
         Found::Message("id-10".to_owned())
     }
@@ -366,7 +385,7 @@ mod tests {
         let mut tracker = Tracker::default();
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let ticket = tracker.begin(at(NOW - 60));
-        assert!(!tracker.acknowledged(&ticket, 10, false, "id-10", at(NOW - 50)));
+        assert!(!tracker.acknowledged(&ticket, ack(10, false, "id-10"), at(NOW - 50)));
         tracker.end(&ticket);
         tracker
     }
@@ -405,7 +424,7 @@ mod tests {
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let loss = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW));
-        assert!(!tracker.acknowledged(&ticket, 10, false, "again", at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(10, false, "again"), at(NOW)));
         assert_eq!(tracker.news(at(NOW), false), None);
         assert_eq!(tracker.news(at(NOW), true), None, "nor at the end");
         assert!(tracker.made_good(&loss));
@@ -419,7 +438,7 @@ mod tests {
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let first = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW));
-        tracker.acknowledged(&ticket, 10, false, "id-10", at(NOW));
+        tracker.acknowledged(&ticket, ack(10, false, "id-10"), at(NOW));
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let second = tracker.loss().unwrap();
         assert_eq!(second.since, first.since);
@@ -435,7 +454,7 @@ mod tests {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW - 50));
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 52));
-        tracker.acknowledged(&ticket, 11, false, "id-11", at(NOW));
+        tracker.acknowledged(&ticket, ack(11, false, "id-11"), at(NOW));
         tracker.end(&ticket);
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 2));
         assert_eq!(tracker.news(at(NOW), false), None, "it is said once");
@@ -468,12 +487,12 @@ mod tests {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
         assert!(
-            !tracker.acknowledged(&ticket, 3, true, "id-3", at(NOW)),
+            !tracker.acknowledged(&ticket, ack(3, true, "id-3"), at(NOW)),
             "a duplicate"
         );
-        assert!(tracker.acknowledged(&ticket, 10, false, "new", at(NOW)));
+        assert!(tracker.acknowledged(&ticket, ack(10, false, "new"), at(NOW)));
         assert!(
-            !tracker.acknowledged(&ticket, 11, false, "next", at(NOW)),
+            !tracker.acknowledged(&ticket, ack(11, false, "next"), at(NOW)),
             "said once"
         );
         assert_eq!(
@@ -494,8 +513,8 @@ mod tests {
     fn several_acknowledgements_of_one_publish_come_in_any_order() {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
-        assert!(!tracker.acknowledged(&ticket, 13, false, "id-13", at(NOW)));
-        assert!(!tracker.acknowledged(&ticket, 11, false, "id-11", at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(13, false, "id-13"), at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(11, false, "id-11"), at(NOW)));
         assert_eq!(tracker.known.as_ref().unwrap().sequence, 13);
     }
 
@@ -503,8 +522,8 @@ mod tests {
     fn a_number_given_out_again_is_a_loss_although_a_higher_one_was_noted_first() {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
-        assert!(!tracker.acknowledged(&ticket, 12, false, "id-12", at(NOW)));
-        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(12, false, "id-12"), at(NOW)));
+        assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
         compare(
             &mut tracker,
             &stream("m", 12),
@@ -513,7 +532,7 @@ mod tests {
         assert!(tracker.loss().unwrap().since <= at(NOW - 50 - 600));
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
-        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
         compare(&mut tracker, &stream("m", 12), &Found::Nothing);
         assert!(tracker.loss().is_some(), "whatever is in its place");
     }
@@ -523,7 +542,7 @@ mod tests {
         let mut tracker = seasoned();
         let looked = tracker.look();
         let ticket = tracker.begin(at(NOW));
-        assert!(!tracker.acknowledged(&ticket, 20, false, "id-20", at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(20, false, "id-20"), at(NOW)));
         tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
         assert_eq!(tracker.loss(), None);
         assert_eq!(kept(&mut tracker).last_sequence, 20);
@@ -534,7 +553,7 @@ mod tests {
         let mut tracker = seasoned();
         let looked = tracker.look();
         let ticket = tracker.begin(at(NOW));
-        assert!(tracker.acknowledged(&ticket, 9, false, "id-9", at(NOW)));
+        assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
         tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
         assert_eq!(tracker.news(at(NOW), false), None);
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
@@ -552,7 +571,7 @@ mod tests {
         tracker.kept();
         assert!(!tracker.has_to_be_kept());
         let ticket = tracker.begin(at(NOW));
-        assert!(!tracker.acknowledged(&ticket, 501, false, "id-501", at(NOW)));
+        assert!(!tracker.acknowledged(&ticket, ack(501, false, "id-501"), at(NOW)));
         // It ends here, and the broker has lost 501 again.
         let mut next = Tracker::default();
         next.recall(Some(position));
