@@ -101,7 +101,7 @@ pub(crate) struct Known {
 pub(crate) struct Tracker {
     known: Option<Known>,
     /// Whether `known` is to be kept.
-    has_news: bool,
+    to_keep: ToKeep,
     /// Whether an acknowledgement came that cannot be: nothing is noted until the broker was asked.
     is_suspicious: bool,
     /// Publishes under way, by number, with the earliest event in each.
@@ -112,8 +112,16 @@ pub(crate) struct Tracker {
     /// Its name, and when it was made.
     stream: Option<(String, String)>,
     has_recalled: bool,
-    /// Whether nothing was ever kept of this stream.
-    has_to_be_kept: bool,
+}
+
+/// Whether the position is to be kept.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum ToKeep {
+    #[default]
+    Nothing,
+    Soon,
+    /// Before anything is published, because nothing was ever kept of this stream.
+    First,
 }
 
 /// What was acknowledged of a publish.
@@ -186,7 +194,7 @@ impl Tracker {
                 is_our_own: true,
             });
         }
-        self.has_news = true;
+        self.keep_again();
         false
     }
 
@@ -232,7 +240,7 @@ impl Tracker {
         let Some(known) = &looked.known else {
             if self.known.is_none() {
                 self.begin_at(stream, now);
-                self.has_to_be_kept = true;
+                self.to_keep = ToKeep::First;
             }
             return;
         };
@@ -269,7 +277,7 @@ impl Tracker {
             covers_until: now,
             is_our_own: true,
         });
-        self.has_news = true;
+        self.keep_again();
     }
 
     fn lose(&mut self, since: Timestamp, reason: &str) {
@@ -294,7 +302,7 @@ impl Tracker {
             .is_some_and(|it| it.number == loss.number);
         if is_it {
             self.loss = None;
-            self.has_news = true;
+            self.keep_again();
         }
         is_it
     }
@@ -302,7 +310,10 @@ impl Tracker {
     /// What is to be kept now, if anything is. While something is lost nothing is: the next process
     /// has to find the same.
     pub(crate) fn news(&mut self, now: Timestamp, is_the_end: bool) -> Option<BusPosition> {
-        if self.loss.is_some() || self.is_suspicious || !(self.has_news || is_the_end) {
+        if self.loss.is_some()
+            || self.is_suspicious
+            || (self.to_keep == ToKeep::Nothing && !is_the_end)
+        {
             return None;
         }
         let covers_until = if is_the_end && self.under_way.is_empty() {
@@ -311,7 +322,9 @@ impl Tracker {
             self.covers_until(now)
         };
         let (known, (stream, _)) = (self.known.as_mut()?, self.stream.as_ref()?);
-        self.has_news = false;
+        if self.to_keep == ToKeep::Soon {
+            self.to_keep = ToKeep::Nothing;
+        }
         Some(BusPosition {
             stream: stream.clone(),
             made_at: known.made_at.clone(),
@@ -323,18 +336,22 @@ impl Tracker {
     }
 
     /// Whether the position has to be kept before anything is published.
-    pub(crate) const fn has_to_be_kept(&self) -> bool {
-        self.has_to_be_kept
+    pub(crate) fn has_to_be_kept(&self) -> bool {
+        self.to_keep == ToKeep::First
     }
 
     /// It was kept.
-    pub(crate) const fn kept(&mut self) {
-        self.has_to_be_kept = false;
+    pub(crate) fn kept(&mut self) {
+        if self.to_keep == ToKeep::First {
+            self.to_keep = ToKeep::Nothing;
+        }
     }
 
-    /// It could not be kept.
-    pub(crate) const fn keep_again(&mut self) {
-        self.has_news = true;
+    /// There is something to keep: because it is new, or because it could not be kept.
+    pub(crate) fn keep_again(&mut self) {
+        if self.to_keep == ToKeep::Nothing {
+            self.to_keep = ToKeep::Soon;
+        }
     }
 
     /// Whatever was published before this instant has its acknowledgement noted, or none.

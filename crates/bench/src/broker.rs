@@ -138,7 +138,7 @@ pub(crate) async fn publish(bus: &NatsEventBus, batches: Vec<Vec<MessageEnvelope
 }
 
 /// Messages in batches of the size that the worker hands over.
-pub(crate) fn batches(messages: Vec<MessageEnvelope>) -> Vec<Vec<MessageEnvelope>> {
+pub(crate) fn batches(messages: &[MessageEnvelope]) -> Vec<Vec<MessageEnvelope>> {
     let size = WorkerSettings::for_a_broker().publish_batch;
     messages.chunks(size).map(<[_]>::to_vec).collect()
 }
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn batches_are_as_large_as_the_workers_and_lose_nothing() {
         let commands: Vec<_> = timers(600).into_iter().map(|it| command(it, NOW)).collect();
-        let batches = batches(commands.clone());
+        let batches = batches(&commands);
         let sizes: Vec<_> = batches.iter().map(Vec::len).collect();
         assert_eq!(sizes, [256, 256, 88]);
         assert_eq!(batches.concat(), commands);

@@ -122,9 +122,6 @@ fn measure(options: &Options) -> Outcome<()> {
             drawn.join(", ")
         ));
     }
-    let Some(file) = &options.json else {
-        return Ok(());
-    };
     let json = json!({
         "at": SystemClock::start()?.now().to_string(),
         "quick": options.quick,
@@ -136,6 +133,13 @@ fn measure(options: &Options) -> Outcome<()> {
         "notMeasured": bench.not_measured,
         "measures": measures.iter().map(Measure::json).collect::<Vec<_>>(),
     });
+    match options.json.as_deref() {
+        Some(file) => write_json(file, &json),
+        None => Ok(()),
+    }
+}
+
+fn write_json(file: &str, json: &serde_json::Value) -> Outcome<()> {
     let json = format!("{json:#}\n");
     if file == "-" {
         print!("{json}");

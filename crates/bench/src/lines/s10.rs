@@ -89,7 +89,7 @@ fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outc
     let timers = bench.rows(start.tenants)?.many_pending(count);
     let now = bench.now();
     let commands = timers.into_iter().map(|timer| broker::command(timer, now));
-    let batches = broker::batches(commands.collect());
+    let batches = broker::batches(&commands.collect::<Vec<_>>());
     let streams = broker.streams()?;
     let took = bench.runtime.block_on(async {
         let clock = &bench.clock;

@@ -109,7 +109,7 @@ const SMALL: Recipe = Recipe::pending(1, 1);
 
 fn ours(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
     let copy = bench.copy(SMALL)?;
-    let batches = broker::batches(events(bench, count)?);
+    let batches = broker::batches(&events(bench, count)?);
     let streams = broker.streams()?;
     bench.runtime.block_on(async {
         let clock = &bench.clock;
