@@ -408,7 +408,9 @@ mod tests {
     }
 
     fn kept(tracker: &mut Tracker) -> BusPosition {
-        tracker.news(at(NOW), false).unwrap()
+        let position = tracker.news(at(NOW), false).unwrap();
+        tracker.kept();
+        position
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use async_nats::jetstream::message::Info;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::FutureExt;
 use punctual_domain::{Backoff, MessageEnvelope};
@@ -13,7 +14,7 @@ use punctual_ports::{Answer, DeadLetter};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::decode::decode;
-use super::{Consumer, MOST_FAILURES};
+use super::{Consumer, MOST_FAILURES, Place};
 use crate::link::Link;
 use crate::metric_names;
 
@@ -36,7 +37,7 @@ pub(super) async fn give_back(link: &Link, messages: impl IntoIterator<Item = Me
 /// A message in hand.
 struct InHand {
     message: Message,
-    sequence: u64,
+    place: Place,
     /// What it says, or what it is to be put down for.
     content: Result<MessageEnvelope, String>,
 }
@@ -83,7 +84,7 @@ impl Consumer {
     fn take_in(&self, message: Message) -> InHand {
         metrics::counter!(metric_names::RECEIVED).increment(1);
         let info = message.info();
-        let sequence = info.as_ref().map_or(0, |info| info.stream_sequence);
+        let place = info.as_ref().map_or_else(|_| Place::default(), place_of);
         if info.is_ok_and(|info| info.delivered > 1) {
             metrics::counter!(metric_names::REDELIVERED).increment(1);
         }
@@ -91,7 +92,7 @@ impl Consumer {
         let content = decode(prefix, self.wish.topic, &message.message);
         InHand {
             message,
-            sequence,
+            place,
             content,
         }
     }
@@ -145,7 +146,7 @@ impl Consumer {
     async fn settle(&self, it: &mut InHand, answer: Option<Answer>) -> bool {
         match answer {
             Some(Answer::Done) => {
-                self.forget(it.sequence);
+                self.forget(it.place);
                 self.tell(it, AckKind::Ack).await;
                 true
             }
@@ -164,7 +165,7 @@ impl Consumer {
     }
 
     async fn put_off(&self, it: &mut InHand, reason: String) -> bool {
-        let failures = self.failed(it.sequence);
+        let failures = self.failed(it.place);
         if failures >= MOST_FAILURES {
             let reason = format!("it failed {failures} times: {reason}");
             return self.put_down(it, reason).await;
@@ -174,7 +175,7 @@ impl Consumer {
             first,
             limit: first * 120,
         };
-        let wait = put_off.after(failures, &it.sequence);
+        let wait = put_off.after(failures, &it.place.sequence);
         tracing::warn!(reason, failures, "a message failed and is delivered again");
         self.tell(it, AckKind::Nak(Some(wait))).await;
         true
@@ -189,11 +190,11 @@ impl Consumer {
                 metrics::counter!(metric_names::DEAD_LETTERS).increment(1);
                 tracing::error!(
                     subject = %it.message.subject,
-                    sequence = it.sequence,
+                    sequence = it.place.sequence,
                     reason,
                     "a message can never be handled and is kept as a dead letter"
                 );
-                self.forget(it.sequence);
+                self.forget(it.place);
                 self.tell(it, AckKind::Term).await;
                 true
             }
@@ -215,10 +216,9 @@ impl Consumer {
         let id = it.message.info().map_or_else(
             |_| format!("{}:unnumbered", it.message.subject),
             |info| {
-                let published = SystemTime::from(info.published);
-                let since = published.duration_since(UNIX_EPOCH).unwrap_or_default();
-                let (stream, number) = (info.stream, info.stream_sequence);
-                format!("{stream}:{number}:{}", since.as_millis())
+                let place = place_of(&info);
+                let since = place.published.as_millis();
+                format!("{}:{}:{since}", info.stream, place.sequence)
             },
         );
         let tenant_id = it.content.as_ref().ok().map(|it| it.tenant_id().clone());
@@ -266,6 +266,14 @@ async fn tell(link: &Link, message: &Message, what: AckKind) {
     }
     if let Err(error) = message.ack_with(what).await {
         tracing::debug!(error, "the broker could not be told about a message");
+    }
+}
+
+fn place_of(info: &Info<'_>) -> Place {
+    let published = SystemTime::from(info.published);
+    Place {
+        sequence: info.stream_sequence,
+        published: published.duration_since(UNIX_EPOCH).unwrap_or_default(),
     }
 }
 

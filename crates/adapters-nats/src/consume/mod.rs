@@ -15,6 +15,7 @@ mod pull;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_ports::{PortError, PortErrorKind, Subscribe, Subscription};
@@ -36,6 +37,14 @@ const MOST_FAILURES: u32 = 20;
 /// How many failing messages are remembered. What is forgotten gets its tries anew.
 const MOST_REMEMBERED: usize = 50_000;
 
+/// Where a message is: its sequence, and when it was published. A stream that was made anew begins to
+/// count anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct Place {
+    sequence: u64,
+    published: Duration,
+}
+
 /// A subscription, and everything that runs for it.
 pub(crate) struct Subscribed {
     consumer: Arc<Consumer>,
@@ -54,8 +63,8 @@ pub(crate) struct Consumer {
     fetching: watch::Sender<usize>,
     /// How many lanes wait for the handler's store.
     held_back: watch::Sender<usize>,
-    /// How often messages have failed by themselves, by their place in the stream.
-    failures: Mutex<HashMap<u64, u32>>,
+    /// How often messages have failed by themselves.
+    failures: Mutex<HashMap<Place, u32>>,
     /// Given back when the subscription is gone.
     _place: Arc<()>,
 }
@@ -96,23 +105,23 @@ impl Subscribed {
 }
 
 impl Consumer {
-    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<u64, u32>> {
+    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<Place, u32>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a message failed by itself, and answers how often that was.
-    fn failed(&self, sequence: u64) -> u32 {
+    fn failed(&self, place: Place) -> u32 {
         let mut failures = self.failures();
-        if failures.len() >= MOST_REMEMBERED && !failures.contains_key(&sequence) {
+        if failures.len() >= MOST_REMEMBERED && !failures.contains_key(&place) {
             failures.clear();
         }
-        let count = failures.entry(sequence).or_default();
+        let count = failures.entry(place).or_default();
         *count += 1;
         *count
     }
 
-    fn forget(&self, sequence: u64) {
-        self.failures().remove(&sequence);
+    fn forget(&self, place: Place) {
+        self.failures().remove(&place);
     }
 
     fn is_stopping(&self) -> bool {

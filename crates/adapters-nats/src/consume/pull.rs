@@ -18,8 +18,9 @@ use crate::link::Link;
 /// take to stop.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
-/// How much longer we wait before we believe that it has forgotten the request.
-const SILENCE: Duration = Duration::from_secs(8);
+/// How much longer we wait before we believe that it has forgotten the request, or us: a broker whose
+/// stream was made anew no longer knows our consumer, and says nothing to who asks for its messages.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// How long messages are gathered that the broker has for us. As it says that there are more, they
 /// are on their way, and this is only reached if another process gets them.
@@ -85,9 +86,7 @@ impl<'a> Puller<'a> {
     /// packet of the network held commits ten times as often. Dropping the future loses nothing.
     pub(super) async fn next(&mut self, most: usize) -> Result<Option<Vec<Message>>, String> {
         while self.open > 0 && self.gathered.is_empty() {
-            let Some(arrived) = self.arrived().await? else {
-                return Ok(None);
-            };
+            let arrived = self.arrived().await?;
             self.take_in(arrived);
         }
         let patience = self.link.clock.sleep_for(GATHERING);
@@ -132,8 +131,8 @@ impl<'a> Puller<'a> {
         last.is_some_and(|info| info.is_ok_and(|info| info.pending > 0))
     }
 
-    /// What comes next; `None` if the broker is silent for too long.
-    async fn arrived(&mut self) -> Result<Option<async_nats::Message>, String> {
+    /// What comes next.
+    async fn arrived(&mut self) -> Result<async_nats::Message, String> {
         let clock = &self.link.clock;
         let patience = clock.monotonic().saturating_add(REQUEST_LIMIT + SILENCE);
         loop {
@@ -141,13 +140,12 @@ impl<'a> Puller<'a> {
                 biased;
                 arrived = self.messages.next() => {
                     let closed = || "the connection was closed".to_owned();
-                    return arrived.ok_or_else(closed).map(Some);
+                    return arrived.ok_or_else(closed);
                 }
                 () = clock.sleep_for(REQUEST_LIMIT + SILENCE) => {
                     if clock.monotonic() >= patience {
-                        tracing::debug!("the broker is silent: it is asked again");
                         self.open = 0;
-                        return Ok(None);
+                        return Err("the broker does not answer".to_owned());
                     }
                 }
             }

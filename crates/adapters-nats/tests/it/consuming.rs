@@ -51,7 +51,9 @@ async fn nothing_is_acknowledged_before_the_handler_is_done() {
     assert_eq!(pending(&world).await, (1, 0));
     handler.go_on.notify_one();
     subscription.stop().await;
-    assert_eq!(pending(&world).await, (0, 0));
+    while pending(&world).await != (0, 0) {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,5 +186,41 @@ async fn more_bytes_than_one_request_takes_come_with_the_next_one() {
     let all = || handler.seen().len() >= usize::try_from(count).unwrap();
     world.until("all arrive", all).await;
     subscription.stop().await;
-    assert_eq!(pending(&world).await, (0, 0));
+    while pending(&world).await != (0, 0) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_commands_that_was_removed_is_made_anew_and_heard_again() {
+    let Some(mut world) = World::shared() else {
+        return;
+    };
+    world.settings.retry_delay = Duration::from_millis(1);
+    let bus = world.bus().await;
+    // Both have the first number of their stream, and each has its own tries.
+    let handler = Recorder::answering(|_, earlier| match earlier {
+        0..19 => Answer::RetryLater {
+            reason: "not yet".to_owned(),
+        },
+        _ => Answer::Done,
+    });
+    let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
+    let broker = jetstream::new(world.client().await);
+    for n in 1..3 {
+        while !bus
+            .publish(vec![command(n)])
+            .await
+            .is_ok_and(|it| it[0].is_ok())
+        {
+            world.pass(Duration::from_millis(10)).await;
+        }
+        let tried = || handler.count(command(n).id) >= 20;
+        world.until("it has had its tries", tried).await;
+        broker
+            .delete_stream(world.stream("COMMANDS"))
+            .await
+            .unwrap();
+    }
+    assert!(world.letters().await.is_empty());
 }

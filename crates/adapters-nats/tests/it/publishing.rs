@@ -14,7 +14,9 @@ async fn subject_and_id_are_those_of_the_contract() {
     let bus = world.bus().await;
     let client = world.client().await;
     let mut everything = client.subscribe(world.subject(">")).await.unwrap();
-    client.flush().await.unwrap();
+    // A question and its answer, so that the broker has heard of the subscription.
+    let broker = jetstream::new(client.clone());
+    broker.get_stream(world.stream("EVENTS")).await.unwrap();
     let event = event(7, Timestamp::MAX);
     let answers = bus.publish(vec![event.clone(), command(9)]).await.unwrap();
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
