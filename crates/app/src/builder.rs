@@ -370,22 +370,25 @@ impl Builder {
     }
 
     fn worker_settings(&self) -> WorkerSettings {
+        if let Some(given) = self.worker {
+            return given;
+        }
+        let usual = WorkerSettings::default();
         #[cfg(feature = "nats")]
         let usual = match self.bus {
             Some(Bus::Nats(_)) => WorkerSettings::for_a_broker(),
-            _ => WorkerSettings::default(),
+            _ => usual,
         };
-        #[cfg(not(feature = "nats"))]
-        let usual = WorkerSettings::default();
-        self.worker.unwrap_or_else(|| WorkerSettings {
-            #[cfg(feature = "testing")]
-            polling_interval: match self.clock {
-                // Days have to pass in milliseconds.
-                Some(_) => Duration::from_hours(1),
-                None => usual.polling_interval,
+        #[cfg(feature = "testing")]
+        let usual = match self.clock {
+            // Days have to pass in milliseconds.
+            Some(_) => WorkerSettings {
+                polling_interval: Duration::from_hours(1),
+                ..usual
             },
-            ..usual
-        })
+            None => usual,
+        };
+        usual
     }
 
     fn clock(&self) -> Result<Clock, Error> {
@@ -486,6 +489,8 @@ async fn connect(
     clock: &Clock,
     worker: &WorkerSettings,
 ) -> Result<Connected, Error> {
+    #[cfg(not(feature = "nats"))]
+    let _ = opened;
     match bus {
         None => Ok(Connected::to(Arc::new(
             clock.bus(worker.publishes_in_flight),
