@@ -69,7 +69,11 @@ fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsErr
         let data = deeper.downcast_ref::<io::Error>();
         is_about_certificates |= data.is_some_and(|it| it.kind() == io::ErrorKind::InvalidData);
         let text = deeper.to_string();
-        if !reason.contains(&text) {
+        if text.contains("InvalidContentType") {
+            "it does not seem to speak TLS".clone_into(&mut reason);
+        } else if text.contains(&reason) {
+            reason = text;
+        } else if !reason.contains(&text) {
             reason = format!("{reason}: {text}");
         }
         source = deeper.source();

@@ -27,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// How often the position is kept while messages are published.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
 
+/// How often somebody is reminded of a broker that cannot be used.
+const REMIND_EVERY: Duration = Duration::from_mins(1);
+
 /// How long to wait between tries while the broker cannot be used.
 const LOOKS: Backoff = Backoff {
     first: Duration::from_millis(250),
@@ -73,7 +76,11 @@ pub(crate) struct Link {
     look: Notify,
     tracker: Mutex<Tracker>,
     has_loss: watch::Sender<bool>,
+    /// Why the last try to connect has failed.
+    trouble: Trouble,
 }
+
+type Trouble = Arc<Mutex<Option<String>>>;
 
 impl Link {
     /// Connects, or begins to. A broker that does not answer is waited for; one that does not let us
@@ -84,8 +91,9 @@ impl Link {
     ) -> Result<Arc<Self>, NatsError> {
         let (changed, connections) = watch::channel(0);
         let changed = Arc::new(changed);
+        let trouble = Arc::new(Mutex::new(None));
         let watched = || -> Result<_, NatsError> {
-            let changed = Arc::clone(&changed);
+            let (changed, trouble) = (Arc::clone(&changed), Arc::clone(&trouble));
             let spread = std::process::id();
             let options = options(&settings)?
                 .reconnect_delay_callback(move |tries| match u32::try_from(tries) {
@@ -93,7 +101,7 @@ impl Link {
                     tries => CONNECTS.after(tries.unwrap_or(u32::MAX), &spread),
                 })
                 .event_callback(move |event| {
-                    note(&event);
+                    note(&event, &trouble);
                     changed.send_modify(|number| *number += 1);
                     async {}
                 });
@@ -125,6 +133,7 @@ impl Link {
             look: Notify::new(),
             tracker: Mutex::default(),
             has_loss: watch::Sender::new(false),
+            trouble,
         });
         match link.look_once().await {
             Err(error @ NatsError::Unsuitable { .. }) => Err(error),
@@ -133,7 +142,7 @@ impl Link {
     }
 
     pub(crate) fn tracker(&self) -> MutexGuard<'_, Tracker> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.tracker)
     }
 
     /// The connection that is in use now, if there is one.
@@ -192,7 +201,7 @@ impl Link {
 
     async fn keep_ready(&self) {
         let mut connections = self.connections.clone();
-        let mut failures = 0;
+        let (mut failures, mut said_at) = (0, self.clock.monotonic());
         loop {
             let wait = if matches!(*self.state.borrow(), LinkState::Ready(_)) {
                 failures = 0;
@@ -207,8 +216,17 @@ impl Link {
                 () = self.clock.sleep_for(wait) => {}
             }
             connections.mark_unchanged();
-            // What went wrong is in the state, and was said.
-            let _ = self.look_once().await;
+            // What went wrong is in the state, and was said; from time to time it is said again.
+            match self.look_once().await {
+                Ok(()) => said_at = self.clock.monotonic(),
+                Err(error) => {
+                    let since = self.clock.monotonic().saturating_sub(said_at);
+                    if since >= REMIND_EVERY {
+                        said_at = self.clock.monotonic();
+                        tracing::warn!(%error, "the broker still cannot be used: timers stay stored");
+                    }
+                }
+            }
         }
     }
 
@@ -245,7 +263,9 @@ impl Link {
     async fn look_at_broker(&self) -> Result<ConnectionId, NatsError> {
         let not_connected = || NatsError::Unreachable {
             servers: self.settings.shown(),
-            reason: "there is no connection".to_owned(),
+            reason: lock(&self.trouble)
+                .clone()
+                .unwrap_or_else(|| "there is no connection".to_owned()),
         };
         let connection = self.connection().ok_or_else(not_connected)?;
         if !self.client.is_server_compatible(2, 9, 0) {
@@ -358,20 +378,27 @@ impl Link {
     }
 }
 
-fn note(event: &Event) {
+fn note(event: &Event, trouble: &Trouble) {
     match event {
         Event::Connected => {
+            *lock(trouble) = None;
             metrics::counter!(metric_names::CONNECTIONS).increment(1);
             tracing::info!("connected to the broker");
         }
-        Event::Disconnected => {
-            metrics::gauge!(metric_names::READY).set(0.0);
-            tracing::warn!("the broker was disconnected: timers stay stored until it is back");
-        }
+        // What that means is said by whoever looks next.
+        Event::Disconnected => metrics::gauge!(metric_names::READY).set(0.0),
         // While it is away each try ends with one of these.
-        Event::ClientError(error) => tracing::debug!(%error, "no connection to the broker yet"),
-        other => tracing::warn!(event = %other, "the broker says"),
+        Event::ClientError(error) => *lock(trouble) = Some(error.to_string()),
+        Event::ServerError(error) => {
+            *lock(trouble) = Some(error.to_string());
+            tracing::warn!(%error, "the broker says");
+        }
+        other => tracing::debug!(event = %other, "the broker says"),
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unanswered(stream: &str, error: &impl std::fmt::Display) -> NatsError {

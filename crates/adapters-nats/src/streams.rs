@@ -84,7 +84,8 @@ fn is_missing(kind: &GetStreamErrorKind) -> bool {
 /// The server's own refusals are for an operator; that it did not answer may pass.
 fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display) -> NatsError {
     let (name, error) = (kind.name(prefix), error.to_string());
-    if error.contains("no responders") || error.contains("not enabled") {
+    let no_jetstream = ["no responders", "not enabled", "resource does not exist"];
+    if no_jetstream.iter().any(|words| error.contains(words)) {
         return NatsError::Unsuitable {
             what: "the broker has no JetStream for this account: start it with -js, or give the account a jetstream section".to_owned(),
         };
@@ -92,7 +93,7 @@ fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display
     if error.contains("overlap") {
         return NatsError::Unsuitable {
             what: format!(
-                "stream {name} cannot be made, because another stream takes its subjects already: remove that one, or set a prefix of our own ({error})"
+                "stream {name} cannot be made, because another stream takes some of its subjects already ({error}): where several installations share a broker each needs a prefix, also the first one"
             ),
         };
     }

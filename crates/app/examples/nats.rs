@@ -1,7 +1,7 @@
 //! An engine that sends its events through NATS JetStream and takes commands from there.
 //!
 //! Start a broker with `nats-server -js`, then run
-//! `cargo run --example nats --features nats` and, in another terminal, anything that publishes a
+//! `cargo run --release -p punctual --features nats --example nats` and, in another terminal, anything that publishes a
 //! `ScheduleTimer` (docs/messages.md), for example `timer-service send`.
 
 use std::time::Duration;

@@ -38,7 +38,12 @@ impl Consumer {
                 continue;
             };
             failures += 1;
-            tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+            if self.link.ready().is_ok() {
+                tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+            } else {
+                // The broker is away, which was said.
+                tracing::debug!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+            }
             self.link.look_again();
             let wait = PAUSES.after(failures, &(std::process::id(), failures));
             self.unless_stopped(self.link.clock.sleep_for(wait)).await;

@@ -85,6 +85,16 @@ impl MessageEnvelope {
 
     /// Reads an envelope from JSON bytes and checks that envelope and payload agree.
     pub fn from_json(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        // A list of the right length would pass otherwise, and make the order of fields a promise.
+        if bytes
+            .trim_ascii_start()
+            .first()
+            .is_some_and(|first| *first != b'{')
+        {
+            return Err(EnvelopeError::Malformed {
+                reason: "it is not a JSON object".to_owned(),
+            });
+        }
         let wire: IncomingEnvelope =
             serde_json::from_slice(bytes).map_err(|e| EnvelopeError::Malformed {
                 reason: e.to_string(),
@@ -192,6 +202,12 @@ impl IncomingEnvelope {
         &self,
         type_name: &'static str,
     ) -> Result<P, EnvelopeError> {
+        if !self.payload.get().starts_with('{') {
+            return Err(EnvelopeError::BadPayload {
+                type_name,
+                reason: "it is not a JSON object".to_owned(),
+            });
+        }
         serde_json::from_str(self.payload.get()).map_err(|e| EnvelopeError::BadPayload {
             type_name,
             reason: e.to_string(),
@@ -305,6 +321,20 @@ mod tests {
         assert!(time.to_string().contains("timestampMs"));
         let twice = check(&command_json().replacen('{', "{\"type\":\"ScheduleTimer\",", 1));
         assert!(twice.to_string().contains("duplicate field"));
+    }
+
+    #[test]
+    fn a_list_is_no_message_although_its_fields_are_in_order() {
+        let payload = format!("[\"a\",\"{CALL}\",\"2026-12-24T18:00:00Z\",null]");
+        let whole = format!("[\"{ENVELOPE}\",\"ScheduleTimer\",\"a\",null,1,null,null,{payload}]");
+        let inner = format!(
+            "{{\"id\":\"{ENVELOPE}\",\"type\":\"ScheduleTimer\",\"tenantId\":\"a\",\
+             \"timestampMs\":1,\"payload\":{payload}}}"
+        );
+        for json in [whole, inner] {
+            let error = MessageEnvelope::from_json(json.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("not a JSON object"), "{error}");
+        }
     }
 
     fn any_envelope() -> impl Strategy<Value = MessageEnvelope> {
