@@ -38,10 +38,11 @@ impl Consumer {
                 continue;
             };
             failures += 1;
-            if self.link.ready().is_ok() {
+            // A broker that says good-bye, or is away: somebody else says so.
+            let is_away = reason.contains("Server Shutdown") || self.link.ready().is_err();
+            if !is_away {
                 tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
             } else {
-                // The broker is away, which was said.
                 tracing::debug!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
             }
             self.link.look_again();
