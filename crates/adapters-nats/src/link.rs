@@ -4,7 +4,7 @@
 //! Nothing is published over a connection before all of that was looked at: a broker that lost its
 //! tail would otherwise be given new messages in the place of the lost ones, and never be found out.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How often the position is kept while messages are published.
 const KEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// How long after a stream was removed it is made anew. nats-server 2.9 removes its files meanwhile, and
+/// takes those of a new stream along if that comes too soon.
+const AFTER_REMOVAL: Duration = Duration::from_secs(1);
 
 /// How often somebody is reminded of a broker that cannot be used.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
@@ -78,6 +82,8 @@ pub(crate) struct Link {
     has_loss: watch::Sender<bool>,
     /// Why the last try to connect has failed.
     trouble: Trouble,
+    /// Whether the streams were ever there.
+    was_ready: AtomicBool,
 }
 
 type Trouble = Arc<Mutex<Option<String>>>;
@@ -134,6 +140,7 @@ impl Link {
             tracker: Mutex::default(),
             has_loss: watch::Sender::new(false),
             trouble,
+            was_ready: AtomicBool::new(false),
         });
         match link.look_once().await {
             Err(error @ NatsError::Unsuitable { .. }) => Err(error),
@@ -239,6 +246,7 @@ impl Link {
             Err(error) => LinkState::Down(error.to_string()),
         };
         let is_ready = matches!(state, LinkState::Ready(_));
+        self.was_ready.fetch_or(is_ready, Ordering::Relaxed);
         metrics::gauge!(metric_names::READY).set(if is_ready { 1.0 } else { 0.0 });
         self.state.send_if_modified(|before| {
             let is_news = *before != state;
@@ -277,14 +285,29 @@ impl Link {
         let prefix = &self.settings.prefix;
         self.recall(StreamKind::Events.name(prefix)).await?;
         let looked = self.tracker().look();
-        streams::ensure(&self.context, StreamKind::Commands, prefix).await?;
-        let events = streams::ensure(&self.context, StreamKind::Events, prefix).await?;
+        self.stream(StreamKind::Commands).await?;
+        let events = self.stream(StreamKind::Events).await?;
         self.compare(&looked, &events).await?;
         if self.connection().as_ref() == Some(&connection) {
             Ok(connection)
         } else {
             Err(not_connected())
         }
+    }
+
+    /// Gets a stream, made if it is missing.
+    async fn stream(&self, kind: StreamKind) -> Result<Stream<Info>, NatsError> {
+        let prefix = &self.settings.prefix;
+        if let Some(found) = streams::find(&self.context, kind, prefix).await? {
+            return Ok(found);
+        }
+        if self.was_ready.load(Ordering::Relaxed) {
+            let until = self.clock.monotonic().saturating_add(AFTER_REMOVAL);
+            while self.clock.monotonic() < until {
+                self.clock.sleep_for(AFTER_REMOVAL).await;
+            }
+        }
+        streams::make(&self.context, kind, prefix).await
     }
 
     /// Tells the tracker once what an earlier process has kept.

@@ -50,31 +50,38 @@ fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
     }
 }
 
-/// Gets the stream, made if it is missing, and refuses one that would lose messages.
-pub(crate) async fn ensure(
+/// Gets the stream, if it is there, and refuses one that would lose messages.
+pub(crate) async fn find(
     context: &jetstream::Context,
     kind: StreamKind,
     prefix: &Prefix,
-) -> Result<Stream<Info>, NatsError> {
+) -> Result<Option<Stream<Info>>, NatsError> {
     let found = match context.get_stream(kind.name(prefix)).await {
-        Ok(stream) => stream,
-        Err(error) if is_missing(&error.kind()) => {
-            let made = context.create_stream(wanted(kind, prefix)).await;
-            let made = made.map_err(|error| unavailable(kind, prefix, &error))?;
-            tracing::info!(
-                stream = kind.name(prefix),
-                "a stream was missing and was made"
-            );
-            made
-        }
+        Ok(found) => found,
+        Err(error) if is_missing(&error.kind()) => return Ok(None),
         Err(error) => return Err(unavailable(kind, prefix, &error)),
     };
     match problems(kind, prefix, &found.cached_info().config).as_slice() {
-        [] => Ok(found),
+        [] => Ok(Some(found)),
         problems => Err(NatsError::Unsuitable {
             what: problems.join("; "),
         }),
     }
+}
+
+/// Makes the stream.
+pub(crate) async fn make(
+    context: &jetstream::Context,
+    kind: StreamKind,
+    prefix: &Prefix,
+) -> Result<Stream<Info>, NatsError> {
+    let made = context.create_stream(wanted(kind, prefix)).await;
+    let made = made.map_err(|error| unavailable(kind, prefix, &error))?;
+    tracing::info!(
+        stream = kind.name(prefix),
+        "a stream was missing and was made"
+    );
+    Ok(made)
 }
 
 fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -207,7 +214,13 @@ pub(crate) async fn ensure_consumer(
 ) -> Result<PullConsumer, NatsError> {
     let prefix = &settings.prefix;
     let kind = StreamKind::of(topic);
-    let stream = ensure(context, kind, prefix).await?;
+    // It is made by whoever looks after the connection, at the right time.
+    let Some(stream) = find(context, kind, prefix).await? else {
+        return Err(NatsError::Unreachable {
+            servers: format!("the stream {}", kind.name(prefix)),
+            reason: "it is not there".to_owned(),
+        });
+    };
     let durable = filter.durable(consumer, topic);
     let wanted = pull::Config {
         durable_name: Some(durable.clone()),

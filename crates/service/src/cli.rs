@@ -178,24 +178,8 @@ pub(crate) struct ScheduleArgs {
     /// Whose timer it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT", required_unless_present = "batch")]
     pub(crate) tenant: Option<TenantId>,
-    /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
-    #[arg(long, value_name = "RFC3339", group = "when")]
-    pub(crate) due: Option<Timestamp>,
-    /// How long until it is to fire: 500ms, 90s, 5m, 2h or 3d
-    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration, group = "when")]
-    pub(crate) after: Option<Duration>,
-    /// Its id, a UUID; a new one is drawn if neither this nor --name is given
-    #[arg(long, value_name = "UUID", conflicts_with = "name")]
-    pub(crate) id: Option<ServiceCallId>,
-    /// A name of your own, such as an order number: the same name is the same timer
-    #[arg(long, value_name = "KEY", value_parser = parse::name)]
-    pub(crate) name: Option<String>,
-    /// The request that it belongs to, a UUID; `trace` finds it by that [default: a new one]
-    #[arg(long, value_name = "UUID")]
-    pub(crate) correlation: Option<CorrelationId>,
-    /// JSON that comes back when it fires, at most 16 KiB
-    #[arg(long, value_name = "JSON", value_parser = parse::data)]
-    pub(crate) data: Option<TimerData>,
+    #[command(flatten)]
+    pub(crate) timer: TimerArgs,
     /// Let it fire again even if it has fired
     #[arg(long)]
     pub(crate) replace: bool,
@@ -218,6 +202,21 @@ pub(crate) struct SendArgs {
     /// Whose timer it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: TenantId,
+    #[command(flatten)]
+    pub(crate) timer: TimerArgs,
+    /// How long after its due time to wait for the event
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
+    pub(crate) wait: Duration,
+    /// Do not wait for the event
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) broker: BrokerFlags,
+}
+
+/// What can be said of a timer, whichever way it goes.
+#[derive(Debug, Args)]
+pub(crate) struct TimerArgs {
     /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
     #[arg(long, value_name = "RFC3339", group = "when")]
     pub(crate) due: Option<Timestamp>,
@@ -236,14 +235,6 @@ pub(crate) struct SendArgs {
     /// JSON that comes back when it fires, at most 16 KiB
     #[arg(long, value_name = "JSON", value_parser = parse::data)]
     pub(crate) data: Option<TimerData>,
-    /// How long after its due time to wait for the event
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
-    pub(crate) wait: Duration,
-    /// Do not wait for the event
-    #[arg(long, conflicts_with = "wait")]
-    pub(crate) no_wait: bool,
-    #[command(flatten)]
-    pub(crate) broker: BrokerFlags,
 }
 
 /// How to show timers.

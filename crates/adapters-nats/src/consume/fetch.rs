@@ -40,10 +40,10 @@ impl Consumer {
             failures += 1;
             // A broker that says good-bye, or is away: somebody else says so.
             let is_away = reason.contains("Server Shutdown") || self.link.ready().is_err();
-            if !is_away {
-                tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
-            } else {
+            if is_away {
                 tracing::debug!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+            } else {
+                tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
             }
             self.link.look_again();
             let wait = PAUSES.after(failures, &(std::process::id(), failures));

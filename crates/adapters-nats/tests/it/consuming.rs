@@ -208,11 +208,14 @@ async fn a_stream_of_commands_that_was_removed_is_made_anew_and_heard_again() {
     let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     let broker = jetstream::new(world.client().await);
     for n in 1..3 {
-        while !bus
-            .publish(vec![command(n)])
-            .await
-            .is_ok_and(|it| it[0].is_ok())
-        {
+        let begun = world.monotonic();
+        loop {
+            let published = bus.publish(vec![command(n)]).await;
+            if matches!(&published, Ok(answers) if answers[0].is_ok()) {
+                break;
+            }
+            let waited = world.monotonic().saturating_sub(begun);
+            assert!(waited < Duration::from_mins(1), "{published:?}");
             world.pass(Duration::from_millis(10)).await;
         }
         let tried = || handler.count(command(n).id) >= 20;

@@ -28,7 +28,7 @@ pub(crate) async fn schedule(
         session.close().await;
         return done;
     }
-    let (output, name) = (args.output, args.name.clone());
+    let (output, name) = (args.output, args.timer.name.clone());
     let request = request(args, clock.now())?;
     let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
     let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
@@ -71,10 +71,10 @@ fn request(args: ScheduleArgs, now: Timestamp) -> Result<TimerRequest, Failure> 
         return Err(Failure::usage("whose timer: give --tenant"));
     };
     Ok(TimerRequest {
-        key: key_or_new(tenant, args.id, args.name.as_deref()),
-        due_at: due_at(args.due, args.after, now)?,
-        correlation_id: args.correlation,
-        data: args.data,
+        key: key_or_new(tenant, args.timer.id, args.timer.name.as_deref()),
+        due_at: due_at(args.timer.due, args.timer.after, now)?,
+        correlation_id: args.timer.correlation,
+        data: args.timer.data,
     })
 }
 

@@ -109,9 +109,9 @@ async fn reach(settings: &NatsSettings) -> Result<Context, Failure> {
 
 /// The command that the flags ask for.
 fn command(args: SendArgs, now: Timestamp) -> Result<MessageEnvelope, Failure> {
-    let due_at = due_at(args.due, args.after, now)?;
-    let key = key_or_new(args.tenant, args.id, args.name.as_deref());
-    let correlation_id = args.correlation;
+    let due_at = due_at(args.timer.due, args.timer.after, now)?;
+    let key = key_or_new(args.tenant, args.timer.id, args.timer.name.as_deref());
+    let correlation_id = args.timer.correlation;
     let correlation_id =
         correlation_id.unwrap_or_else(|| CorrelationId::from_uuid(UuidIds.next_id()));
     Ok(MessageEnvelope {
@@ -125,7 +125,7 @@ fn command(args: SendArgs, now: Timestamp) -> Result<MessageEnvelope, Failure> {
             tenant_id: key.tenant_id,
             service_call_id: key.service_call_id,
             due_at,
-            data: args.data,
+            data: args.timer.data,
         }),
     })
 }
