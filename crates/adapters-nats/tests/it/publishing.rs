@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use punctual_adapters_nats::async_nats::jetstream::{self, stream};
-use punctual_domain::{Message, Timestamp};
+use punctual_domain::{Message, TimerData, Timestamp};
 use punctual_ports::{EventBusPort, PortErrorKind, PublishOutcome};
 use punctual_test_servers::NatsServer;
 
@@ -70,20 +70,24 @@ async fn thousands_at_once_are_each_answered_in_their_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_finds_too_long_is_its_own_fault() {
-    let Some(server) = NatsServer::start_with("max_payload: 400") else {
+    let Some(server) = NatsServer::start_with("max_payload: 4000") else {
         return;
     };
     let world = World::at(&server.url());
-    let Ok(bus) =
-        punctual_adapters_nats::NatsEventBus::connect(world.settings.clone(), world.parts()).await
-    else {
-        // So small that not even its own requests fit.
-        return;
-    };
-    let answers = bus.publish(vec![event(1, Timestamp::MAX)]).await;
-    let Ok(answers) = answers else { return };
+    let bus = world.bus().await;
+    let mut long = event(1, Timestamp::MAX);
+    if let Message::DueTimeReached(event) = &mut long.message {
+        event.data = Some(TimerData::of(&"x".repeat(5_000)).unwrap());
+    }
+    let answers = bus.publish(vec![long, event(2, Timestamp::MAX)]).await;
+    let answers = answers.unwrap();
     let error = answers[0].as_ref().unwrap_err();
     assert_eq!(error.kind(), PortErrorKind::HandlerFailed, "{error}");
+    assert!(
+        error.to_string().contains("raise its max_payload"),
+        "{error}"
+    );
+    assert!(answers[1].is_ok(), "the next one is none the worse for it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,6 +5,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod asyncapi;
 mod batch;
 mod broker;
 mod broker_kill;
