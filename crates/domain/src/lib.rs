@@ -7,6 +7,7 @@
 //!
 //! - [`schedule_order`]: what a schedule does to what is already stored;
 //! - [`timer_entry`]: the states of a timer and the one transition between them;
+//! - [`service_call`]: the states of a service call, and what is told when they change;
 //! - [`FiringId`]: which firings are the same firing.
 
 mod backoff;
@@ -14,6 +15,7 @@ mod firing_id;
 mod ids;
 pub mod messages;
 pub mod schedule_order;
+pub mod service_call;
 mod tenant_id;
 mod timer_data;
 pub mod timer_entry;

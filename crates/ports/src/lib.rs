@@ -22,7 +22,11 @@ mod clock;
 mod dead_letter;
 mod error;
 mod event_bus;
+mod execution_log;
+mod http_client;
 mod ids;
+mod outbox;
+mod service_calls;
 mod stepped;
 mod timer_persistence;
 mod timer_queue;
@@ -35,7 +39,19 @@ pub use event_bus::{
     Answer, ConsumerName, EventBusPort, Loss, MessageHandler, PublishOutcome, Subscribe,
     Subscription,
 };
+pub use execution_log::{
+    AcceptOutcome, BeginExecution, Execution, ExecutionEntry, ExecutionKey, ExecutionLogPort,
+    ExecutionOutcome, ExecutionState, FinishExecution, OpenExecution, WaitingQuery,
+};
+pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;
+pub use outbox::{
+    OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow, PublishedMessage, Unreadable,
+};
+pub use service_calls::{
+    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, Fingerprint, NewCall,
+    Overlooked, Receipt, ServiceCallPersistencePort, StoredCall, SubmitOutcome, Taken,
+};
 pub use stepped::Stepped;
 pub use timer_persistence::{
     DeleteOutcome, FiredTimer, MarkOutcome, PageCursor, SaveOutcome, SaveTimer, TimerPage,

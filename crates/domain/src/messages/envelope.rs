@@ -43,7 +43,7 @@ pub enum EnvelopeError {
         reason: String,
     },
     /// The type is none that this version knows.
-    #[error("message type \"{type_name}\" is unknown: ScheduleTimer and DueTimeReached are known")]
+    #[error("message type \"{type_name}\" is unknown: {} are known", Message::TYPES.join(", "))]
     UnknownType {
         /// The type, shortened.
         type_name: String,
@@ -79,7 +79,7 @@ impl MessageEnvelope {
     pub fn deduplication_id(&self) -> String {
         match &self.message {
             Message::DueTimeReached(event) => event.firing_id.to_string(),
-            Message::ScheduleTimer(_) => self.id.to_string(),
+            _ => self.id.to_string(),
         }
     }
 
@@ -113,7 +113,7 @@ impl MessageEnvelope {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OutgoingEnvelope<'a, P> {
+struct OutgoingEnvelope<'a> {
     id: EnvelopeId,
     r#type: &'static str,
     tenant_id: &'a TenantId,
@@ -123,24 +123,11 @@ struct OutgoingEnvelope<'a, P> {
     correlation_id: Option<CorrelationId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     causation_id: Option<EnvelopeId>,
-    payload: &'a P,
+    payload: &'a Message,
 }
 
 impl Serialize for MessageEnvelope {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.message {
-            Message::ScheduleTimer(payload) => self.write(payload, serializer),
-            Message::DueTimeReached(payload) => self.write(payload, serializer),
-        }
-    }
-}
-
-impl MessageEnvelope {
-    fn write<P: Serialize, S: Serializer>(
-        &self,
-        payload: &P,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
         OutgoingEnvelope {
             id: self.id,
             r#type: self.message.type_name(),
@@ -149,7 +136,7 @@ impl MessageEnvelope {
             timestamp_ms: self.timestamp.as_millis(),
             correlation_id: self.metadata.correlation_id,
             causation_id: self.metadata.causation_id,
-            payload,
+            payload: &self.message,
         }
         .serialize(serializer)
     }
@@ -173,15 +160,7 @@ struct IncomingEnvelope {
 
 impl IncomingEnvelope {
     fn open(self) -> Result<MessageEnvelope, EnvelopeError> {
-        let message = match self.r#type.as_str() {
-            "ScheduleTimer" => Message::ScheduleTimer(self.payload("ScheduleTimer")?),
-            "DueTimeReached" => Message::DueTimeReached(self.payload("DueTimeReached")?),
-            other => {
-                return Err(EnvelopeError::UnknownType {
-                    type_name: excerpt(other),
-                });
-            }
-        };
+        let message = self.message()?;
         self.check_agreement(&message)?;
         let timestamp =
             Timestamp::from_millis(self.timestamp_ms).map_err(|e| EnvelopeError::Malformed {
@@ -198,20 +177,17 @@ impl IncomingEnvelope {
         })
     }
 
-    fn payload<P: for<'de> Deserialize<'de>>(
-        &self,
-        type_name: &'static str,
-    ) -> Result<P, EnvelopeError> {
-        if !self.payload.get().starts_with('{') {
-            return Err(EnvelopeError::BadPayload {
-                type_name,
-                reason: "it is not a JSON object".to_owned(),
-            });
+    fn message(&self) -> Result<Message, EnvelopeError> {
+        let payload = self.payload.get();
+        let unknown = || EnvelopeError::UnknownType {
+            type_name: excerpt(&self.r#type),
+        };
+        let (type_name, read) = Message::read(&self.r#type, payload).ok_or_else(unknown)?;
+        let bad = |reason: String| EnvelopeError::BadPayload { type_name, reason };
+        if !payload.starts_with('{') {
+            return Err(bad("it is not a JSON object".to_owned()));
         }
-        serde_json::from_str(self.payload.get()).map_err(|e| EnvelopeError::BadPayload {
-            type_name,
-            reason: e.to_string(),
-        })
+        read.map_err(|error| bad(error.to_string()))
     }
 
     fn check_agreement(&self, message: &Message) -> Result<(), EnvelopeError> {

@@ -1,11 +1,22 @@
 //! What modules say to each other: messages, the envelope around them, and where they go.
 
+mod call_messages;
 mod envelope;
+mod execution_messages;
 mod timer_messages;
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
+pub use call_messages::{
+    DeleteServiceCall, ServiceCallDeleted, ServiceCallFailed, ServiceCallRunning,
+    ServiceCallScheduled, ServiceCallSubmitted, ServiceCallSucceeded, SubmitServiceCall,
+};
 pub use envelope::{EnvelopeError, MessageEnvelope, MessageMetadata};
+pub use execution_messages::{
+    ExecutionFailed, ExecutionStarted, ExecutionSucceeded, StartExecution,
+};
 pub use timer_messages::{DueTimeReached, ScheduleTimer};
 
 use crate::{ServiceCallId, TenantId};
@@ -14,18 +25,40 @@ use crate::{ServiceCallId, TenantId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Topic {
+    /// What orchestration is asked to do: `orchestration.commands`.
+    OrchestrationCommands,
+    /// What orchestration tells of calls: `orchestration.events`.
+    OrchestrationEvents,
     /// What the timer is asked to do: `timer.commands`.
     TimerCommands,
     /// What the timer tells: `timer.events`.
     TimerEvents,
+    /// What execution is asked to do: `execution.commands`.
+    ExecutionCommands,
+    /// What execution tells of attempts: `execution.events`.
+    ExecutionEvents,
 }
 
 impl Topic {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::OrchestrationCommands,
+        Self::OrchestrationEvents,
+        Self::TimerCommands,
+        Self::TimerEvents,
+        Self::ExecutionCommands,
+        Self::ExecutionEvents,
+    ];
+
     /// The name of the topic, which begins every broker subject of it.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::OrchestrationCommands => "orchestration.commands",
+            Self::OrchestrationEvents => "orchestration.events",
             Self::TimerCommands => "timer.commands",
             Self::TimerEvents => "timer.events",
+            Self::ExecutionCommands => "execution.commands",
+            Self::ExecutionEvents => "execution.events",
         }
     }
 
@@ -33,8 +66,8 @@ impl Topic {
     /// want to know.
     pub const fn is_of_commands(self) -> bool {
         match self {
-            Self::TimerCommands => true,
-            Self::TimerEvents => false,
+            Self::OrchestrationCommands | Self::TimerCommands | Self::ExecutionCommands => true,
+            Self::OrchestrationEvents | Self::TimerEvents | Self::ExecutionEvents => false,
         }
     }
 }
@@ -45,58 +78,103 @@ impl fmt::Display for Topic {
     }
 }
 
-/// A message of any type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Message {
+/// Everything that is the same for every type of message, so that a new one is one line.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident => $topic:ident,)*) => {
+        /// A message of any type.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Message {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        impl Message {
+            /// The names of all types.
+            pub const TYPES: &'static [&'static str] = &[$(stringify!($name),)*];
+
+            /// The name in the envelope's `type`.
+            pub const fn type_name(&self) -> &'static str {
+                match self {
+                    $(Self::$name(_) => stringify!($name),)*
+                }
+            }
+
+            /// Where messages of this type go.
+            pub const fn topic(&self) -> Topic {
+                match self {
+                    $(Self::$name(_) => Topic::$topic,)*
+                }
+            }
+
+            /// The tenant that the payload names.
+            pub const fn tenant_id(&self) -> &TenantId {
+                match self {
+                    $(Self::$name(message) => &message.tenant_id,)*
+                }
+            }
+
+            /// The service call that the payload is about.
+            pub const fn service_call_id(&self) -> ServiceCallId {
+                match self {
+                    $(Self::$name(message) => message.service_call_id,)*
+                }
+            }
+
+            /// Reads the payload of a type, or says nothing if there is no such type.
+            fn read(type_name: &str, payload: &str) -> Option<(&'static str, serde_json::Result<Self>)> {
+                match type_name {
+                    $(stringify!($name) => {
+                        Some((stringify!($name), serde_json::from_str(payload).map(Self::$name)))
+                    })*
+                    _ => None,
+                }
+            }
+        }
+
+        /// The payload alone.
+        impl Serialize for Message {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    $(Self::$name(message) => message.serialize(serializer),)*
+                }
+            }
+        }
+
+        $(impl From<$name> for Message {
+            fn from(message: $name) -> Self {
+                Self::$name(message)
+            }
+        })*
+    };
+}
+
+messages! {
+    /// A call is asked for.
+    SubmitServiceCall => OrchestrationCommands,
+    /// A call is to be deleted.
+    DeleteServiceCall => OrchestrationCommands,
     /// A timer is to be scheduled.
-    ScheduleTimer(ScheduleTimer),
+    ScheduleTimer => TimerCommands,
+    /// A call's one attempt is to be made.
+    StartExecution => ExecutionCommands,
     /// A timer's due time was reached.
-    DueTimeReached(DueTimeReached),
-}
-
-impl Message {
-    /// The name in the envelope's `type`.
-    pub const fn type_name(&self) -> &'static str {
-        match self {
-            Self::ScheduleTimer(_) => "ScheduleTimer",
-            Self::DueTimeReached(_) => "DueTimeReached",
-        }
-    }
-
-    /// Where messages of this type go.
-    pub const fn topic(&self) -> Topic {
-        match self {
-            Self::ScheduleTimer(_) => Topic::TimerCommands,
-            Self::DueTimeReached(_) => Topic::TimerEvents,
-        }
-    }
-
-    /// The tenant that the payload names.
-    pub const fn tenant_id(&self) -> &TenantId {
-        match self {
-            Self::ScheduleTimer(command) => &command.tenant_id,
-            Self::DueTimeReached(event) => &event.tenant_id,
-        }
-    }
-
-    /// The service call that the payload is about.
-    pub const fn service_call_id(&self) -> ServiceCallId {
-        match self {
-            Self::ScheduleTimer(command) => command.service_call_id,
-            Self::DueTimeReached(event) => event.service_call_id,
-        }
-    }
-}
-
-impl From<ScheduleTimer> for Message {
-    fn from(command: ScheduleTimer) -> Self {
-        Self::ScheduleTimer(command)
-    }
-}
-
-impl From<DueTimeReached> for Message {
-    fn from(event: DueTimeReached) -> Self {
-        Self::DueTimeReached(event)
-    }
+    DueTimeReached => TimerEvents,
+    /// A call was accepted.
+    ServiceCallSubmitted => OrchestrationEvents,
+    /// A call waits for its due time.
+    ServiceCallScheduled => OrchestrationEvents,
+    /// A call's request is to be made.
+    ServiceCallRunning => OrchestrationEvents,
+    /// A call has succeeded.
+    ServiceCallSucceeded => OrchestrationEvents,
+    /// A call has failed.
+    ServiceCallFailed => OrchestrationEvents,
+    /// A call was deleted.
+    ServiceCallDeleted => OrchestrationEvents,
+    /// An attempt has begun.
+    ExecutionStarted => ExecutionEvents,
+    /// An attempt has succeeded.
+    ExecutionSucceeded => ExecutionEvents,
+    /// An attempt has failed.
+    ExecutionFailed => ExecutionEvents,
 }

@@ -1,0 +1,98 @@
+//! All that is wrong with what somebody sent, each with the place where it is.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// What is wrong with one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Where, as a JSON pointer (RFC 6901): `/requestSpec/url`.
+    pub pointer: String,
+    /// What is wrong and what would be right.
+    pub detail: String,
+}
+
+/// Everything that is wrong, in the order of the fields. Never empty as an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Error)]
+pub struct FieldErrors(Vec<FieldError>);
+
+impl FieldErrors {
+    /// So many are told; whoever has more wrong than that has sent something else altogether.
+    const MOST: usize = 100;
+
+    /// Notes that something is wrong.
+    pub fn add(&mut self, pointer: impl Into<String>, detail: impl fmt::Display) {
+        if self.0.len() < Self::MOST {
+            self.0.push(FieldError {
+                pointer: pointer.into(),
+                detail: detail.to_string(),
+            });
+        }
+    }
+
+    /// Takes the value, or notes what is wrong with it.
+    pub fn check<T, E: fmt::Display>(&mut self, pointer: &str, value: Result<T, E>) -> Option<T> {
+        match value {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.add(pointer, error);
+                None
+            }
+        }
+    }
+
+    /// Whether nothing is wrong so far.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each that is wrong.
+    pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
+        self.0.iter()
+    }
+}
+
+impl From<FieldErrors> for Vec<FieldError> {
+    fn from(errors: FieldErrors) -> Self {
+        errors.0
+    }
+}
+
+impl fmt::Display for FieldErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, error) in self.0.iter().enumerate() {
+            if number > 0 {
+                f.write_str("; ")?;
+            }
+            match error.pointer.as_str() {
+                "" => f.write_str(&error.detail)?,
+                pointer => write!(f, "{pointer}: {}", error.detail)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name as one step of a JSON pointer.
+pub(super) fn step(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_read_as_one_line_and_their_number_is_limited() {
+        let mut errors = FieldErrors::default();
+        errors.add("", "it is empty");
+        errors.add("/name", "it is too long");
+        assert_eq!(errors.to_string(), "it is empty; /name: it is too long");
+        for _ in 0..1_000 {
+            errors.add("/tags", "no");
+        }
+        assert_eq!(errors.iter().count(), FieldErrors::MOST);
+        assert_eq!(step("a/b~c"), "a~1b~0c");
+    }
+}

@@ -1,0 +1,28 @@
+//! A service call: an HTTP request that is to be made once, at its due time.
+//!
+//! - [`Submission`] is what somebody asks for, checked as a whole so that every mistake is told at
+//!   once;
+//! - [`call`] has the states of a call and what leads from one to the next;
+//! - [`Redaction`] keeps what is secret out of everything that is shown or kept for longer.
+
+pub mod call;
+mod field_errors;
+mod headers;
+mod labels;
+mod outcome;
+mod redaction;
+mod request_spec;
+mod submission;
+mod target_url;
+
+pub use call::{
+    CallDetails, CallStatus, CallStep, FinishedCall, RunningCall, ScheduledCall, ServiceCall,
+};
+pub use field_errors::{FieldError, FieldErrors};
+pub use headers::{Headers, HeadersError};
+pub use labels::{CallName, IdempotencyKey, LabelError, Tag, Tags};
+pub use outcome::{ErrorKind, ErrorMeta, Outcome, ResponseMeta};
+pub use redaction::{REDACTED, Redaction, Snippet, is_sensitive};
+pub use request_spec::{Method, RequestBody, RequestSpec};
+pub use submission::{Submission, UnknownFields};
+pub use target_url::{Scheme, TargetUrl, TargetUrlError};

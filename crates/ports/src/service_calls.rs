@@ -1,0 +1,219 @@
+//! The store of service calls, as orchestration sees it, which alone writes to it.
+
+use async_trait::async_trait;
+use punctual_domain::service_call::{CallStatus, IdempotencyKey, ServiceCall, Tag};
+use punctual_domain::{
+    CorrelationId, MessageEnvelope, ServiceCallId, TenantId, TimerKey, Timestamp,
+};
+
+use crate::{BatchResult, PageCursor, PortError};
+
+/// A hash of what makes two submissions the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+/// A call to be stored for the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCall {
+    /// The call, scheduled.
+    pub call: ServiceCall,
+    /// Whether its id was chosen by whoever submits it, and not drawn here.
+    pub id_was_given: bool,
+    /// By what a repetition is recognised, besides its id.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// By what a repetition is told from another submission under the same key or id.
+    pub fingerprint: Fingerprint,
+    /// What goes out if it is stored.
+    pub outbox: Vec<MessageEnvelope>,
+}
+
+/// What is told to whoever submits, the first time and every time after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Which call it is.
+    pub service_call_id: ServiceCallId,
+    /// The request that it belongs to.
+    pub correlation_id: CorrelationId,
+    /// When it was accepted.
+    pub submitted_at: Timestamp,
+}
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubmitOutcome {
+    /// It was stored.
+    Accepted(Receipt),
+    /// The same was submitted before; nothing was stored.
+    Repeated(Receipt),
+    /// Something else was submitted before under the same id or key; nothing was stored.
+    Conflict {
+        /// What is taken.
+        taken: Taken,
+        /// By which call.
+        by: ServiceCallId,
+    },
+}
+
+/// By what a submission conflicts with another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// The service call id.
+    Id,
+    /// The idempotency key.
+    Key,
+}
+
+/// A call as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCall {
+    /// The call.
+    pub call: ServiceCall,
+    /// Grows with each change, so that a change is made to what was seen.
+    pub version: u64,
+}
+
+/// A change of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallChange {
+    /// The call as it is to be.
+    pub call: ServiceCall,
+    /// The version that was seen.
+    pub seen: u64,
+    /// What goes out if it is changed.
+    pub outbox: Vec<MessageEnvelope>,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeOutcome {
+    /// It was made.
+    Changed,
+    /// The call has another version by now, or is gone: look again. Nothing was changed.
+    Outdated,
+}
+
+/// A deletion of a call that was seen to be scheduled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallDeletion {
+    /// Which call.
+    pub key: TimerKey,
+    /// The version that was seen.
+    pub seen: u64,
+    /// When.
+    pub deleted_at: Timestamp,
+    /// What goes out if it is deleted.
+    pub outbox: Vec<MessageEnvelope>,
+}
+
+/// Which calls of a tenant are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPageQuery {
+    /// Whose.
+    pub tenant_id: TenantId,
+    /// In which state; in any, if there is none.
+    pub status: Option<CallStatus>,
+    /// With all of these.
+    pub tags: Vec<Tag>,
+    /// Due at this instant or later.
+    pub from: Option<Timestamp>,
+    /// Due before this instant.
+    pub to: Option<Timestamp>,
+    /// At most so many.
+    pub limit: usize,
+    /// After this place.
+    pub after: Option<PageCursor>,
+}
+
+/// Some calls of a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPage {
+    /// The calls, latest due first.
+    pub calls: Vec<ServiceCall>,
+    /// Where to go on, if there are more.
+    pub next: Option<PageCursor>,
+}
+
+/// Keeps service calls, and with each change what is to be told of it.
+///
+/// # Contract
+/// - Every change and its outbox rows are stored together, or neither. The rows of one change keep
+///   their order, and changes that were made one after the other have theirs in that order.
+/// - The request of a finished call is kept without its secrets.
+///
+/// ## Submitting
+/// - `submit` stores a call unless its id or key was used before in its tenant. Used before means
+///   also: by a call that is gone, until `purge` forgets it.
+/// - If it was, and with the same fingerprint, the answer is `Repeated` with the first receipt, and
+///   otherwise `Conflict`. If a key was used before and the id was given, it has to be that call's;
+///   if an id was used before with a key, and a key is given, it has to be that key. A conflict of
+///   the id is told first.
+/// - A call whose id is taken, though nobody gave it, is a conflict too.
+///
+/// ## Changing
+/// - `change` needs the version that was seen, and raises it by one. Finished calls do not change:
+///   that is `Outdated`, whatever version was seen.
+/// - `delete` needs the same, and a call that is scheduled. The call, its tags and its timer, if that
+///   is in the same database, are gone then; messages about its timer that are not newer than the
+///   deletion bring nothing back.
+///
+/// ## Reading
+/// - `find` answers for each key, in order.
+/// - `page` gives the calls of one tenant, by due time, the latest first, and then by id. A call that
+///   is there from the first page to the last is on exactly one of them, whatever happens to others
+///   meanwhile; unless its own due time, which never changes, or its state, if that was asked for.
+/// - `find_by_correlation` gives the calls of all tenants that belong to a request, by the time of
+///   submission.
+/// - `overlooked` gives calls of all tenants whose `look_at` is at or before `now`, the oldest first,
+///   and the earliest `look_at` after it.
+///
+/// ## Forgetting
+/// - `purge` removes calls that finished before an instant, with their tags and attempts, and what is
+///   remembered of submissions whose call is gone since before that instant; at most `limit` of both
+///   together. It answers how many.
+/// - `purge` may be called with an instant after which a call was finished or removed: that one stays.
+#[async_trait]
+pub trait ServiceCallPersistencePort: Send + Sync {
+    /// Stores new calls.
+    async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome>;
+
+    /// The calls with these keys.
+    async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError>;
+
+    /// Changes calls.
+    async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome>;
+
+    /// Deletes scheduled calls.
+    async fn delete(&self, batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome>;
+
+    /// Some calls of a tenant.
+    async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError>;
+
+    /// The calls of a request.
+    async fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Result<Vec<ServiceCall>, PortError>;
+
+    /// The calls that should be looked at.
+    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError>;
+
+    /// Forgets what is old, as of now.
+    async fn purge(
+        &self,
+        before: Timestamp,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<usize, PortError>;
+}
+
+/// Calls to which nothing has happened that should have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlooked {
+    /// The calls.
+    pub calls: Vec<StoredCall>,
+    /// When the next one is to be looked at, as far as is known.
+    pub next: Option<Timestamp>,
+}
