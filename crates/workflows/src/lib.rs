@@ -4,6 +4,7 @@
 //! - [`TimerWorker`] fires what is due: the heart of Punctual;
 //! - [`RepublishLost`] publishes again what a broker has lost;
 //! - [`Retention`] removes what is older than anybody wants to know;
+//! - `calls` (with the feature of that name) is the life of a service call;
 //! - [`WakeSignal`] joins the first two: a save with an earlier due time wakes the worker.
 //!
 //! Nothing here knows a database, a broker or a real clock. In a process, workers `run` as tasks;
@@ -47,6 +48,8 @@
 
 mod alarm;
 mod begun;
+#[cfg(feature = "calls")]
+pub mod calls;
 mod driven;
 mod each_message;
 pub mod fire_due_timers;

@@ -25,6 +25,27 @@ pub const BROKER_LOST: &str = "broker_lost_total";
 /// Firings that were published again for that, under the same ids.
 pub const REPUBLISHED: &str = "timer_firings_republished_total";
 
+/// Calls that were accepted.
+pub const CALLS_SUBMITTED: &str = "calls_submitted_total";
+/// Calls that were deleted before their due time.
+pub const CALLS_DELETED: &str = "calls_deleted_total";
+/// Calls that have their outcome, by status.
+pub const CALLS_FINISHED: &str = "calls_finished_total";
+/// Calls that were helped on because a message about them was late or lost, by how.
+pub const CALLS_HELPED: &str = "calls_helped_total";
+/// Rows of calls, messages and submissions that retention has removed.
+pub const CALL_ROWS_PURGED: &str = "call_rows_purged_total";
+/// How long attempts took, by outcome.
+pub const EXECUTION_DURATION: &str = "execution_duration_seconds";
+/// Commands for attempts that were not made: a second one of a call, or of a call that is gone.
+pub const EXECUTIONS_REFUSED: &str = "executions_refused_total";
+/// Messages that wait to be published, counted up to 100 000.
+pub const OUTBOX_UNPUBLISHED: &str = "outbox_unpublished";
+/// Messages that were published.
+pub const OUTBOX_PUBLISHED: &str = "outbox_published_total";
+/// Times that a message failed by itself and was set aside.
+pub const OUTBOX_SET_ASIDE: &str = "outbox_set_aside_total";
+
 /// Tells the recorder what each of them means. Call it once, after the recorder is installed.
 pub fn describe() {
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
@@ -50,4 +71,18 @@ pub fn describe() {
     describe_counter!(PURGED, "rows removed by retention");
     describe_counter!(BROKER_LOST, "possible losses of the broker");
     describe_counter!(REPUBLISHED, "firings published again after a loss");
+    describe_counter!(CALLS_SUBMITTED, "calls accepted");
+    describe_counter!(CALLS_DELETED, "calls deleted before their due time");
+    describe_counter!(CALLS_FINISHED, "calls with their outcome, by status");
+    describe_counter!(CALLS_HELPED, "calls helped on after a late or lost message");
+    describe_counter!(CALL_ROWS_PURGED, "rows of calls removed by retention");
+    describe_histogram!(
+        EXECUTION_DURATION,
+        Unit::Seconds,
+        "duration of an attempt, by outcome"
+    );
+    describe_counter!(EXECUTIONS_REFUSED, "attempts asked for and not made");
+    describe_gauge!(OUTBOX_UNPUBLISHED, "messages that wait to be published");
+    describe_counter!(OUTBOX_PUBLISHED, "messages published from the outbox");
+    describe_counter!(OUTBOX_SET_ASIDE, "messages set aside to be tried again");
 }

@@ -29,9 +29,9 @@ use crate::messages::{
 use crate::{CorrelationId, EnvelopeId, Message, ScheduleTimer, TimerKey, Timestamp};
 
 /// So long after its due time a call is started although nobody has said that it is due.
-pub const OVERDUE: Duration = Duration::from_secs(60);
+pub const OVERDUE: Duration = Duration::from_mins(1);
 /// So long after its command went out an attempt should have begun.
-pub const UNHEARD: Duration = Duration::from_secs(60);
+pub const UNHEARD: Duration = Duration::from_mins(1);
 /// So long after an attempt's time is over its result may still come.
 pub const GRACE: Duration = Duration::from_secs(30);
 /// A command that is not heard goes out again after twice as long each time, but not rarer than this:
@@ -356,14 +356,12 @@ impl RunningCall {
     }
 
     fn look_at(&self) -> Timestamp {
-        match self.attempt_began_at {
-            Some(began_at) => began_at.saturating_add(self.timeout + GRACE),
-            None => {
-                let doublings = self.asked.saturating_sub(1).min(10);
-                let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
-                self.asked_at.saturating_add(wait)
-            }
+        if let Some(began_at) = self.attempt_began_at {
+            return began_at.saturating_add(self.timeout + GRACE);
         }
+        let doublings = self.asked.saturating_sub(1).min(10);
+        let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
+        self.asked_at.saturating_add(wait)
     }
 }
 

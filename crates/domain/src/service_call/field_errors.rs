@@ -53,6 +53,15 @@ impl FieldErrors {
     }
 }
 
+impl<'a> IntoIterator for &'a FieldErrors {
+    type Item = &'a FieldError;
+    type IntoIter = std::slice::Iter<'a, FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
 impl From<FieldErrors> for Vec<FieldError> {
     fn from(errors: FieldErrors) -> Self {
         errors.0

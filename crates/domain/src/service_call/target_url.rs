@@ -115,9 +115,10 @@ impl TargetUrl {
 
     /// What the `Host` header says: the host, and the port if it is not the scheme's own.
     pub fn authority(&self) -> String {
-        let host = match self.host.contains(':') {
-            true => format!("[{}]", self.host),
-            false => self.host.clone(),
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
         };
         match (self.scheme, self.port) {
             (Scheme::Http, 80) | (Scheme::Https, 443) => host,

@@ -1,0 +1,249 @@
+//! One attempt, from its beginning to the record of its result.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use punctual_domain::messages::{ExecutionFailed, ExecutionStarted, ExecutionSucceeded};
+use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome, Redaction, ResponseMeta};
+use punctual_domain::{
+    Backoff, CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Timestamp,
+};
+use punctual_ports::{
+    Execution, ExecutionKey, FinishExecution, HttpAttempt, HttpClientPort, HttpFailure,
+    HttpResponse, IdPort, PortError,
+};
+use tokio::sync::watch;
+
+use super::CallPorts;
+use super::places::Place;
+use crate::metric_names;
+
+/// So many headers of an answer are kept.
+const HEADERS: usize = 64;
+/// So many bytes of them.
+const HEADER_BYTES: usize = 8 * 1_024;
+
+const UNTIL_RECORDED: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    limit: Duration::from_secs(5),
+};
+
+/// An attempt that has begun.
+pub(super) struct Attempt {
+    pub(super) ports: CallPorts,
+    pub(super) http: Arc<dyn HttpClientPort>,
+    pub(super) interrupted: watch::Receiver<bool>,
+    pub(super) execution: Execution,
+}
+
+/// An attempt that is over.
+pub(super) struct Ended {
+    pub(super) place: Place,
+    /// Or why its result can never be recorded here.
+    pub(super) recorded: Result<(), PortError>,
+}
+
+impl Attempt {
+    /// Makes it and records what came of it.
+    pub(super) async fn make(mut self) -> Result<(), PortError> {
+        let clock = Arc::clone(&self.ports.clock);
+        let began = clock.monotonic();
+        let outcome = self.outcome(began).await;
+        let took = clock.monotonic().saturating_sub(began);
+        let kind = match &outcome {
+            Outcome::Succeeded(_) => "Succeeded",
+            Outcome::Failed(error) => error.kind.as_str(),
+        };
+        metrics::histogram!(metric_names::EXECUTION_DURATION, "outcome" => kind)
+            .record(took.as_secs_f64());
+        tracing::debug!(
+            execution_id = %self.execution.key.execution_id,
+            outcome = kind,
+            "an attempt is over"
+        );
+        self.record(outcome).await
+    }
+
+    async fn outcome(&mut self, began: Duration) -> Outcome {
+        let (key, correlation_id) = (&self.execution.key, self.execution.correlation_id);
+        let request = HttpAttempt {
+            execution_id: key.execution_id,
+            key: key.call.clone(),
+            correlation_id,
+            request: self.execution.request.clone(),
+        };
+        let clock = Arc::clone(&self.ports.clock);
+        let made = AssertUnwindSafe(self.http.attempt(request)).catch_unwind();
+        let answered = tokio::select! {
+            biased;
+            made = made => made.unwrap_or_else(|_| Err(HttpFailure {
+                kind: ErrorKind::Interrupted,
+                message: "something went wrong here during the attempt: whether the target got the request is not known".to_owned(),
+            })),
+            () = clock.sleep_for(self.execution.timeout) => Err(HttpFailure {
+                kind: ErrorKind::Timeout,
+                message: format!("no whole answer within {} ms", self.execution.timeout.as_millis()),
+            }),
+            _ = self.interrupted.wait_for(|interrupted| *interrupted) => Err(HttpFailure {
+                kind: ErrorKind::Interrupted,
+                message: "the process was stopped during the attempt: whether the target got the request is not known".to_owned(),
+            }),
+        };
+        let latency = clock.monotonic().saturating_sub(began);
+        let redaction = Redaction::of(&self.execution.request);
+        judged(answered, &redaction, latency)
+    }
+
+    /// Writes the result down, however long that takes: without it the call would have no end.
+    async fn record(self, outcome: Outcome) -> Result<(), PortError> {
+        let ids = self.ports.ids.as_ref();
+        let now = self.ports.clock.now();
+        let (key, correlation_id) = (&self.execution.key, self.execution.correlation_id);
+        let finish = finish_of(key, correlation_id, outcome, now, ids);
+        let mut failures = 0_u32;
+        loop {
+            let finished = self.ports.executions.finish(vec![finish.clone()]).await;
+            self.ports.to_publish.ring();
+            let error = match finished.map(|finished| finished.into_iter().next()) {
+                Ok(Some(Ok(_))) => return Ok(()),
+                Ok(Some(Err(error))) | Err(error) => error,
+                Ok(None) => continue_later(),
+            };
+            if error.kind().is_critical() {
+                return Err(error);
+            }
+            failures = failures.saturating_add(1);
+            let wait = UNTIL_RECORDED.after(failures, key);
+            if failures == 1 {
+                tracing::warn!(%error, "the result of an attempt cannot be recorded now; it is tried again until it can");
+            }
+            self.ports.clock.sleep_for(wait).await;
+        }
+    }
+}
+
+fn continue_later() -> PortError {
+    let kind = punctual_ports::PortErrorKind::Unavailable;
+    PortError::new(kind, "finish an attempt", "the store gave no answer")
+}
+
+/// What an answer, or none, means for the call.
+fn judged(
+    answered: Result<HttpResponse, HttpFailure>,
+    redaction: &Redaction,
+    latency: Duration,
+) -> Outcome {
+    let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
+    match answered {
+        Ok(response) => {
+            let meta = shown(&response, redaction, latency_ms);
+            if (200..300).contains(&meta.status) {
+                return Outcome::Succeeded(meta);
+            }
+            Outcome::Failed(ErrorMeta {
+                kind: ErrorKind::HttpStatus,
+                message: Some(format!("the target answered {}", meta.status)),
+                latency_ms,
+                details: Some(Box::new(meta)),
+            })
+        }
+        Err(failure) => Outcome::Failed(ErrorMeta {
+            latency_ms,
+            ..ErrorMeta::new(failure.kind, redaction.blot(&failure.message))
+        }),
+    }
+}
+
+/// What may be shown of a response.
+fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> ResponseMeta {
+    let mut bytes = 0;
+    let headers = response
+        .headers
+        .iter()
+        .take(HEADERS)
+        .map(|(name, value)| (redaction.blot(name), redaction.header(name, value)))
+        .take_while(|(name, value)| {
+            bytes += name.len() + value.len();
+            bytes <= HEADER_BYTES
+        })
+        .collect();
+    let body_snippet = Some(redaction.snippet(&response.body).into_string());
+    ResponseMeta {
+        status: response.status,
+        headers,
+        body_snippet: body_snippet.filter(|snippet| !snippet.is_empty()),
+        latency_ms,
+    }
+}
+
+/// The event that an attempt begins.
+pub(super) fn started(execution: &Execution, now: Timestamp, ids: &dyn IdPort) -> MessageEnvelope {
+    let event = ExecutionStarted {
+        tenant_id: execution.key.call.tenant_id.clone(),
+        service_call_id: execution.key.call.service_call_id,
+        execution_id: execution.key.execution_id,
+        started_at: now,
+    };
+    told(
+        event.into(),
+        &execution.key,
+        execution.correlation_id,
+        now,
+        ids,
+    )
+}
+
+/// The end of an attempt with the event that tells it.
+pub(super) fn finish_of(
+    key: &ExecutionKey,
+    correlation_id: CorrelationId,
+    outcome: Outcome,
+    now: Timestamp,
+    ids: &dyn IdPort,
+) -> FinishExecution {
+    let (tenant_id, service_call_id) = (key.call.tenant_id.clone(), key.call.service_call_id);
+    let execution_id = key.execution_id;
+    let event = match outcome.clone() {
+        Outcome::Succeeded(response_meta) => Message::from(ExecutionSucceeded {
+            tenant_id,
+            service_call_id,
+            execution_id,
+            finished_at: now,
+            response_meta,
+        }),
+        Outcome::Failed(error_meta) => Message::from(ExecutionFailed {
+            tenant_id,
+            service_call_id,
+            execution_id,
+            finished_at: now,
+            error_meta,
+        }),
+    };
+    FinishExecution {
+        key: key.clone(),
+        finished_at: now,
+        outcome,
+        outbox: vec![told(event, key, correlation_id, now, ids)],
+    }
+}
+
+fn told(
+    message: Message,
+    key: &ExecutionKey,
+    correlation_id: CorrelationId,
+    now: Timestamp,
+    ids: &dyn IdPort,
+) -> MessageEnvelope {
+    MessageEnvelope {
+        id: EnvelopeId::from_uuid(ids.next_id()),
+        timestamp: now,
+        metadata: MessageMetadata {
+            correlation_id: Some(correlation_id),
+            // The command that asked for the attempt is what the attempt is named by.
+            causation_id: Some(key.execution_id),
+        },
+        message,
+    }
+}

@@ -1,0 +1,338 @@
+//! Publishing what was committed, in order.
+//!
+//! A message is read, published and marked. A crash before the mark means that it is published again
+//! under the same id. The next batch is published while the last one is being marked.
+//!
+//! A message that fails by itself is set aside and tried again later, alone; the others go on. When
+//! the bus itself is away, nothing is set aside: the dispatcher waits, and goes on where it was.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::{Backoff, MessageEnvelope};
+use punctual_ports::{
+    DeadLetter, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PortError, PortErrorKind,
+    PublishOutcome,
+};
+
+use super::{CallPorts, CallSettings, Chore, ChoreWorker};
+use crate::fire_due_timers::WorkerStopped;
+use crate::metric_names;
+
+/// So many messages are read and published at once.
+const BATCH: usize = 500;
+/// So many that fail by themselves are set aside at most; then the dispatcher waits for them.
+const MOST_ASIDE: usize = 100_000;
+/// So many that were set aside are tried again at once.
+const ASIDE_BATCH: usize = 50;
+/// The gauge counts no further than this.
+const COUNT_TO: usize = 100_000;
+
+const AFTER_FAILURE: Backoff = Backoff {
+    first: Duration::from_millis(100),
+    limit: Duration::from_secs(5),
+};
+const ASIDE: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    limit: Duration::from_hours(1),
+};
+
+/// Publishes what was committed.
+pub struct DispatchOutbox {
+    ports: CallPorts,
+    settings: CallSettings,
+    /// Everything up to here was published, or is set aside.
+    after: Option<OutboxPlace>,
+    /// What was published and is not marked yet.
+    to_mark: Vec<OutboxPlace>,
+    aside: BTreeMap<OutboxPlace, Aside>,
+    failures: u32,
+}
+
+/// A message that failed by itself.
+struct Aside {
+    failures: u32,
+    /// On the monotonic clock.
+    again_at: Duration,
+}
+
+/// What became of a batch.
+#[derive(Default)]
+struct Published {
+    done: Vec<OutboxPlace>,
+    refused: Vec<(OutboxRow, String)>,
+    failed: Vec<(OutboxPlace, PortError)>,
+    /// The bus was away for some of them.
+    away: Option<PortError>,
+}
+
+impl DispatchOutbox {
+    /// On these adapters.
+    pub fn worker(ports: &CallPorts, settings: CallSettings) -> ChoreWorker<Self> {
+        let chore = Self {
+            ports: ports.clone(),
+            settings,
+            after: None,
+            to_mark: Vec::new(),
+            aside: BTreeMap::new(),
+            failures: 0,
+        };
+        ChoreWorker::new(chore, &ports.clock, &ports.to_publish)
+    }
+
+    /// One batch; tells whether there may be more.
+    async fn batch(&mut self) -> Result<bool, PortError> {
+        if self.aside.len() >= MOST_ASIDE {
+            let reason = "too many messages fail by themselves";
+            return Err(PortError::new(
+                PortErrorKind::Overloaded,
+                "publish the outbox",
+                reason,
+            ));
+        }
+        let rows = self.ports.outbox.unpublished(self.after, BATCH).await?;
+        let (is_full, last) = (rows.len() >= BATCH, rows.last().map(|row| row.place));
+        let rows: Vec<OutboxRow> = rows
+            .into_iter()
+            .filter(|row| {
+                !self.aside.contains_key(&row.place) && !self.to_mark.contains(&row.place)
+            })
+            .collect();
+        let to_mark = std::mem::take(&mut self.to_mark);
+        let (marked, published) = tokio::join!(self.mark(to_mark.clone()), self.publish(rows));
+        if marked.is_err() {
+            self.to_mark = to_mark;
+        }
+        let away = self.settle(published).await?;
+        marked?;
+        if let Some(error) = away {
+            return Err(error);
+        }
+        self.after = last.or(self.after);
+        Ok(is_full)
+    }
+
+    /// Takes note of what became of a batch; gives back why the bus is away, if it is.
+    async fn settle(&mut self, published: Published) -> Result<Option<PortError>, PortError> {
+        self.to_mark.extend(published.done);
+        let now = self.ports.clock.monotonic();
+        for (place, error) in published.failed {
+            let aside = self.aside.entry(place).or_insert(Aside {
+                failures: 0,
+                again_at: now,
+            });
+            aside.failures = aside.failures.saturating_add(1);
+            aside.again_at = now.saturating_add(ASIDE.after(aside.failures, &place));
+            metrics::counter!(metric_names::OUTBOX_SET_ASIDE).increment(1);
+            tracing::warn!(%error, number = place.number, "a message cannot be published now and is set aside");
+        }
+        if !published.refused.is_empty() {
+            self.bury(published.refused).await?;
+        }
+        Ok(published.away)
+    }
+
+    async fn publish(&self, rows: Vec<OutboxRow>) -> Published {
+        let mut published = Published::default();
+        let (mut places, mut envelopes) = (Vec::new(), Vec::new());
+        for row in rows {
+            match &row.envelope {
+                Ok(envelope) => {
+                    places.push(row.place);
+                    envelopes.push(envelope.clone());
+                }
+                Err(unreadable) => {
+                    let reason = unreadable.reason.clone();
+                    published.refused.push((row, reason));
+                }
+            }
+        }
+        if envelopes.is_empty() {
+            return published;
+        }
+        let answers = match self.ports.bus.publish(envelopes.clone()).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                published.away = Some(error);
+                return published;
+            }
+        };
+        for ((place, envelope), answer) in places.into_iter().zip(envelopes).zip(answers) {
+            published.take(place, envelope, answer);
+        }
+        published
+    }
+
+    async fn mark(&self, places: Vec<OutboxPlace>) -> Result<(), PortError> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let now = self.ports.clock.now();
+        let marked = self.ports.outbox.mark_published(places, now).await?;
+        let count = marked.len();
+        for one in marked {
+            // Whatever was marked before needs no other mark.
+            let _: OutboxOutcome = one?;
+        }
+        metrics::counter!(metric_names::OUTBOX_PUBLISHED).increment(count as u64);
+        Ok(())
+    }
+
+    async fn bury(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
+        let failed_at = self.ports.clock.now();
+        let burials = refused
+            .into_iter()
+            .map(|(row, reason)| {
+                tracing::error!(
+                    reason,
+                    number = row.place.number,
+                    "a message can never be published and becomes a dead letter"
+                );
+                OutboxBurial {
+                    place: row.place,
+                    letter: letter(row, reason, failed_at),
+                }
+            })
+            .collect();
+        for one in self.ports.outbox.bury(burials).await? {
+            one?;
+        }
+        Ok(())
+    }
+
+    /// Tries again what was set aside and whose time has come.
+    async fn retry_aside(&mut self) -> Result<(), PortError> {
+        let now = self.ports.clock.monotonic();
+        let due: Vec<OutboxPlace> = self
+            .aside
+            .iter()
+            .filter(|(_, aside)| aside.again_at <= now)
+            .map(|(place, _)| *place)
+            .take(ASIDE_BATCH)
+            .collect();
+        for place in due {
+            let before = OutboxPlace {
+                number: place.number - 1,
+                ..place
+            };
+            let rows = self.ports.outbox.unpublished(Some(before), 1).await?;
+            let rows: Vec<OutboxRow> = rows.into_iter().filter(|row| row.place == place).collect();
+            let published = self.publish(rows).await;
+            if published.failed.is_empty() && published.away.is_none() {
+                self.aside.remove(&place);
+            }
+            if let Some(error) = self.settle(published).await? {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn all(&mut self) -> Result<(), PortError> {
+        self.retry_aside().await?;
+        while self.batch().await? {}
+        let to_mark = std::mem::take(&mut self.to_mark);
+        let marked = self.mark(to_mark.clone()).await;
+        if marked.is_err() {
+            self.to_mark = to_mark;
+        }
+        marked
+    }
+
+    fn rest(&self) -> Duration {
+        let now = self.ports.clock.monotonic();
+        let next = self
+            .aside
+            .values()
+            .map(|aside| aside.again_at.saturating_sub(now))
+            .min();
+        let poll = self.settings.polling_interval;
+        next.map_or(poll, |next| next.min(poll))
+    }
+}
+
+impl Published {
+    fn take(
+        &mut self,
+        place: OutboxPlace,
+        envelope: MessageEnvelope,
+        answer: Result<PublishOutcome, PortError>,
+    ) {
+        match answer {
+            Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => self.done.push(place),
+            Ok(PublishOutcome::Refused { reason }) => {
+                let envelope = Ok(envelope);
+                self.refused.push((OutboxRow { place, envelope }, reason));
+            }
+            Ok(other) => {
+                let reason = format!("the bus answered {other:?}");
+                let kind = PortErrorKind::HandlerFailed;
+                self.failed
+                    .push((place, PortError::new(kind, "publish a message", reason)));
+            }
+            Err(error) if error.kind() == PortErrorKind::Rejected => {
+                let envelope = Ok(envelope);
+                let reason = error.to_string();
+                self.refused.push((OutboxRow { place, envelope }, reason));
+            }
+            Err(error)
+                if error.kind().concerns_the_item()
+                    || error.kind() == PortErrorKind::NoSubscriber =>
+            {
+                self.failed.push((place, error));
+            }
+            Err(error) => self.away = Some(error),
+        }
+    }
+}
+
+fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp) -> DeadLetter {
+    match row.envelope {
+        Ok(envelope) => DeadLetter {
+            id: envelope.deduplication_id(),
+            source: envelope.message.topic().to_string(),
+            tenant_id: Some(envelope.tenant_id().clone()),
+            // Writing an envelope cannot fail; an empty payload would still be named.
+            payload: envelope.to_json().unwrap_or_default(),
+            reason,
+            failed_at,
+        },
+        Err(unreadable) => DeadLetter {
+            id: format!("outbox:{}", row.place.number),
+            source: "outbox".to_owned(),
+            tenant_id: None,
+            payload: unreadable.payload,
+            reason,
+            failed_at,
+        },
+    }
+}
+
+#[async_trait]
+impl Chore for DispatchOutbox {
+    async fn step(&mut self) -> Result<Duration, WorkerStopped> {
+        let done = self.all().await;
+        if let Ok(waiting) = self.ports.outbox.count(COUNT_TO).await {
+            metrics::gauge!(metric_names::OUTBOX_UNPUBLISHED)
+                .set(f64::from(u32::try_from(waiting).unwrap_or(u32::MAX)));
+        }
+        match done {
+            Ok(()) => {
+                self.failures = 0;
+                Ok(self.rest())
+            }
+            Err(cause) if cause.kind().is_critical() => Err(WorkerStopped { cause }),
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let wait = AFTER_FAILURE.after(self.failures, &"outbox");
+                if self.failures == 1 {
+                    tracing::warn!(%error, "messages wait to be published; it is tried again until it succeeds");
+                } else {
+                    tracing::debug!(%error, failures = self.failures, ?wait, "messages wait to be published");
+                }
+                Ok(wait)
+            }
+        }
+    }
+}

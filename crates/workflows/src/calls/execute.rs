@@ -1,0 +1,322 @@
+//! Making the one attempt of each call, many at once and fairly.
+//!
+//! An attempt is marked as begun, durably, before anything is sent, and its result is written
+//! together with the event that tells it. Whatever ends the process in between leaves an attempt
+//! that began and has no result: nobody can know whether the target got it, so it is `Interrupted`
+//! and never made again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome};
+use punctual_domain::{Backoff, Timestamp};
+use punctual_ports::{
+    BeginExecution, Execution, ExecutionOutcome, FinishExecution, HttpClientPort, PortError,
+};
+use tokio::sync::watch;
+
+use super::attempt::{Attempt, Ended, finish_of, started};
+use super::places::Places;
+use super::{CallPorts, CallSettings};
+use crate::alarm::{Alarm, SharedAlarm};
+use crate::driven::SteppedWorker;
+use crate::fire_due_timers::{SettingsError, WorkerStopped};
+
+/// So many attempts that a dead process has left are ended at once.
+const LEFT_BEHIND: usize = 200;
+
+const AFTER_FAILURE: Backoff = Backoff {
+    first: Duration::from_millis(100),
+    limit: Duration::from_secs(5),
+};
+
+/// Attempts under way.
+type UnderWay = FuturesUnordered<BoxFuture<'static, Ended>>;
+
+/// Makes the attempts that were written down.
+pub struct ExecuteCalls {
+    ports: CallPorts,
+    http: Arc<dyn HttpClientPort>,
+    settings: CallSettings,
+    places: Places,
+    /// Whether what an earlier process left behind was ended.
+    has_recovered: bool,
+    failures: u32,
+    /// Tells every attempt to end.
+    interrupt: watch::Sender<bool>,
+    alarm: SharedAlarm,
+}
+
+impl ExecuteCalls {
+    /// On these adapters. There may be one at a time for a store: it ends whatever began before it.
+    ///
+    /// # Errors
+    /// If a setting makes no sense.
+    pub fn new(
+        ports: &CallPorts,
+        http: Arc<dyn HttpClientPort>,
+        settings: CallSettings,
+    ) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            ports: ports.clone(),
+            http,
+            settings,
+            places: Places::default(),
+            has_recovered: false,
+            failures: 0,
+            interrupt: watch::Sender::new(false),
+            alarm: SharedAlarm::default(),
+        })
+    }
+
+    /// Runs until `shutdown` is ready, then begins nothing more, lets what is under way finish for a
+    /// while, and ends the rest as interrupted. Tells how many those were.
+    ///
+    /// # Errors
+    /// With the cause, if the store cannot be relied on any more.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<usize, WorkerStopped> {
+        let mut shutdown = pin!(shutdown);
+        let mut under_way = UnderWay::new();
+        let (clock, bell) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
+        loop {
+            let alarm = self.fill(&mut under_way).await?;
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
+                () = bell.rung() => {}
+                () = alarm.wait(clock.as_ref()) => {}
+            }
+        }
+        self.drain(under_way).await
+    }
+
+    async fn drain(&mut self, mut under_way: UnderWay) -> Result<usize, WorkerStopped> {
+        let clock = Arc::clone(&self.ports.clock);
+        let mut time_is_up = pin!(clock.sleep_for(self.settings.drain));
+        let mut left = 0;
+        loop {
+            tokio::select! {
+                biased;
+                ended = under_way.next() => match ended {
+                    Some(ended) => self.ended(&ended)?,
+                    None => return Ok(left),
+                },
+                () = &mut time_is_up, if left == 0 => {
+                    left = under_way.len();
+                    tracing::warn!(attempts = left, "attempts are still under way and are interrupted");
+                    self.interrupt.send_replace(true);
+                }
+            }
+        }
+    }
+
+    /// Begins what may begin, while what is under way goes on, and tells when to look again.
+    async fn fill(&mut self, under_way: &mut UnderWay) -> Result<Alarm, WorkerStopped> {
+        self.ports.to_execute.answer();
+        let mut ended = Vec::new();
+        let filled = {
+            // Not to be dropped in the middle: what has begun must be attempted.
+            let mut beginning = pin!(self.begin_all());
+            loop {
+                tokio::select! {
+                    biased;
+                    filled = &mut beginning => break filled,
+                    Some(one) = under_way.next(), if !under_way.is_empty() => ended.push(one),
+                }
+            }
+        };
+        for one in &ended {
+            self.ended(one)?;
+        }
+        let (begun, failure) = filled;
+        under_way.extend(begun);
+        let wait = match failure {
+            None => {
+                self.failures = 0;
+                // A place that became free meanwhile may be somebody's.
+                if ended.is_empty() {
+                    self.settings.polling_interval
+                } else {
+                    Duration::ZERO
+                }
+            }
+            Some(cause) if cause.kind().is_critical() => return Err(WorkerStopped { cause }),
+            Some(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let wait = AFTER_FAILURE.after(self.failures, &"execute calls");
+                tracing::warn!(%error, ?wait, "attempts cannot begin now");
+                wait
+            }
+        };
+        let mut alarm = Alarm::default();
+        alarm.at_monotonic(self.ports.clock.monotonic().saturating_add(wait));
+        self.alarm.set(alarm);
+        Ok(alarm)
+    }
+
+    fn ended(&mut self, ended: &Ended) -> Result<(), WorkerStopped> {
+        self.places.give_back(&ended.place);
+        match &ended.recorded {
+            Ok(()) => Ok(()),
+            Err(cause) => Err(WorkerStopped {
+                cause: cause.clone(),
+            }),
+        }
+    }
+
+    /// Begins attempts until there is no place or nothing that waits. What has begun is given back
+    /// also if something fails after it.
+    async fn begin_all(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
+        let mut begun = Vec::new();
+        if !self.has_recovered
+            && let Err(error) = self.recover().await
+        {
+            return (begun, Some(error));
+        }
+        self.has_recovered = true;
+        while let Some(query) = self.places.query(&self.settings) {
+            let waiting = match self.ports.executions.waiting(query).await {
+                Ok(waiting) => waiting,
+                Err(error) => return (begun, Some(error)),
+            };
+            let before = begun.len();
+            if let Err(error) = self.begin(waiting, &mut begun).await {
+                return (begun, Some(error));
+            }
+            if begun.len() == before {
+                break;
+            }
+        }
+        (begun, None)
+    }
+
+    async fn begin(
+        &mut self,
+        waiting: Vec<Execution>,
+        begun: &mut Vec<BoxFuture<'static, Ended>>,
+    ) -> Result<(), PortError> {
+        let mut chosen = Vec::new();
+        for execution in waiting {
+            if let Some(place) = self.places.take(&execution, &self.settings) {
+                chosen.push((execution, place));
+            }
+        }
+        let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
+        let beginnings = chosen
+            .iter()
+            .map(|(execution, _)| BeginExecution {
+                key: execution.key.clone(),
+                started_at: now,
+                outbox: vec![started(execution, now, ids)],
+            })
+            .collect();
+        let outcomes = self.ports.executions.begin(beginnings).await;
+        self.ports.to_publish.ring();
+        let outcomes = match outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                for (_, place) in &chosen {
+                    self.places.give_back(place);
+                }
+                return Err(error);
+            }
+        };
+        let mut failure = None;
+        for ((execution, place), outcome) in chosen.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(ExecutionOutcome::Taken) => begun.push(self.attempt(execution, place)),
+                other => {
+                    self.places.give_back(&place);
+                    failure = failure.or(other.err());
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn attempt(
+        &self,
+        execution: Execution,
+        place: super::places::Place,
+    ) -> BoxFuture<'static, Ended> {
+        let attempt = Attempt {
+            ports: self.ports.clone(),
+            http: Arc::clone(&self.http),
+            interrupted: self.interrupt.subscribe(),
+            execution,
+        };
+        Box::pin(async move {
+            let recorded = attempt.make().await;
+            Ended { place, recorded }
+        })
+    }
+
+    /// Ends what an earlier process began and did not finish.
+    async fn recover(&self) -> Result<(), PortError> {
+        loop {
+            let open = self
+                .ports
+                .executions
+                .open(Timestamp::MAX, LEFT_BEHIND)
+                .await?;
+            if open.is_empty() {
+                return Ok(());
+            }
+            tracing::warn!(
+                attempts = open.len(),
+                "attempts had begun when the process ended: they count as interrupted"
+            );
+            let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
+            let finished: Vec<FinishExecution> = open
+                .iter()
+                .map(|open| {
+                    let meta = ErrorMeta::new(
+                        ErrorKind::Interrupted,
+                        "the process ended during the attempt: whether the target got the request is not known",
+                    );
+                    finish_of(&open.key, open.correlation_id, Outcome::Failed(meta), now, ids)
+                })
+                .collect();
+            let outcomes = self.ports.executions.finish(finished).await?;
+            self.ports.to_publish.ring();
+            for outcome in outcomes {
+                outcome?;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl SteppedWorker for ExecuteCalls {
+    async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
+        let mut under_way = UnderWay::new();
+        let bell = self.ports.to_execute.clone();
+        loop {
+            self.fill(&mut under_way).await?;
+            if under_way.is_empty() && !bell.is_rung() {
+                return Ok(());
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
+                () = bell.rung() => {}
+            }
+        }
+    }
+
+    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+        let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.ports.clock));
+        let bell = self.ports.to_execute.clone();
+        Arc::new(move || match alarm.get() {
+            Some(alarm) if !bell.is_rung() => alarm.on_the_wall(clock.as_ref()),
+            _ => Some(clock.now()),
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! The life of a service call: submitted, scheduled, started, executed, told of, forgotten.
+//!
+//! - [`SubmitCalls`] takes and deletes calls, for callers and for commands from a bus;
+//! - [`ReactToEvents`] starts a call when its due time is reached, and ends it with its result;
+//! - [`LookAfterCalls`] helps a call on when a message about it was lost;
+//! - [`AcceptExecutions`] and [`ExecuteCalls`] make the one attempt of a call;
+//! - [`DispatchOutbox`] publishes what was committed: nothing else here publishes;
+//! - [`ForgetDeletedCalls`] removes the timer of a call that is gone;
+//! - [`ReadCalls`] shows calls, and the trace of a request;
+//! - [`ForgetOldCalls`] removes what is older than anybody wants to know.
+//!
+//! Handlers commit a change together with what is to be told of it, and return. Each is correct for
+//! any message, any number of times, in any order.
+
+mod accept;
+mod attempt;
+mod bell;
+mod chore;
+mod dispatch;
+mod envelopes;
+mod execute;
+mod forget;
+mod look_after;
+mod outcome;
+mod places;
+mod ports;
+mod react;
+mod read;
+mod retention;
+mod settings;
+mod submit;
+mod trace;
+
+pub use accept::AcceptExecutions;
+pub use bell::Bell;
+pub use chore::{Chore, ChoreWorker};
+pub use dispatch::DispatchOutbox;
+pub use execute::ExecuteCalls;
+pub use forget::ForgetDeletedCalls;
+pub use look_after::LookAfterCalls;
+pub use ports::CallPorts;
+pub use react::ReactToEvents;
+pub use read::{CallView, ReadCalls};
+pub use retention::ForgetOldCalls;
+pub use settings::CallSettings;
+pub use submit::{DeleteCallOutcome, SubmitCalls};
+pub use trace::{Trace, TraceStep};

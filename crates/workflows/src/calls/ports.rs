@@ -1,0 +1,60 @@
+//! The adapters that service calls are made of, in one place.
+
+use std::sync::Arc;
+
+use punctual_ports::{
+    ClockPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort, ServiceCallPersistencePort,
+    TimerPersistencePort,
+};
+
+use super::Bell;
+
+/// Everything that the life of a call needs from outside. Clones share it.
+#[derive(Clone)]
+pub struct CallPorts {
+    /// The time.
+    pub clock: Arc<dyn ClockPort>,
+    /// New ids.
+    pub ids: Arc<dyn IdPort>,
+    /// How the modules talk.
+    pub bus: Arc<dyn EventBusPort>,
+    /// The calls.
+    pub calls: Arc<dyn ServiceCallPersistencePort>,
+    /// What is still to be told of them.
+    pub outbox: Arc<dyn OutboxPort>,
+    /// Their attempts.
+    pub executions: Arc<dyn ExecutionLogPort>,
+    /// Their timers.
+    pub timers: Arc<dyn TimerPersistencePort>,
+    /// Rings when there is something to publish.
+    pub to_publish: Bell,
+    /// Rings when there is an attempt to make.
+    pub to_execute: Bell,
+}
+
+impl CallPorts {
+    /// Puts adapters together; one store serves calls, outbox and attempts.
+    pub fn new<S>(
+        clock: Arc<dyn ClockPort>,
+        ids: Arc<dyn IdPort>,
+        bus: Arc<dyn EventBusPort>,
+        store: S,
+        timers: Arc<dyn TimerPersistencePort>,
+    ) -> Self
+    where
+        S: ServiceCallPersistencePort + OutboxPort + ExecutionLogPort + 'static,
+    {
+        let store = Arc::new(store);
+        Self {
+            clock,
+            ids,
+            bus,
+            calls: Arc::<S>::clone(&store),
+            outbox: Arc::<S>::clone(&store),
+            executions: store,
+            timers,
+            to_publish: Bell::default(),
+            to_execute: Bell::default(),
+        }
+    }
+}

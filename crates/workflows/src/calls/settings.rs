@@ -1,0 +1,78 @@
+//! How calls are made and looked after.
+
+use std::time::Duration;
+
+use crate::fire_due_timers::{SettingsError, check};
+
+/// How calls are made and looked after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallSettings {
+    /// How long an attempt may take from the beginning to the end of the answer.
+    pub timeout: Duration,
+    /// How often to look at the store although nobody has rung: the safety net.
+    pub polling_interval: Duration,
+    /// How many attempts are under way at once.
+    pub attempts: usize,
+    /// How many of them may be one tenant's.
+    pub attempts_per_tenant: usize,
+    /// How many of them may go to one host.
+    pub attempts_per_host: usize,
+    /// How long attempts may go on when the process is asked to stop.
+    pub drain: Duration,
+    /// How long finished calls, published messages and memories of submissions are kept.
+    pub keep: Duration,
+}
+
+impl Default for CallSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            polling_interval: Duration::from_secs(5),
+            attempts: 256,
+            attempts_per_tenant: 128,
+            attempts_per_host: 64,
+            drain: Duration::from_secs(25),
+            keep: Duration::from_hours(30 * 24),
+        }
+    }
+}
+
+impl CallSettings {
+    /// Checks that the settings make sense.
+    ///
+    /// # Errors
+    /// With the first field that does not, and what would be right.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let (ms, second, hour) = (
+            Duration::from_millis(1),
+            Duration::from_secs(1),
+            Duration::from_hours(1),
+        );
+        check("timeout", &self.timeout, ms..=hour, "give 1 ms to an hour")?;
+        check(
+            "polling_interval",
+            &self.polling_interval,
+            ms * 10..=hour * 24,
+            "give 10 ms to a day",
+        )?;
+        for (field, value) in [
+            ("attempts", &self.attempts),
+            ("attempts_per_tenant", &self.attempts_per_tenant),
+            ("attempts_per_host", &self.attempts_per_host),
+        ] {
+            check(field, value, 1..=10_000, "give 1 to 10000")?;
+        }
+        check(
+            "drain",
+            &self.drain,
+            Duration::ZERO..=hour,
+            "give at most an hour",
+        )?;
+        check(
+            "keep",
+            &self.keep,
+            second * 3_600..=hour * 24 * 36_500,
+            "give an hour to a century",
+        )
+    }
+}
