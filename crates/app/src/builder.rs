@@ -9,26 +9,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 #[cfg(feature = "testing")]
-use punctual_adapters_memory::{FakeClock, MemoryTimerStore, SequentialIds};
+use punctual_adapters_memory::FakeClock;
 #[cfg(feature = "nats")]
-use punctual_adapters_nats::{NatsError, NatsEventBus, NatsParts, NatsSettings};
+use punctual_adapters_nats::NatsSettings;
 #[cfg(feature = "sqlite")]
 use punctual_adapters_sqlite::{Role, SqliteSettings};
-use punctual_adapters_system::UuidIds;
 use punctual_domain::DueTimeReached;
-use punctual_ports::{
-    BusPositionPort, DeadLetterPort, EventBusPort, IdPort, MessageHandler, TimerPersistencePort,
-    TimerQueuePort,
-};
+use punctual_ports::{EventBusPort, MessageHandler};
 use punctual_workflows::{
     Begun, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal,
     WorkerSettings,
 };
 
+use crate::assembly::{Bus, Storage, connect, ids, open};
 use crate::clock::Clock;
 use crate::engine::{Engine, Plan};
 use crate::handler::{HandlerError, Told};
-use crate::store::Store;
 use crate::{Error, ErrorKind, Punctual};
 
 /// Makes a [`Punctual`]: name a place for the timers and somebody to tell, and [`build`](Self::build).
@@ -63,21 +59,6 @@ pub struct Builder {
     retention: RetentionSettings,
     #[cfg(feature = "testing")]
     clock: Option<FakeClock>,
-}
-
-enum Storage {
-    #[cfg(feature = "sqlite")]
-    Sqlite(SqliteSettings),
-    #[cfg(feature = "testing")]
-    Memory,
-}
-
-/// Where events go.
-enum Bus {
-    Own(Arc<dyn EventBusPort>),
-    /// With what is wrong about its address, until somebody can be told.
-    #[cfg(feature = "nats")]
-    Nats(Box<Result<NatsSettings, NatsError>>),
 }
 
 impl Builder {
@@ -403,123 +384,6 @@ impl Builder {
 const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), or `in_memory` in tests (feature `testing`)";
 const NOBODY: &str =
     "there is nobody to tell when a timer is due: call `on_due`, `bus`, or `nats` (feature `nats`)";
-
-struct Opened {
-    store: Store,
-    persistence: Arc<dyn TimerPersistencePort>,
-    queue: Arc<dyn TimerQueuePort>,
-    dead_letters: Arc<dyn DeadLetterPort>,
-    /// For the bus of a broker, which keeps there how far it has come.
-    #[cfg(feature = "nats")]
-    positions: Arc<dyn BusPositionPort>,
-}
-
-impl Opened {
-    fn new<S>(store: Store, ports: S) -> Self
-    where
-        S: TimerPersistencePort + TimerQueuePort + DeadLetterPort + BusPositionPort + 'static,
-    {
-        let ports = Arc::new(ports);
-        Self {
-            store,
-            persistence: Arc::<S>::clone(&ports),
-            queue: Arc::<S>::clone(&ports),
-            dead_letters: Arc::<S>::clone(&ports),
-            #[cfg(feature = "nats")]
-            positions: ports,
-        }
-    }
-}
-
-async fn open(storage: Storage, clock: &Clock, wake: &WakeSignal) -> Result<Opened, Error> {
-    match storage {
-        #[cfg(feature = "sqlite")]
-        Storage::Sqlite(settings) => {
-            let store = crate::store::open(&settings, clock).await?;
-            let ports = store.clone();
-            let sqlite = crate::store::SqliteStore {
-                store,
-                role: settings.role,
-                hints: crate::hints::Hints::new(clock.port(), wake.clone()),
-            };
-            let store = Store::Sqlite(sqlite);
-            Ok(match clock {
-                Clock::System { .. } => Opened::new(store, ports),
-                #[cfg(feature = "testing")]
-                Clock::Fake(clock) => {
-                    use punctual_adapters_memory::WaitedFor;
-                    Opened::new(store, WaitedFor::new(ports, clock.clone()))
-                }
-            })
-        }
-        #[cfg(feature = "testing")]
-        Storage::Memory => {
-            // Only a file needs them.
-            let _ = (clock, wake);
-            let store = MemoryTimerStore::new();
-            Ok(Opened::new(Store::Memory, store))
-        }
-    }
-}
-
-/// A bus, and the broker behind it if it is ours to close.
-struct Connected {
-    bus: Arc<dyn EventBusPort>,
-    #[cfg(feature = "nats")]
-    broker: Option<NatsEventBus>,
-}
-
-impl Connected {
-    fn to(bus: Arc<dyn EventBusPort>) -> Self {
-        Self {
-            bus,
-            #[cfg(feature = "nats")]
-            broker: None,
-        }
-    }
-}
-
-#[cfg_attr(
-    not(feature = "nats"),
-    expect(clippy::unused_async, reason = "only a broker has to be waited for")
-)]
-async fn connect(
-    bus: Option<Bus>,
-    opened: &Opened,
-    clock: &Clock,
-    worker: &WorkerSettings,
-) -> Result<Connected, Error> {
-    #[cfg(not(feature = "nats"))]
-    let _ = opened;
-    match bus {
-        None => Ok(Connected::to(Arc::new(
-            clock.bus(worker.publishes_in_flight),
-        ))),
-        Some(Bus::Own(bus)) => Ok(Connected::to(bus)),
-        #[cfg(feature = "nats")]
-        Some(Bus::Nats(settings)) => {
-            let parts = NatsParts {
-                clock: clock.port(),
-                dead_letters: Arc::clone(&opened.dead_letters),
-                positions: Arc::clone(&opened.positions),
-            };
-            let broker = NatsEventBus::connect((*settings)?, parts).await?;
-            Ok(Connected {
-                bus: Arc::new(broker.clone()),
-                broker: Some(broker),
-            })
-        }
-    }
-}
-
-/// On a fake clock the ids are the same in every run, too.
-fn ids(clock: &Clock) -> Arc<dyn IdPort> {
-    match clock {
-        Clock::System { .. } => Arc::new(UuidIds),
-        #[cfg(feature = "testing")]
-        Clock::Fake(_) => Arc::new(SequentialIds::new()),
-    }
-}
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

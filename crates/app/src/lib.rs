@@ -128,6 +128,7 @@ compile_error!(
     "punctual needs a place for its timers: enable the feature `sqlite`, which is a default, or `testing`"
 );
 
+mod assembly;
 mod builder;
 mod clock;
 #[cfg(feature = "testing")]
