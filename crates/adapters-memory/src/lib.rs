@@ -6,15 +6,18 @@
 //!
 //! - [`FakeClock`] is moved by hand and drives workers while it moves;
 //! - [`MemoryTimerStore`] keeps timers, dead letters and the positions of buses;
+//! - [`MemoryCallStore`] keeps service calls, their outbox and their attempts;
 //! - [`SequentialIds`] gives ids that are the same in every run;
 //! - [`faults`] wraps any port and makes its n-th call fail, hang, or be the last.
 
+mod call_store;
 mod fake_clock;
 pub mod faults;
 mod sequential_ids;
 mod timer_store;
 mod waited_for;
 
+pub use call_store::MemoryCallStore;
 pub use fake_clock::{AtWork, Driving, FakeClock};
 pub use sequential_ids::SequentialIds;
 pub use timer_store::MemoryTimerStore;

@@ -150,9 +150,11 @@ pub struct ExecutionEntry {
 /// - Every step and its outbox rows are stored together, or neither.
 /// - `accept` stores an attempt unless the call has one already.
 /// - `waiting` gives attempts that wait, within the limits of the query. Within a tenant and host, the
-///   oldest come first. Tenants take turns beginning after `after_tenant`, and within a tenant its
-///   hosts, beginning after `after_host`: whoever goes on where the last answer ended gets to every
-///   tenant and host. What it costs does not grow with the number of those that wait.
+///   oldest come first. Tenants take turns, one attempt each, beginning after `after_tenant`, and
+///   within a tenant its hosts, beginning after `after_host`: whoever goes on where the last answer
+///   ended gets to every tenant and host. Since the answer ends in one tenant only, the store knows
+///   which host of each other tenant came last, and begins after that one there. What it costs does
+///   not grow with the number of those that wait.
 /// - `open` gives attempts of all tenants that began before an instant and have not ended, the oldest
 ///   first.
 /// - From the moment an attempt is finished, its request is kept without its secrets; `entries` never

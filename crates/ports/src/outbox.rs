@@ -71,7 +71,8 @@ pub struct PublishedMessage {
 ///   letter, both or neither. Neither needs room to grow.
 /// - Once a `StartExecution` is published, what was secret about its request is not kept any more.
 /// - `count` tells how many messages wait, up to a limit.
-/// - `about` gives the messages of a call, published or not, by place, at most `limit`.
+/// - `about` gives the messages of a call, published or not, by place, at most `limit`, and never what
+///   is secret about a request.
 /// - `purge` removes messages that were published before an instant, at most `limit`, and never one
 ///   that was not.
 #[async_trait]

@@ -149,7 +149,7 @@ pub struct CallPage {
 ///   otherwise `Conflict`. If a key was used before and the id was given, it has to be that call's;
 ///   if an id was used before with a key, and a key is given, it has to be that key. A conflict of
 ///   the id is told first.
-/// - A call whose id is taken, though nobody gave it, is a conflict too.
+/// - A call whose id is taken, though nobody gave it, is a conflict too, unless its key is that call's.
 ///
 /// ## Changing
 /// - `change` needs the version that was seen, and raises it by one. Finished calls do not change:
@@ -160,9 +160,11 @@ pub struct CallPage {
 ///
 /// ## Reading
 /// - `find` answers for each key, in order.
-/// - `page` gives the calls of one tenant, by due time, the latest first, and then by id. A call that
-///   is there from the first page to the last is on exactly one of them, whatever happens to others
-///   meanwhile; unless its own due time, which never changes, or its state, if that was asked for.
+/// - `page` gives the calls of one tenant, by due time, the latest first, and those of one instant by
+///   id, the greatest first. A call that is there from the first page to the last is on exactly one of
+///   them, whatever happens to others meanwhile; unless its own due time, which never changes, or its
+///   state, if that was asked for. The last page has no cursor; one before it may be short, or even
+///   empty, if looking on would take long. A cursor that the store did not give is `Rejected`.
 /// - `find_by_correlation` gives the calls of all tenants that belong to a request, by the time of
 ///   submission.
 /// - `overlooked` gives calls of all tenants whose `look_at` is at or before `now`, the oldest first,

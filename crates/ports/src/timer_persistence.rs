@@ -102,11 +102,11 @@ pub struct PageCursor(pub String);
 
 impl PageCursor {
     /// What a store answers to a cursor that it did not give.
-    pub fn rejection() -> PortError {
+    pub fn rejection(operation: &'static str) -> PortError {
         PortError::new(
             PortErrorKind::Rejected,
-            "list timers",
-            "the cursor is none that an earlier page gave",
+            operation,
+            "the cursor is none that an earlier page gave: give one that it gave, or none",
         )
     }
 }

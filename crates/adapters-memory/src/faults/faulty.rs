@@ -20,8 +20,8 @@ use super::Faults;
 
 /// A port whose calls go wrong as [`Faults`] say.
 pub struct Faulty<P: ?Sized> {
-    inner: Arc<P>,
-    faults: Faults,
+    pub(super) inner: Arc<P>,
+    pub(super) faults: Faults,
 }
 
 impl<P: ?Sized> Faulty<P> {

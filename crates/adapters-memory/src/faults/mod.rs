@@ -17,6 +17,7 @@
 //! ```
 
 mod faulty;
+mod faulty_calls;
 
 use std::future::{Future, pending};
 use std::sync::{Arc, Mutex};

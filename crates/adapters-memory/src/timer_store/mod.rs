@@ -50,6 +50,16 @@ impl MemoryTimerStore {
         lock(&self.state).forget_claims();
     }
 
+    /// The call of a timer is gone, and the timer with it. If it was deleted, that is remembered.
+    pub(crate) fn remove_with_call(&self, key: &TimerKey, deleted_at: Option<Timestamp>) {
+        lock(&self.state).remove_with_call(key, deleted_at);
+    }
+
+    /// Keeps a letter of somebody who shares this store.
+    pub(crate) fn put_dead_letter(&self, letter: DeadLetter) {
+        lock(&self.state).dead_letters.record(letter);
+    }
+
     #[expect(
         clippy::unnecessary_wraps,
         reason = "the answer is the one of the ports' methods"

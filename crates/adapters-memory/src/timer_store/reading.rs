@@ -106,5 +106,5 @@ fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortEr
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
         Some((due_at, call.parse().ok()?))
     };
-    parse().ok_or_else(PageCursor::rejection)
+    parse().ok_or_else(|| PageCursor::rejection("list timers"))
 }

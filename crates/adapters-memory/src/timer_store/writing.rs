@@ -64,6 +64,15 @@ impl State {
         DeleteOutcome::Deleted
     }
 
+    pub(super) fn remove_with_call(&mut self, key: &TimerKey, deleted_at: Option<Timestamp>) {
+        let row = self.take(key);
+        if let Some(at) = deleted_at {
+            let registration = row.map(|row| row.timer.registration);
+            let at = registration.map_or(at, |registration| deletion_time(registration, at));
+            self.tombstones.insert(key.clone(), at);
+        }
+    }
+
     pub(super) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
         let old: Vec<TimerKey> = self
             .reached

@@ -139,5 +139,5 @@ pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
         Some((due_at, row.parse().ok()?))
     };
-    parse().ok_or_else(PageCursor::rejection)
+    parse().ok_or_else(|| PageCursor::rejection("list timers"))
 }

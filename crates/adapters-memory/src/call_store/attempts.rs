@@ -1,0 +1,233 @@
+//! The attempts of calls, and whose turn it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use punctual_domain::service_call::{Outcome, RequestSpec};
+use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp};
+use punctual_ports::{
+    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
+    OpenExecution, WaitingQuery,
+};
+
+/// An attempt. Its request has its secrets until it is finished.
+struct Attempt {
+    key: ExecutionKey,
+    correlation_id: CorrelationId,
+    request: RequestSpec,
+    timeout: Duration,
+    started_at: Timestamp,
+    state: ExecutionState,
+    /// In which order attempts were accepted.
+    number: u64,
+}
+
+/// Those that wait for one host, the oldest first.
+type Queue = BTreeMap<(Timestamp, u64), TimerKey>;
+
+/// A call has one attempt, so the call's key is the attempt's.
+#[derive(Default)]
+pub(super) struct Attempts {
+    rows: BTreeMap<TimerKey, Attempt>,
+    waiting: BTreeMap<TenantId, BTreeMap<String, Queue>>,
+    under_way: BTreeSet<(Timestamp, u64, TimerKey)>,
+    /// The host that came last, of each tenant.
+    last_hosts: HashMap<TenantId, String>,
+    accepted: u64,
+}
+
+impl Attempts {
+    pub(super) fn accept(&mut self, execution: Execution) -> AcceptOutcome {
+        let call = execution.key.call.clone();
+        if let Some(before) = self.rows.get(&call) {
+            if before.key == execution.key {
+                return AcceptOutcome::AlreadyThere;
+            }
+            return AcceptOutcome::AnotherAttempt;
+        }
+        self.accepted += 1;
+        self.waiting
+            .entry(call.tenant_id.clone())
+            .or_default()
+            .entry(execution.request.url.host().to_owned())
+            .or_default()
+            .insert((execution.accepted_at, self.accepted), call.clone());
+        let attempt = Attempt {
+            key: execution.key,
+            correlation_id: execution.correlation_id,
+            request: execution.request,
+            timeout: execution.timeout,
+            started_at: execution.accepted_at,
+            state: ExecutionState::Waiting,
+            number: self.accepted,
+        };
+        self.rows.insert(call, attempt);
+        AcceptOutcome::Accepted
+    }
+
+    pub(super) fn begin(&mut self, key: &ExecutionKey, at: Timestamp) -> ExecutionOutcome {
+        let found = self.rows.get_mut(&key.call);
+        let fits = |it: &&mut Attempt| it.key == *key && it.state == ExecutionState::Waiting;
+        let Some(attempt) = found.filter(fits) else {
+            return ExecutionOutcome::NotThere;
+        };
+        let place = (attempt.started_at, attempt.number);
+        attempt.started_at = at;
+        attempt.state = ExecutionState::Attempted;
+        let host = attempt.request.url.host().to_owned();
+        self.under_way
+            .insert((at, attempt.number, key.call.clone()));
+        self.wait_no_longer(&key.call, &host, place);
+        ExecutionOutcome::Taken
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        key: &ExecutionKey,
+        finished_at: Timestamp,
+        outcome: Outcome,
+    ) -> ExecutionOutcome {
+        let found = self.rows.get_mut(&key.call);
+        let fits = |it: &&mut Attempt| it.key == *key && it.state == ExecutionState::Attempted;
+        let Some(attempt) = found.filter(fits) else {
+            return ExecutionOutcome::NotThere;
+        };
+        let place = (attempt.started_at, attempt.number, key.call.clone());
+        attempt.request = attempt.request.redacted();
+        attempt.state = ExecutionState::Finished {
+            finished_at,
+            outcome,
+        };
+        self.under_way.remove(&place);
+        ExecutionOutcome::Taken
+    }
+
+    pub(super) fn remove_of(&mut self, call: &TimerKey) {
+        let Some(attempt) = self.rows.remove(call) else {
+            return;
+        };
+        let place = (attempt.started_at, attempt.number);
+        self.under_way.remove(&(place.0, place.1, call.clone()));
+        if attempt.state == ExecutionState::Waiting {
+            self.wait_no_longer(call, attempt.request.url.host(), place);
+        }
+    }
+
+    fn wait_no_longer(&mut self, call: &TimerKey, host: &str, place: (Timestamp, u64)) {
+        let Some(hosts) = self.waiting.get_mut(&call.tenant_id) else {
+            return;
+        };
+        if let Some(queue) = hosts.get_mut(host) {
+            queue.remove(&place);
+            if queue.is_empty() {
+                hosts.remove(host);
+            }
+        }
+        if hosts.is_empty() {
+            self.waiting.remove(&call.tenant_id);
+        }
+    }
+
+    pub(super) fn open(&self, began_before: Timestamp, limit: usize) -> Vec<OpenExecution> {
+        self.under_way
+            .iter()
+            .take_while(|(at, _, _)| *at < began_before)
+            .filter_map(|(_, _, call)| self.rows.get(call))
+            .take(limit)
+            .map(|attempt| OpenExecution {
+                key: attempt.key.clone(),
+                correlation_id: attempt.correlation_id,
+                started_at: attempt.started_at,
+                timeout: attempt.timeout,
+            })
+            .collect()
+    }
+
+    pub(super) fn entries(&self, call: &TimerKey, limit: usize) -> Vec<ExecutionEntry> {
+        let attempts = self.rows.get(call).into_iter().take(limit);
+        attempts
+            .map(|attempt| ExecutionEntry {
+                key: attempt.key.clone(),
+                started_at: attempt.started_at,
+                request: attempt.request.redacted(),
+                state: attempt.state.clone(),
+            })
+            .collect()
+    }
+
+    pub(super) fn forget_turns(&mut self) {
+        self.last_hosts.clear();
+    }
+
+    pub(super) fn waiting(&mut self, query: &WaitingQuery) -> Vec<Execution> {
+        let chosen = self.in_turn(query);
+        let mut given = Vec::with_capacity(chosen.len());
+        for call in &chosen {
+            let Some(attempt) = self.rows.get(call) else {
+                continue;
+            };
+            let host = attempt.request.url.host().to_owned();
+            self.last_hosts.insert(call.tenant_id.clone(), host);
+            given.push(Execution {
+                key: attempt.key.clone(),
+                correlation_id: attempt.correlation_id,
+                request: attempt.request.clone(),
+                timeout: attempt.timeout,
+                accepted_at: attempt.started_at,
+            });
+        }
+        given
+    }
+
+    /// One of each tenant, then another of each, until there are enough.
+    fn in_turn(&self, query: &WaitingQuery) -> Vec<TimerKey> {
+        let tenants = rotated(&self.waiting, query.after_tenant.as_ref());
+        let mut turns: Vec<_> = tenants
+            .into_iter()
+            .filter(|(tenant, _)| !query.without_tenants.contains(tenant))
+            .map(|(tenant, hosts)| self.of_tenant(query, tenant, hosts))
+            .collect();
+        let mut chosen = Vec::new();
+        loop {
+            let before = chosen.len();
+            for turn in &mut turns {
+                if chosen.len() >= query.limit {
+                    return chosen;
+                }
+                chosen.extend(turn.next().cloned());
+            }
+            if chosen.len() == before {
+                return chosen;
+            }
+        }
+    }
+
+    /// One of each host, then another of each, until the tenant has enough.
+    fn of_tenant<'a>(
+        &'a self,
+        query: &WaitingQuery,
+        tenant: &TenantId,
+        hosts: &'a BTreeMap<String, Queue>,
+    ) -> impl Iterator<Item = &'a TimerKey> + use<'a> {
+        let last = self.last_hosts.get(tenant);
+        let last = last.filter(|_| query.after_tenant.as_ref() != Some(tenant));
+        let hosts: Vec<_> = rotated(hosts, last.or(query.after_host.as_ref()))
+            .into_iter()
+            .filter(|(host, _)| !query.without_hosts.contains(host))
+            .map(|(_, queue)| queue)
+            .collect();
+        let rounds = query.per_host.min(query.limit).min(query.per_tenant);
+        let each = move |round| hosts.clone().into_iter().map(move |it| (round, it));
+        (0..rounds)
+            .flat_map(each)
+            .filter_map(|(round, queue)| queue.values().nth(round))
+            .take(query.per_tenant)
+    }
+}
+
+/// Everything once, beginning after a place.
+fn rotated<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, after: Option<&K>) -> Vec<(&'a K, &'a V)> {
+    let is_later = |(key, _): &(&K, _)| after.is_none_or(|after| *key > after);
+    let (later, earlier): (Vec<_>, Vec<_>) = map.iter().partition(is_later);
+    later.into_iter().chain(earlier).collect()
+}

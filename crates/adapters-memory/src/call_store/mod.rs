@@ -1,0 +1,307 @@
+//! A store of service calls, their messages and their attempts that forgets everything with the
+//! process.
+
+mod attempts;
+mod calls;
+mod outbox;
+mod reading;
+mod submitting;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use punctual_domain::service_call::ServiceCall;
+use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
+use punctual_ports::{
+    AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
+    ChangeOutcome, DeadLetter, DeadLetterPort, Execution, ExecutionEntry, ExecutionLogPort,
+    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxBurial, OutboxOutcome,
+    OutboxPlace, OutboxPort, OutboxRow, Overlooked, PortError, PublishedMessage, RecordOutcome,
+    RemoveOutcome, ServiceCallPersistencePort, StoredCall, StoredDeadLetter, SubmitOutcome,
+    WaitingQuery,
+};
+
+use crate::{MemoryTimerStore, lock};
+use attempts::Attempts;
+use calls::Calls;
+use outbox::Outbox;
+use submitting::Submissions;
+
+/// Service calls, their outbox and their attempts in memory. Clones share their content.
+///
+/// It stands beside a store of timers as if both were one database: a call that goes takes its timer
+/// with it, and both keep their dead letters in the same place.
+///
+/// ```
+/// # use punctual_adapters_memory::{MemoryCallStore, MemoryTimerStore};
+/// # use punctual_ports::OutboxPort;
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let timers = MemoryTimerStore::new();
+/// let calls = MemoryCallStore::beside(&timers);
+/// assert_eq!(calls.count(10).await?, 0);
+/// # Ok::<(), punctual_ports::PortError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct MemoryCallStore {
+    state: Arc<Mutex<State>>,
+    timers: MemoryTimerStore,
+}
+
+/// What belongs together and changes together.
+#[derive(Default)]
+struct State {
+    calls: Calls,
+    submissions: Submissions,
+    outbox: Outbox,
+    attempts: Attempts,
+}
+
+impl MemoryCallStore {
+    /// An empty store, with an empty store of timers beside it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty store beside these timers.
+    pub fn beside(timers: &MemoryTimerStore) -> Self {
+        Self {
+            state: Arc::default(),
+            timers: timers.clone(),
+        }
+    }
+
+    /// The timers beside it.
+    pub fn timers(&self) -> MemoryTimerStore {
+        self.timers.clone()
+    }
+
+    /// What a crash leaves: everything that was acknowledged, and nobody's turn.
+    pub fn crash_and_reopen(&self) {
+        lock(&self.state).attempts.forget_turns();
+        self.timers.crash_and_reopen();
+    }
+
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the answer is the one of the ports' methods"
+    )]
+    fn each<I, O>(
+        &self,
+        batch: Vec<I>,
+        mut apply: impl FnMut(&mut State, I) -> O,
+    ) -> BatchResult<O> {
+        let mut state = lock(&self.state);
+        let answers = batch.into_iter().map(|item| Ok(apply(&mut state, item)));
+        Ok(answers.collect())
+    }
+}
+
+impl State {
+    fn change(&mut self, change: CallChange) -> ChangeOutcome {
+        let outcome = self.calls.change(change.call, change.seen);
+        self.tell_if(outcome == ChangeOutcome::Changed, change.outbox);
+        outcome
+    }
+
+    fn delete(&mut self, deletion: CallDeletion, timers: &MemoryTimerStore) -> ChangeOutcome {
+        let Some(call) = self.calls.delete(&deletion.key, deletion.seen) else {
+            return ChangeOutcome::Outdated;
+        };
+        // A schedule is sent when its call is submitted, by a clock that may have been set back since.
+        let deleted_at = deletion.deleted_at.max(call.details().submitted_at);
+        timers.remove_with_call(&deletion.key, Some(deleted_at));
+        self.attempts.remove_of(&deletion.key);
+        self.submissions.gone(&deletion.key, deletion.deleted_at);
+        self.outbox.append(deletion.outbox);
+        ChangeOutcome::Changed
+    }
+
+    fn purge(
+        &mut self,
+        before: Timestamp,
+        now: Timestamp,
+        limit: usize,
+        timers: &MemoryTimerStore,
+    ) -> usize {
+        let old = self.calls.finished_before(before, limit);
+        for key in &old {
+            self.calls.remove(key);
+            timers.remove_with_call(key, None);
+            self.attempts.remove_of(key);
+            self.submissions.gone(key, now);
+        }
+        let left = limit - old.len();
+        old.len() + self.submissions.purge(before, left)
+    }
+
+    fn accept(&mut self, execution: Execution) -> AcceptOutcome {
+        if !self.calls.has(&execution.key.call) {
+            return AcceptOutcome::NoParent;
+        }
+        self.attempts.accept(execution)
+    }
+
+    fn begin(&mut self, begin: BeginExecution) -> ExecutionOutcome {
+        let outcome = self.attempts.begin(&begin.key, begin.started_at);
+        self.tell_if(outcome == ExecutionOutcome::Taken, begin.outbox);
+        outcome
+    }
+
+    fn finish(&mut self, finish: FinishExecution) -> ExecutionOutcome {
+        let (at, outcome) = (finish.finished_at, finish.outcome);
+        let outcome = self.attempts.finish(&finish.key, at, outcome);
+        self.tell_if(outcome == ExecutionOutcome::Taken, finish.outbox);
+        outcome
+    }
+
+    fn tell_if(&mut self, happened: bool, messages: Vec<MessageEnvelope>) {
+        if happened {
+            self.outbox.append(messages);
+        }
+    }
+}
+
+#[async_trait]
+impl ServiceCallPersistencePort for MemoryCallStore {
+    async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
+        self.each(batch, State::submit)
+    }
+
+    async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError> {
+        let state = lock(&self.state);
+        Ok(keys.iter().map(|key| state.calls.find(key)).collect())
+    }
+
+    async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
+        self.each(batch, State::change)
+    }
+
+    async fn delete(&self, batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome> {
+        self.each(batch, |state, deletion| {
+            state.delete(deletion, &self.timers)
+        })
+    }
+
+    async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError> {
+        lock(&self.state).calls.page(&query)
+    }
+
+    async fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Result<Vec<ServiceCall>, PortError> {
+        let state = lock(&self.state);
+        Ok(state.calls.find_by_correlation(correlation_id, limit))
+    }
+
+    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError> {
+        Ok(lock(&self.state).calls.overlooked(now, limit))
+    }
+
+    async fn purge(
+        &self,
+        before: Timestamp,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<usize, PortError> {
+        let mut state = lock(&self.state);
+        Ok(state.purge(before, now, limit, &self.timers))
+    }
+}
+
+#[async_trait]
+impl OutboxPort for MemoryCallStore {
+    async fn unpublished(
+        &self,
+        after: Option<OutboxPlace>,
+        limit: usize,
+    ) -> Result<Vec<OutboxRow>, PortError> {
+        Ok(lock(&self.state).outbox.unpublished(after, limit))
+    }
+
+    async fn mark_published(
+        &self,
+        batch: Vec<OutboxPlace>,
+        at: Timestamp,
+    ) -> BatchResult<OutboxOutcome> {
+        self.each(batch, |state, place| state.outbox.mark(place, at))
+    }
+
+    async fn bury(&self, batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome> {
+        self.each(batch, |state, burial| {
+            let outcome = state.outbox.mark(burial.place, burial.letter.failed_at);
+            if outcome == OutboxOutcome::Marked {
+                self.timers.put_dead_letter(burial.letter);
+            }
+            outcome
+        })
+    }
+
+    async fn count(&self, limit: usize) -> Result<usize, PortError> {
+        Ok(lock(&self.state).outbox.count(limit))
+    }
+
+    async fn about(&self, key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError> {
+        Ok(lock(&self.state).outbox.about(&key, limit))
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        Ok(lock(&self.state).outbox.purge(before, limit))
+    }
+}
+
+#[async_trait]
+impl ExecutionLogPort for MemoryCallStore {
+    async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
+        self.each(batch, State::accept)
+    }
+
+    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
+        Ok(lock(&self.state).attempts.waiting(&query))
+    }
+
+    async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
+        self.each(batch, State::begin)
+    }
+
+    async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome> {
+        self.each(batch, State::finish)
+    }
+
+    async fn open(
+        &self,
+        began_before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<OpenExecution>, PortError> {
+        Ok(lock(&self.state).attempts.open(began_before, limit))
+    }
+
+    async fn entries(
+        &self,
+        call: TimerKey,
+        limit: usize,
+    ) -> Result<Vec<ExecutionEntry>, PortError> {
+        Ok(lock(&self.state).attempts.entries(&call, limit))
+    }
+}
+
+#[async_trait]
+impl DeadLetterPort for MemoryCallStore {
+    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
+        self.timers.record(batch).await
+    }
+
+    async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<StoredDeadLetter>, PortError> {
+        self.timers.list(after, limit).await
+    }
+
+    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
+        DeadLetterPort::remove(&self.timers, sequences).await
+    }
+}

@@ -1,0 +1,117 @@
+//! Messages from the change that they tell of until they are published, and for a while after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
+use punctual_ports::{OutboxOutcome, OutboxPlace, OutboxRow, PublishedMessage};
+
+#[derive(Default)]
+pub(super) struct Outbox {
+    rows: BTreeMap<OutboxPlace, PublishedMessage>,
+    unpublished: BTreeSet<OutboxPlace>,
+    published: BTreeSet<(Timestamp, OutboxPlace)>,
+    by_call: BTreeMap<TimerKey, BTreeSet<OutboxPlace>>,
+    /// The place that was given last, which the next one comes after whatever the clock says.
+    last: Option<OutboxPlace>,
+}
+
+impl Outbox {
+    pub(super) fn append(&mut self, messages: Vec<MessageEnvelope>) {
+        for envelope in messages {
+            let place = self.next_place(envelope.timestamp);
+            self.unpublished.insert(place);
+            let of_call = self.by_call.entry(about(&envelope)).or_default();
+            of_call.insert(place);
+            let published_at = None;
+            let message = PublishedMessage {
+                envelope,
+                published_at,
+            };
+            self.rows.insert(place, message);
+        }
+    }
+
+    fn next_place(&mut self, written_at: Timestamp) -> OutboxPlace {
+        let next = OutboxPlace {
+            created_at: self
+                .last
+                .map_or(written_at, |last| last.created_at.max(written_at)),
+            number: self.last.map_or(1, |last| last.number + 1),
+        };
+        self.last = Some(next);
+        next
+    }
+
+    pub(super) fn unpublished(&self, after: Option<OutboxPlace>, limit: usize) -> Vec<OutboxRow> {
+        let from = after.map_or(Unbounded, Excluded);
+        self.unpublished
+            .range((from, Unbounded))
+            .take(limit)
+            .filter_map(|place| Some((place, self.rows.get(place)?)))
+            .map(|(place, message)| OutboxRow {
+                place: *place,
+                envelope: Ok(message.envelope.clone()),
+            })
+            .collect()
+    }
+
+    pub(super) fn mark(&mut self, place: OutboxPlace, at: Timestamp) -> OutboxOutcome {
+        if !self.unpublished.remove(&place) {
+            return OutboxOutcome::AlreadyDone;
+        }
+        self.published.insert((at, place));
+        if let Some(message) = self.rows.remove(&place) {
+            let kept = PublishedMessage {
+                envelope: message.envelope.redacted(),
+                published_at: Some(at),
+            };
+            self.rows.insert(place, kept);
+        }
+        OutboxOutcome::Marked
+    }
+
+    pub(super) fn count(&self, limit: usize) -> usize {
+        self.unpublished.len().min(limit)
+    }
+
+    pub(super) fn about(&self, key: &TimerKey, limit: usize) -> Vec<PublishedMessage> {
+        let places = self.by_call.get(key).into_iter().flatten();
+        let messages = places.filter_map(|place| self.rows.get(place));
+        messages
+            .take(limit)
+            .map(|message| PublishedMessage {
+                envelope: message.envelope.clone().redacted(),
+                published_at: message.published_at,
+            })
+            .collect()
+    }
+
+    pub(super) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
+        let old = self.published.iter().take_while(|(at, _)| *at < before);
+        let old: Vec<_> = old.take(limit).copied().collect();
+        for row in &old {
+            self.published.remove(row);
+            self.remove(row.1);
+        }
+        old.len()
+    }
+
+    fn remove(&mut self, place: OutboxPlace) {
+        let Some(message) = self.rows.remove(&place) else {
+            return;
+        };
+        let key = about(&message.envelope);
+        if let Some(places) = self.by_call.get_mut(&key) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.by_call.remove(&key);
+            }
+        }
+    }
+}
+
+fn about(envelope: &MessageEnvelope) -> TimerKey {
+    let message = &envelope.message;
+    TimerKey::new(message.tenant_id().clone(), message.service_call_id())
+}

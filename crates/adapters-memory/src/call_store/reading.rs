@@ -1,0 +1,92 @@
+//! Finding calls and paging through them.
+
+use punctual_domain::service_call::ServiceCall;
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey, Timestamp};
+use punctual_ports::{CallPage, CallPageQuery, Overlooked, PageCursor, PortError, StoredCall};
+use uuid::Uuid;
+
+use super::calls::Calls;
+
+const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
+const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+
+impl Calls {
+    pub(super) fn page(&self, query: &CallPageQuery) -> Result<CallPage, PortError> {
+        let after = query.after.as_ref().map(read_cursor).transpose()?;
+        let tenant = || query.tenant_id.clone();
+        let first = (tenant(), Timestamp::MIN, FIRST);
+        let last = (tenant(), Timestamp::MAX, LAST);
+        let mut calls: Vec<ServiceCall> = self
+            .by_due
+            .range(first..=last)
+            .rev()
+            .filter(|(_, due_at, id)| after.is_none_or(|place| (*due_at, *id) < place))
+            .filter_map(|(_, _, id)| self.rows.get(&TimerKey::new(tenant(), *id)))
+            .map(|stored| &stored.call)
+            .filter(|call| is_wanted(query, call))
+            .take(query.limit.saturating_add(1))
+            .cloned()
+            .collect();
+        let more = calls.len() > query.limit;
+        calls.truncate(query.limit);
+        let next = calls.last().filter(|_| more).map(write_cursor);
+        Ok(CallPage { calls, next })
+    }
+
+    pub(super) fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Vec<ServiceCall> {
+        let first = TimerKey::new(least_tenant(), FIRST);
+        self.by_correlation
+            .range((correlation_id, Timestamp::MIN, first)..)
+            .take_while(|(id, _, _)| *id == correlation_id)
+            .filter_map(|(_, _, key)| self.rows.get(key))
+            .take(limit)
+            .map(|stored| stored.call.clone())
+            .collect()
+    }
+
+    pub(super) fn overlooked(&self, now: Timestamp, limit: usize) -> Overlooked {
+        let due = self.to_look_at.iter().take_while(|(at, _)| *at <= now);
+        let calls: Vec<StoredCall> = due
+            .filter_map(|(_, key)| self.find(key))
+            .take(limit)
+            .collect();
+        let later = (now.next(), TimerKey::new(least_tenant(), FIRST));
+        let mut next = self.to_look_at.range(later..);
+        Overlooked {
+            calls,
+            next: next.next().map(|(at, _)| *at).filter(|at| *at > now),
+        }
+    }
+}
+
+/// No tenant id sorts before the shortest one of the least allowed character.
+fn least_tenant() -> TenantId {
+    TenantId::new("-").unwrap_or_default()
+}
+
+fn is_wanted(query: &CallPageQuery, call: &ServiceCall) -> bool {
+    let details = call.details();
+    query.status.is_none_or(|status| call.status() == status)
+        && query.tags.iter().all(|tag| details.tags.contains(tag))
+        && query.from.is_none_or(|from| details.due_at >= from)
+        && query.to.is_none_or(|to| details.due_at < to)
+}
+
+fn write_cursor(last: &ServiceCall) -> PageCursor {
+    let details = last.details();
+    let due_at = details.due_at.as_millis();
+    PageCursor(format!("{due_at}.{}", details.key.service_call_id))
+}
+
+fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
+    let parse = || {
+        let (due_at, call) = cursor.0.split_once('.')?;
+        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
+        Some((due_at, call.parse().ok()?))
+    };
+    parse().ok_or_else(|| PageCursor::rejection("list service calls"))
+}

@@ -1,0 +1,116 @@
+//! Which submission is new, which is a repetition, and which takes what another has.
+
+use std::collections::BTreeMap;
+
+use punctual_domain::service_call::IdempotencyKey;
+use punctual_domain::{TenantId, TimerKey, Timestamp};
+use punctual_ports::{Fingerprint, NewCall, Receipt, SubmitOutcome, Taken};
+
+use super::State;
+
+/// What is remembered of a submission.
+struct Submission {
+    idempotency_key: Option<IdempotencyKey>,
+    fingerprint: Fingerprint,
+    receipt: Receipt,
+    gone_at: Option<Timestamp>,
+}
+
+/// Every submission, by the id and by the key that it has taken.
+#[derive(Default)]
+pub(super) struct Submissions {
+    by_id: BTreeMap<TimerKey, Submission>,
+    by_key: BTreeMap<(TenantId, IdempotencyKey), TimerKey>,
+}
+
+impl State {
+    pub(super) fn submit(&mut self, new: NewCall) -> SubmitOutcome {
+        if let Some(taken) = self.submissions.judge(&new) {
+            return taken;
+        }
+        let receipt = self.submissions.add(&new);
+        self.calls.insert(new.call);
+        self.outbox.append(new.outbox);
+        SubmitOutcome::Accepted(receipt)
+    }
+}
+
+impl Submissions {
+    /// What is answered if something was used before; `None` if nothing was.
+    fn judge(&self, new: &NewCall) -> Option<SubmitOutcome> {
+        let key = &new.call.details().key;
+        let of_key = self.of_key(key, new.idempotency_key.as_ref());
+        let Some(before) = self.by_id.get(key) else {
+            let before = self.by_id.get(of_key?)?;
+            let is_same = !new.id_was_given && before.fingerprint == new.fingerprint;
+            return Some(before.answer(is_same, Taken::Key));
+        };
+        let is_meant = new.id_was_given || of_key == Some(key);
+        let given = (&before.idempotency_key, &new.idempotency_key);
+        let is_other_key = matches!(given, (Some(before), Some(now)) if before != now);
+        if !is_meant || is_other_key || before.fingerprint != new.fingerprint {
+            return Some(before.answer(false, Taken::Id));
+        }
+        match of_key.filter(|of_key| *of_key != key) {
+            Some(other) => Some(self.by_id.get(other)?.answer(false, Taken::Key)),
+            None => Some(before.answer(true, Taken::Id)),
+        }
+    }
+
+    fn of_key(&self, call: &TimerKey, key: Option<&IdempotencyKey>) -> Option<&TimerKey> {
+        self.by_key.get(&(call.tenant_id.clone(), key?.clone()))
+    }
+
+    fn add(&mut self, new: &NewCall) -> Receipt {
+        let details = new.call.details();
+        let receipt = Receipt {
+            service_call_id: details.key.service_call_id,
+            correlation_id: details.correlation_id,
+            submitted_at: details.submitted_at,
+        };
+        if let Some(key) = new.idempotency_key.clone() {
+            let tenant_id = details.key.tenant_id.clone();
+            self.by_key.insert((tenant_id, key), details.key.clone());
+        }
+        let submission = Submission {
+            idempotency_key: new.idempotency_key.clone(),
+            fingerprint: new.fingerprint,
+            receipt,
+            gone_at: None,
+        };
+        self.by_id.insert(details.key.clone(), submission);
+        receipt
+    }
+
+    /// The call is gone; its id and key stay taken.
+    pub(super) fn gone(&mut self, key: &TimerKey, at: Timestamp) {
+        if let Some(submission) = self.by_id.get_mut(key) {
+            submission.gone_at = Some(at);
+        }
+    }
+
+    pub(super) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
+        let is_old = |it: &Submission| it.gone_at.is_some_and(|at| at < before);
+        let old = self.by_id.iter().filter(|(_, it)| is_old(it));
+        let old: Vec<TimerKey> = old.take(limit).map(|(key, _)| key.clone()).collect();
+        for key in &old {
+            let submission = self.by_id.remove(key);
+            if let Some(taken) = submission.and_then(|it| it.idempotency_key) {
+                self.by_key.remove(&(key.tenant_id.clone(), taken));
+            }
+        }
+        old.len()
+    }
+}
+
+impl Submission {
+    const fn answer(&self, is_same: bool, taken: Taken) -> SubmitOutcome {
+        if is_same {
+            return SubmitOutcome::Repeated(self.receipt);
+        }
+        SubmitOutcome::Conflict {
+            taken,
+            by: self.receipt.service_call_id,
+        }
+    }
+}
