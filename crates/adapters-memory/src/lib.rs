@@ -16,6 +16,7 @@ pub mod faults;
 mod sequential_ids;
 mod timer_store;
 mod waited_for;
+mod waited_for_calls;
 
 pub use call_store::MemoryCallStore;
 pub use fake_clock::{AtWork, Driving, FakeClock};

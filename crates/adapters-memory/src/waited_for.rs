@@ -17,7 +17,7 @@ use crate::FakeClock;
 /// A store that a [`FakeClock`] waits for, because its threads know nothing of that clock: without
 /// this, time would pass by a look at a file as soon as some task sleeps on the clock.
 pub struct WaitedFor<P> {
-    inner: P,
+    pub(crate) inner: P,
     clock: FakeClock,
 }
 
@@ -27,7 +27,7 @@ impl<P> WaitedFor<P> {
         Self { inner, clock }
     }
 
-    async fn wait_for<T>(&self, call: impl Future<Output = T> + Send) -> T {
+    pub(crate) async fn wait_for<T>(&self, call: impl Future<Output = T> + Send) -> T {
         let _at_work = self.clock.at_work();
         call.await
     }

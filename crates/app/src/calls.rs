@@ -1,0 +1,197 @@
+//! Service calls on an engine: the parts that live beside its timers.
+//!
+//! The modules of a service talk through the engine's bus: orchestration hears the timer and the
+//! attempts, execution hears its commands, the timer hears its own and of deletions.
+
+use std::fmt;
+use std::future::{pending, ready};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use punctual_domain::Topic;
+use punctual_ports::{
+    ExecutionLogPort, HttpClientPort, MessageHandler, OutboxPort, ServiceCallPersistencePort,
+};
+use punctual_workflows::calls::{
+    AcceptExecutions, CallPorts, CallSettings, ChoreWorker, DispatchOutbox, ExecuteCalls,
+    ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, ReactToEvents, ReadCalls, SubmitCalls,
+};
+
+use punctual_workflows::{TimerPorts, WorkerStopped};
+use tokio::sync::watch;
+
+use crate::Error;
+use crate::clock::Clock;
+use crate::store::Store;
+
+/// Messages that a handler takes at once: one transaction each.
+const BATCH: usize = 500;
+
+/// How an engine makes service calls.
+#[derive(Clone)]
+pub struct CallOptions {
+    /// Who makes the requests.
+    pub http: Arc<dyn HttpClientPort>,
+    /// How they are made and looked after.
+    pub settings: CallSettings,
+}
+
+impl CallOptions {
+    /// With the usual settings.
+    pub fn new(http: impl HttpClientPort + 'static) -> Self {
+        Self {
+            http: Arc::new(http),
+            settings: CallSettings::default(),
+        }
+    }
+}
+
+impl fmt::Debug for CallOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallOptions")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The service calls of an engine: submit, delete and read them. Clones are the same.
+#[derive(Clone)]
+pub struct ServiceCalls {
+    /// Takes calls and deletes them.
+    pub submit: SubmitCalls,
+    /// Shows them, and the trace of a request.
+    pub read: ReadCalls,
+}
+
+impl fmt::Debug for ServiceCalls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceCalls").finish_non_exhaustive()
+    }
+}
+
+/// What an engine with service calls runs besides its timers.
+pub(crate) struct CallsPlan {
+    pub(crate) execute: ExecuteCalls,
+    pub(crate) dispatch: ChoreWorker<DispatchOutbox>,
+    pub(crate) look_after: ChoreWorker<LookAfterCalls>,
+    pub(crate) forget: ChoreWorker<ForgetOldCalls>,
+    ports: CallPorts,
+    settings: CallSettings,
+}
+
+impl CallsPlan {
+    pub(crate) fn new(ports: &CallPorts, options: &CallOptions) -> Result<Self, Error> {
+        let settings = options.settings;
+        Ok(Self {
+            execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
+            dispatch: DispatchOutbox::worker(ports, settings),
+            look_after: LookAfterCalls::worker(ports, settings),
+            forget: ForgetOldCalls::worker(ports, settings),
+            ports: ports.clone(),
+            settings,
+        })
+    }
+
+    /// Who hears what, as which consumer.
+    pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
+        let ports = &self.ports;
+        let react = Arc::new(ReactToEvents::new(ports, self.settings));
+        let submit = Arc::new(SubmitCalls::new(ports));
+        let accept = Arc::new(AcceptExecutions::new(ports));
+        let forget = Arc::new(ForgetDeletedCalls::new(ports));
+        vec![
+            (
+                Topic::TimerEvents,
+                "orchestration",
+                BATCH,
+                Arc::<ReactToEvents>::clone(&react) as _,
+            ),
+            (Topic::ExecutionEvents, "orchestration", BATCH, react as _),
+            (
+                Topic::OrchestrationCommands,
+                "orchestration",
+                BATCH,
+                submit as _,
+            ),
+            (Topic::ExecutionCommands, "execution", BATCH, accept as _),
+            (Topic::OrchestrationEvents, "timer", BATCH, forget as _),
+        ]
+    }
+}
+
+/// The two halves of what runs: the attempts, which drain when they are asked to stop, and whatever
+/// goes on until the end.
+pub(crate) fn run(
+    plan: Option<CallsPlan>,
+    mut stop: watch::Receiver<bool>,
+) -> (
+    BoxFuture<'static, Result<(), WorkerStopped>>,
+    BoxFuture<'static, WorkerStopped>,
+) {
+    let Some(plan) = plan else {
+        return (ready(Ok(())).boxed(), pending().boxed());
+    };
+    let asked = async move {
+        // An error means that the engine is gone, which asks for the same.
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    let execute = async move { plan.execute.run(asked).await.map(drop) };
+    let rest = async move {
+        let ended = tokio::try_join!(
+            plan.dispatch.run(pending()),
+            plan.look_after.run(pending()),
+            plan.forget.run(pending()),
+        );
+        match ended {
+            Err(stopped) => stopped,
+            Ok(_) => pending().await,
+        }
+    };
+    (execute.boxed(), rest.boxed())
+}
+
+/// The calls in the database of the timers.
+pub(crate) fn open(store: &Store, clock: &Clock, timers: &TimerPorts) -> Result<CallPorts, Error> {
+    match store {
+        #[cfg(feature = "sqlite")]
+        Store::Sqlite(sqlite) => {
+            let calls = sqlite.store.calls()?;
+            Ok(match clock {
+                Clock::System { .. } => ports(calls, timers),
+                #[cfg(feature = "testing")]
+                Clock::Fake(clock) => {
+                    use punctual_adapters_memory::WaitedFor;
+                    ports(WaitedFor::new(calls, clock.clone()), timers)
+                }
+            })
+        }
+        #[cfg(feature = "testing")]
+        Store::Memory(memory) => {
+            let _ = clock;
+            let calls = punctual_adapters_memory::MemoryCallStore::beside(memory);
+            Ok(ports(calls, timers))
+        }
+    }
+}
+
+fn ports<S>(store: S, timers: &TimerPorts) -> CallPorts
+where
+    S: ServiceCallPersistencePort + OutboxPort + ExecutionLogPort + 'static,
+{
+    CallPorts::new(
+        Arc::clone(&timers.clock),
+        Arc::clone(&timers.ids),
+        Arc::clone(&timers.bus),
+        store,
+        Arc::clone(&timers.persistence),
+    )
+}
+
+pub(crate) fn service_calls(ports: &CallPorts) -> ServiceCalls {
+    ServiceCalls {
+        submit: SubmitCalls::new(ports),
+        read: ReadCalls::new(ports),
+    }
+}
