@@ -1,0 +1,62 @@
+//! A connection to an address that was checked, and to no other.
+
+use std::net::SocketAddr;
+
+use punctual_domain::service_call::{ErrorKind, TargetUrl};
+use punctual_ports::HttpFailure;
+use tokio::net::TcpStream;
+
+use crate::allowed_nets::{AllowedNets, SETTING};
+use crate::failure::failure;
+
+/// So many addresses of one name are tried.
+const MOST_TRIED: usize = 8;
+
+/// Those of the addresses that may be reached, each once.
+///
+/// A name may have both kinds, by mistake or by malice; what is not allowed is as if it were not there.
+pub(crate) fn checked(
+    allowed: &AllowedNets,
+    url: &TargetUrl,
+    found: Vec<SocketAddr>,
+) -> Result<Vec<SocketAddr>, HttpFailure> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if !allowed.allows(address.ip()) {
+            tracing::debug!(host = url.host(), address = %address.ip(), "calls may not reach an address");
+        } else if !addresses.contains(&address) && addresses.len() < MOST_TRIED {
+            addresses.push(address);
+        }
+    }
+    if addresses.is_empty() {
+        // Without the address: whoever submits calls need not learn what names mean in here.
+        let message = format!(
+            "{} has no address that calls may reach, which are public ones: if it should be reached, the operator adds its network to {SETTING}, for example 10.1.2.0/24",
+            url.host()
+        );
+        return Err(failure(ErrorKind::TargetNotAllowed, message));
+    }
+    Ok(addresses)
+}
+
+/// Connects to the first of the addresses that takes the connection. Nothing is sent here, so trying
+/// the next is no second attempt.
+pub(crate) async fn connect(
+    url: &TargetUrl,
+    checked: &[SocketAddr],
+) -> Result<TcpStream, HttpFailure> {
+    let mut last = None;
+    for address in checked {
+        match TcpStream::connect(address).await {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = Some(error.kind()),
+        }
+    }
+    let why = last.map_or_else(|| "no address".to_owned(), |kind| kind.to_string());
+    let message = format!(
+        "no connection to {} at port {} could be made: {why}",
+        url.host(),
+        url.port()
+    );
+    Err(failure(ErrorKind::ConnectFailed, message))
+}

@@ -1,0 +1,78 @@
+//! What went wrong, in our words and by our kinds.
+//!
+//! Errors of libraries are read for what they are and never shown: what they print may hold what
+//! the target sent, or what was sent to it.
+
+use std::error::Error;
+use std::io;
+
+use punctual_domain::service_call::ErrorKind;
+use punctual_ports::HttpFailure;
+
+use crate::tls;
+use crate::wire::TooMuch;
+
+/// A failure of a kind, in words that may name the host and nothing else of the request.
+pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> HttpFailure {
+    HttpFailure {
+        kind,
+        message: message.into(),
+    }
+}
+
+/// The connection ended when it should not have.
+pub(crate) fn lost(host: &str) -> HttpFailure {
+    let message = format!("{host} ended the connection before its whole answer had come");
+    failure(ErrorKind::ConnectionLost, message)
+}
+
+fn bad_response(host: &str, what: &str) -> HttpFailure {
+    failure(ErrorKind::BadResponse, format!("{host} {what}"))
+}
+
+/// What hyper's error means for the attempt to this host.
+pub(crate) fn of_hyper(host: &str, error: &hyper::Error) -> HttpFailure {
+    if error.is_user() {
+        let message = "the request cannot be written as HTTP";
+        return failure(ErrorKind::InvalidRequest, message);
+    }
+    if let Some(cause) = causes(error).find_map(|cause| cause.downcast_ref()) {
+        return of_io(host, cause);
+    }
+    // A request that was not begun is "canceled" because of another error.
+    let mut inner = causes(error).filter_map(|cause| cause.downcast_ref());
+    let error: &hyper::Error = inner.next().unwrap_or(error);
+    if error.is_parse() {
+        let what =
+            "answered with what is not HTTP/1.1, or has more than 100 headers or 64 KiB of them";
+        return bad_response(host, what);
+    }
+    let is_end = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+    if is_end || error.source().is_some() {
+        return lost(host);
+    }
+    // hyper has a name for all other ends than this one: bytes that came before they were due.
+    bad_response(host, "sent something before it was asked")
+}
+
+fn of_io(host: &str, error: &io::Error) -> HttpFailure {
+    let inner = error.get_ref();
+    let is_too_much = |inner: &(dyn Error + Send + Sync + 'static)| inner.is::<TooMuch>();
+    if inner.is_some_and(is_too_much) {
+        return bad_response(host, "sent more than an answer of that length needs");
+    }
+    if let Some(error) = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return tls::refused(host, error);
+    }
+    match error.kind() {
+        // This is how hyper says that the length of a chunk, or what stands around it, is wrong.
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            bad_response(host, "answered with a body that is not HTTP/1.1")
+        }
+        _ => lost(host),
+    }
+}
+
+fn causes(error: &hyper::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
+}

@@ -1,0 +1,172 @@
+//! Secure connections: to the host that was meant, or none.
+
+use std::sync::Arc;
+
+use punctual_adapters_http::{HyperHttpClient, Roots, RootsError};
+use punctual_ports::HttpClientPort;
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use crate::fixture::{Answers, LOOPBACK, Target, client, post, read_request, write};
+
+/// A target with a certificate for these names, its certificate, and what it got.
+async fn secure_target(
+    names: &[&str],
+    answer: &'static [u8],
+    is_orderly: bool,
+) -> (Target, String, mpsc::UnboundedReceiver<Option<String>>) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (tell, told) = mpsc::unbounded_channel();
+    let target = Target::start(move |socket| {
+        let (acceptor, tell) = (acceptor.clone(), tell.clone());
+        async move {
+            let Ok(mut secured) = acceptor.accept(socket).await else {
+                let _ = tell.send(None);
+                return;
+            };
+            let _ = tell.send(Some(read_request(&mut secured).await));
+            let _ = secured.write_all(answer).await;
+            let _ = secured.flush().await;
+            if is_orderly {
+                let _ = secured.shutdown().await;
+            }
+        }
+    })
+    .await;
+    (target, made.cert.pem(), told)
+}
+
+/// Every name is on loopback.
+fn trusting(pem: Option<&str>) -> HyperHttpClient {
+    let roots = match pem {
+        Some(pem) => Roots::none().and_pem(pem.as_bytes()).unwrap(),
+        None => Roots::none(),
+    };
+    HyperHttpClient::new(LOOPBACK.parse().unwrap(), roots)
+        .unwrap()
+        .with_resolver(
+            Arc::new(Answers(|_: &str, port: u16| {
+                Ok(vec![([127, 0, 0, 1], port).into()])
+            })),
+            1,
+        )
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn a_target_with_a_trusted_certificate_gets_the_request() {
+    for host in ["target.test", "127.0.0.1"] {
+        let (target, pem, mut told) = secure_target(&[host], OK, true).await;
+        let url = format!("https://{host}:{}/p", target.address.port());
+        let answered = trusting(Some(&pem)).attempt(post(&url, "body")).await;
+        assert_eq!(answered.unwrap().body, b"ok");
+        let request = told.recv().await.unwrap().unwrap();
+        assert!(request.starts_with("POST /p HTTP/1.1\r\n") && request.ends_with("body"));
+        assert_eq!(target.connections().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_signed_or_for_another_name_gets_nothing() {
+    let signed = "no authority that this machine trusts has signed its certificate";
+    let named = "its certificate is for another name";
+    for (host, is_trusted, why) in [
+        ("target.test", false, signed),
+        ("other.test", true, named),
+        ("127.0.0.1", true, named),
+    ] {
+        let (target, pem, mut told) = secure_target(&["target.test"], OK, true).await;
+        let url = format!("https://{host}:{}/", target.address.port());
+        let client = trusting(is_trusted.then_some(pem.as_str()));
+        let failure = client.attempt(post(&url, "body")).await.unwrap_err();
+        assert_eq!(failure.kind.as_str(), "TlsFailed");
+        assert_eq!(
+            failure.message,
+            format!("no secure connection to {host} could be made: {why}")
+        );
+        assert_eq!(told.recv().await.unwrap(), None);
+        assert_eq!(target.connections().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_target_without_tls_gets_nothing_of_the_request() {
+    for answer in [b"HTTP/1.1 400 Bad Request\r\n\r\n".as_slice(), b""] {
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let target = Target::start(move |mut socket| {
+            let tell = tell.clone();
+            async move {
+                let mut got = vec![0; 16_384];
+                let length = socket.read(&mut got).await.unwrap();
+                got.truncate(length);
+                write(&mut socket, answer).await;
+                let _ = socket.shutdown().await;
+                let _ = socket.read_to_end(&mut got).await;
+                let _ = tell.send(got);
+            }
+        })
+        .await;
+        let url = format!("https://target.test:{}/canary", target.address.port());
+        let failure = trusting(None)
+            .attempt(post(&url, "canary"))
+            .await
+            .unwrap_err();
+        assert_eq!(failure.kind.as_str(), "TlsFailed", "{failure:?}");
+        let got = told.recv().await.unwrap();
+        assert!(!got.windows(6).any(|window| window == b"canary"));
+        assert_eq!(target.connections().await, 1);
+    }
+}
+
+/// Whoever is between us and the target could have cut it.
+#[tokio::test]
+async fn a_body_that_ends_with_the_connection_is_whole_only_if_the_target_says_so() {
+    for is_orderly in [true, false] {
+        let answer = b"HTTP/1.1 200 OK\r\n\r\nto the end";
+        let (target, pem, _told) = secure_target(&["target.test"], answer, is_orderly).await;
+        let url = format!("https://target.test:{}/", target.address.port());
+        let answered = trusting(Some(&pem)).attempt(post(&url, "")).await;
+        match is_orderly {
+            true => assert_eq!(answered.unwrap().body, b"to the end"),
+            false => assert_eq!(answered.unwrap_err().kind.as_str(), "ConnectionLost"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_allowed_is_not_reached_by_https_either() {
+    let (target, _, _told) = secure_target(&["target.test"], OK, true).await;
+    let url = format!("https://127.0.0.1:{}/", target.address.port());
+    let failure = client("").attempt(post(&url, "")).await.unwrap_err();
+    assert_eq!(failure.kind.as_str(), "TargetNotAllowed");
+    assert_eq!(target.connections().await, 0);
+}
+
+#[test]
+fn authorities_are_read_from_pem_only() {
+    for bad in [
+        "",
+        "garbage",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ] {
+        let refused = Roots::none().and_pem(bad.as_bytes()).err();
+        assert_eq!(refused, Some(RootsError::NotPem), "{bad}");
+    }
+    // Whatever this machine trusts, a client can be made with it.
+    HyperHttpClient::new("".parse().unwrap(), Roots::of_this_machine()).unwrap();
+}
