@@ -345,7 +345,7 @@ impl RunningCall {
     pub fn give_up(self, now: Timestamp) -> CallStep {
         let message = format!(
             "no result within {} s of the beginning of the attempt: whether the target got the request is not known",
-            (self.timeout + GRACE).as_secs()
+            self.timeout.saturating_add(GRACE).as_secs()
         );
         let (kind, caused_by) = (ErrorKind::Timeout, self.execution_id);
         self.finish(
@@ -357,7 +357,7 @@ impl RunningCall {
 
     fn look_at(&self) -> Timestamp {
         if let Some(began_at) = self.attempt_began_at {
-            return began_at.saturating_add(self.timeout + GRACE);
+            return began_at.saturating_add(self.timeout.saturating_add(GRACE));
         }
         let doublings = self.asked.saturating_sub(1).min(10);
         let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);

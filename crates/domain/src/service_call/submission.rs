@@ -335,8 +335,8 @@ mod tests {
         newer["priority"] = json!(1);
         newer["requestSpec"]["retries"] = json!(1);
         assert_eq!(read(&newer).unwrap_err().iter().count(), 2);
-        let read = Submission::read(TenantId::default(), &newer, UnknownFields::Ignored);
-        assert_eq!(read.unwrap(), super::tests::read(&good()).unwrap());
+        let ignored = Submission::read(TenantId::default(), &newer, UnknownFields::Ignored);
+        assert_eq!(ignored.unwrap(), read(&good()).unwrap());
     }
 
     #[test]
