@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_ports::{ClockPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort};
 
-use crate::{Begun, WakeSignal};
+use crate::{Begun, LastLook, WakeSignal};
 
 /// Everything that scheduling and firing need from outside. Clones share it.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub struct TimerPorts {
     pub wake: WakeSignal,
     /// What the worker has begun, for whoever has to wait for it.
     pub begun: Begun,
+    /// When the worker last looked for what is due.
+    pub last_look: LastLook,
 }
 
 impl TimerPorts {
@@ -42,6 +44,7 @@ impl TimerPorts {
             bus: Arc::new(bus),
             wake: WakeSignal::new(),
             begun: Begun::default(),
+            last_look: LastLook::default(),
         }
     }
 }

@@ -57,7 +57,7 @@ impl LookAfterCalls {
         match call.look(now) {
             Verdict::Wait(_) => None,
             Verdict::Start(scheduled) => {
-                tracing::warn!(%key, "a call is overdue, and nobody has said so: it is started");
+                tracing::debug!(%key, "a call is overdue, and nobody has said so: it is started");
                 let start = Start {
                     reached_at: now,
                     now,
@@ -68,11 +68,11 @@ impl LookAfterCalls {
                 Some(("started", scheduled.start(start).ok()?))
             }
             Verdict::AskAgain(running) => {
-                tracing::warn!(%key, asked = running.asked, "nothing was heard of an attempt: it is asked for again");
+                tracing::debug!(%key, asked = running.asked, "nothing was heard of an attempt: it is asked for again");
                 Some(("asked_again", running.ask_again(now)))
             }
             Verdict::GiveUp(running) => {
-                tracing::warn!(%key, "an attempt has no result in time: the call has failed");
+                tracing::debug!(%key, "an attempt has no result in time: the call has failed");
                 Some(("given_up", running.give_up(now)))
             }
         }
@@ -108,6 +108,11 @@ impl Chore for LookAfterCalls {
             .filter_map(|stored| self.help(stored, now))
             .collect();
         if !helped.is_empty() {
+            // One line for all: after a downtime there may be very many.
+            tracing::warn!(
+                calls = helped.len(),
+                "calls were helped on because messages about them are late or lost"
+            );
             let changed = self.ports.calls.change(helped).await;
             self.ports.to_publish.ring();
             // What somebody else has changed meanwhile needs no help.

@@ -84,6 +84,7 @@ impl TimerWorker {
             }
         };
         self.store_pause.succeeded();
+        self.ports.last_look.is_now(now);
         metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
         let found_some = self.take_in_claims(batch.claims, lease_until);
         // A look that brought nothing to do although more is due, because all of it had to go back

@@ -12,7 +12,7 @@ use punctual_ports::{
     TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{
-    Begun, Driven, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WakeSignal,
+    Begun, Driven, LastLook, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WakeSignal,
     WorkerSettings,
 };
 
@@ -74,6 +74,7 @@ pub(crate) fn faulty_ports(
         bus: Arc::new(Faulty::new(Arc::new(bus.clone()), faults)),
         wake: WakeSignal::new(),
         begun: Begun::default(),
+        last_look: LastLook::default(),
     }
 }
 
