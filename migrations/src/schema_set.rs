@@ -12,7 +12,7 @@ pub enum SchemaSet {
 }
 
 /// The first two have the names of the original specification, which has no 0002.
-const SHARED: [Migration; 4] = [
+const SHARED: [Migration; 5] = [
     Migration {
         version: 1,
         name: "0001_bootstrap_schema",
@@ -36,6 +36,12 @@ const SHARED: [Migration; 4] = [
         name: "0005_bus_positions",
         checksum: "12be413b0f0436b78c8b099c96d51943b782691df93bff124445a3b233cb447b",
         sql: include_str!("../sqlite/0005_bus_positions.sql"),
+    },
+    Migration {
+        version: 6,
+        name: "0006_service_calls",
+        checksum: "52962727ab745d73cd78373c0a74f85d7025a3b21fff9f75c8246a41ac0ea401",
+        sql: include_str!("../sqlite/0006_service_calls.sql"),
     },
 ];
 

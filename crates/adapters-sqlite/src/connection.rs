@@ -13,8 +13,8 @@ use crate::{OnStatement, OpenError, SqliteSettings, Synchronous};
 
 /// Before this one, a writer that raced with a checkpoint could lose what was committed.
 const FIRST_SAFE_VERSION: i32 = 3_051_003;
-/// So many statements are kept prepared on each connection; we have about thirty.
-const STATEMENTS: usize = 64;
+/// So many statements are kept prepared on each connection; we have about eighty.
+const STATEMENTS: usize = 128;
 /// So many pages more than new timers may fill are there for marks, which must not fail for want
 /// of room.
 const HEADROOM: u64 = 256;

@@ -1,6 +1,7 @@
-//! Timers on one SQLite file: group commit, a read-only pool, role locks, migrations.
+//! Timers and service calls on one SQLite file: group commit, a read-only pool, role locks, migrations.
 //!
 //! - [`SqliteTimerStore`] implements the ports of a timer store;
+//! - [`SqliteCallStore`] implements those of service calls, on the same file and the same thread;
 //! - [`schedule_in`] stores a timer within a transaction of the caller's own;
 //! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
 //! - [`inspect`] and [`served_by`] look at a file and change nothing, not even beside it.
@@ -17,6 +18,9 @@
 
 mod backup;
 mod bus_positions;
+#[doc(hidden)]
+pub mod call_sql;
+mod call_store;
 mod claims;
 mod connection;
 mod dead_letters;
@@ -32,6 +36,7 @@ pub mod sql;
 mod timer_store;
 mod writer;
 
+pub use call_store::SqliteCallStore;
 pub use inspect::{Inspection, Wholeness, inspect, served_by};
 pub use migrate::{MigrationState, Report, Status, migrate, migration_status};
 pub use open_error::OpenError;

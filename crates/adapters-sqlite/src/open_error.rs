@@ -7,6 +7,8 @@ use punctual_migrations::{Drift, SchemaSet};
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
+use crate::role_lock;
+
 /// Why a database file could not be opened. None of its tables and rows was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -128,8 +130,10 @@ pub enum OpenError {
     },
     /// Another process has the role.
     #[error(
-        "the timers of {} are fired by {holder} already: stop that process, or name another file",
-        path.display()
+        "{} {} are {} by {holder} already: stop that process, or name another file",
+        whose(role).0,
+        path.display(),
+        whose(role).1
     )]
     RoleTaken {
         /// The file.
@@ -159,6 +163,15 @@ pub enum OpenError {
         /// What.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// What the holder of a role has, and does with it.
+fn whose(role: &str) -> (&'static str, &'static str) {
+    match role {
+        role_lock::TIMER => ("the timers of", "fired"),
+        role_lock::EXECUTION => ("the attempts of", "made"),
+        _ => ("the service calls of", "conducted"),
+    }
 }
 
 fn why_not(error: &std::io::Error) -> String {

@@ -1,4 +1,5 @@
-//! Who may fire the timers of a file: a lock on a role, not on the file.
+//! Who may fire the timers of a file, conduct its calls or make their attempts: a lock on a role, not
+//! on the file.
 //!
 //! The lock is the operating system's, on `<file>.<role>.lock`, and ends with the process however
 //! that ends. The file stays behind; only the lock on it means anything.
@@ -11,6 +12,10 @@ use crate::OpenError;
 
 /// The role of firing timers.
 pub(crate) const TIMER: &str = "timer";
+/// The role of conducting service calls.
+pub(crate) const ORCHESTRATION: &str = "orchestration";
+/// The role of making the attempts of calls.
+pub(crate) const EXECUTION: &str = "execution";
 
 /// A role that is held until this is dropped.
 #[derive(Debug)]
@@ -145,6 +150,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("timer.db");
         let _timer = RoleLock::take(&database, TIMER).unwrap();
-        RoleLock::take(&database, "orchestration").unwrap();
+        RoleLock::take(&database, ORCHESTRATION).unwrap();
     }
 }

@@ -19,8 +19,12 @@ pub enum Synchronous {
 /// What a program does with the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It fires the timers: only one may at a time, and a second is refused.
+    /// It fires the timers, and conducts the service calls if the file has some: only one may at a
+    /// time, and a second is refused.
     Timer,
+    /// It conducts the service calls, while timers are fired from a file of their own: only one may at
+    /// a time. A worker that would fire timers on it stops at once.
+    Calls,
     /// It schedules, cancels and reads beside the one that fires, and never fires itself: a worker
     /// on it stops at once.
     Client,
@@ -74,6 +78,15 @@ impl SqliteSettings {
             max_file_bytes: None,
             max_log_bytes: 1 << 30,
             on_statement: None,
+        }
+    }
+
+    /// Service calls and their timers on one file, conducted and fired by this process, safe through
+    /// power failures.
+    pub fn service_calls(path: impl Into<PathBuf>) -> Self {
+        Self {
+            set: SchemaSet::Shared,
+            ..Self::timers(path)
         }
     }
 

@@ -22,6 +22,7 @@ macro_rules! statements {
         pub const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),+];
     };
 }
+pub(crate) use statements;
 
 statements! {
     /// A new timer; nothing happens if the key is there already.

@@ -29,7 +29,7 @@ use crate::connection::Readers;
 use crate::port_errors::{port_error, stopped};
 use crate::role_lock::{self, RoleLock};
 use crate::writer::{Batch, Transaction, Writer};
-use crate::{Role, bus_positions, dead_letters};
+use crate::{Role, SchemaSet, bus_positions, dead_letters};
 use claiming::Claimer;
 use settling::OthersMayFire;
 
@@ -51,7 +51,8 @@ pub struct SqliteTimerStore {
     reads: Arc<Semaphore>,
     claimer: Arc<Mutex<Claimer>>,
     claims: SharedClaims,
-    role: Role,
+    pub(crate) role: Role,
+    set: SchemaSet,
     path: PathBuf,
     /// How long another process may go on firing what it had in hand when we looked.
     others_hold: Duration,
@@ -59,7 +60,7 @@ pub struct SqliteTimerStore {
 
 impl SqliteTimerStore {
     /// Writes a batch, each item by itself.
-    async fn each<I, O>(
+    pub(crate) async fn each<I, O>(
         &self,
         operation: &'static str,
         items: Vec<I>,

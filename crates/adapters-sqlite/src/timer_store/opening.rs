@@ -19,7 +19,7 @@ use crate::migrate::{check_connection, create_folder, migrate_connection};
 use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
 use crate::writer::{Desk, Writer};
-use crate::{OpenError, Role, SqliteSettings};
+use crate::{OpenError, Role, SchemaSet, SqliteCallStore, SqliteSettings};
 
 /// Between another process's look at what is due and its event, a moment passes; this is more.
 const MOMENT: Duration = Duration::from_secs(5);
@@ -42,18 +42,30 @@ impl SqliteTimerStore {
         let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
         // First, so that no lock file is left beside a file that is not ours.
         check_connection(&mut connection, &settings.path, settings.set)?;
-        let role = match settings.role {
-            Role::Timer => Some(RoleLock::take(&settings.path, role_lock::TIMER)?),
-            Role::Client => None,
-        };
+        let roles = take_roles(&settings)?;
         migrate_connection(&mut connection, &settings.path, settings.set, now)?;
-        Self::start(&settings, connection, role)
+        Self::start(&settings, connection, roles)
+    }
+
+    /// The service calls on the same file, written by the same thread.
+    ///
+    /// # Errors
+    /// If the file holds timers alone.
+    pub fn calls(&self) -> Result<SqliteCallStore, OpenError> {
+        if self.set == SchemaSet::Shared {
+            return Ok(SqliteCallStore::on(self.clone()));
+        }
+        Err(OpenError::WrongSet {
+            path: self.path.clone(),
+            found: self.set.name().to_owned(),
+            wanted: SchemaSet::Shared,
+        })
     }
 
     fn start(
         settings: &SqliteSettings,
         connection: Connection,
-        role: Option<RoleLock>,
+        roles: Vec<RoleLock>,
     ) -> Result<Self, OpenError> {
         let failed = |error| open_error(&settings.path, error);
         prepare_writer(&connection, settings).map_err(failed)?;
@@ -64,7 +76,7 @@ impl SqliteTimerStore {
         let writer = Writer::start(Desk {
             connection,
             claims: claims.clone(),
-            role,
+            roles,
             path: settings.path.clone(),
             max_log_bytes: settings.max_log_bytes,
             max_pages,
@@ -76,6 +88,7 @@ impl SqliteTimerStore {
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
             role: settings.role,
+            set: settings.set,
             path: settings.path.clone(),
             // A deletion may wait so long for the write lock after it looked at the clock.
             others_hold: settings.busy_timeout.saturating_add(MOMENT),
@@ -101,4 +114,19 @@ impl SqliteTimerStore {
     pub fn close_soon(&self) {
         self.writer.close_soon();
     }
+}
+
+/// Takes what the process is to be alone with; all of it, or nothing.
+fn take_roles(settings: &SqliteSettings) -> Result<Vec<RoleLock>, OpenError> {
+    let calls = [role_lock::ORCHESTRATION, role_lock::EXECUTION];
+    let (timer, calls) = match (settings.role, settings.set) {
+        (Role::Timer, SchemaSet::Shared) => (Some(role_lock::TIMER), &calls[..]),
+        (Role::Timer, SchemaSet::TimersOnly) => (Some(role_lock::TIMER), &[][..]),
+        (Role::Calls, _) => (None, &calls[..]),
+        (Role::Client, _) => (None, &[][..]),
+    };
+    let wanted = timer.iter().chain(calls);
+    wanted
+        .map(|role| RoleLock::take(&settings.path, role))
+        .collect()
 }

@@ -79,7 +79,10 @@ where
         .transpose()
 }
 
-fn unreadable(column: usize, error: impl Error + Send + Sync + 'static) -> rusqlite::Error {
+pub(crate) fn unreadable(
+    column: usize,
+    error: impl Error + Send + Sync + 'static,
+) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 

@@ -12,7 +12,7 @@ use super::saving::{Found, existing};
 use crate::claims::{Claims, RowId};
 use crate::dead_letters;
 use crate::sql;
-use crate::writer::{Transaction, execute};
+use crate::writer::Transaction;
 
 /// Sorts marks by their rows, as far as those are in hand, and tells where each was before: to
 /// write a table from its beginning to its end is faster than to jump about in it.
@@ -157,7 +157,7 @@ pub(super) fn bury(
         return Ok(ClaimOutcome::Lost);
     };
     let firing = &burial.claim.firing_id;
-    let applied = all_or_nothing(transaction, |transaction| {
+    let applied = transaction.all_or_nothing(|transaction| {
         let applied = write_row(transaction, &MARK, row, burial.reached_at, firing)?;
         if applied {
             dead_letters::record(transaction.connection, &burial.letter)?;
@@ -165,25 +165,6 @@ pub(super) fn bury(
         Ok(applied)
     })?;
     Ok(outcome(transaction, applied, row))
-}
-
-/// Several statements of one item. The transaction alone does not undo the first if a later one
-/// fails by the item's own fault: a constraint or trigger that the host has added, for instance.
-fn all_or_nothing<T>(
-    transaction: &mut Transaction<'_>,
-    write: impl FnOnce(&mut Transaction<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
-    let connection = transaction.connection;
-    execute(connection, "SAVEPOINT item")?;
-    let written = write(transaction);
-    // On some errors SQLite has rolled the whole transaction back, and the savepoint with it.
-    if written.is_err() && !connection.is_autocommit() {
-        execute(connection, "ROLLBACK TO item")?;
-    }
-    if !connection.is_autocommit() {
-        execute(connection, "RELEASE item")?;
-    }
-    written
 }
 
 fn outcome(transaction: &mut Transaction<'_>, applied: bool, row: RowId) -> ClaimOutcome {
@@ -230,9 +211,7 @@ pub(super) fn delete(
         }
         claims.is_changing(found.place);
     }
-    all_or_nothing(transaction, |transaction| {
-        remove(transaction, key, &found, now)
-    })?;
+    transaction.all_or_nothing(|transaction| remove(transaction, key, &found, now))?;
     transaction.changes(found.place);
     transaction.tombstone_added();
     Ok(DeleteOutcome::Deleted)

@@ -1,14 +1,18 @@
 //! A command of the writer: a batch of items, each applied by itself, answered together.
 
+use std::cell::Cell;
 use std::mem;
 
+use punctual_domain::Timestamp;
 use punctual_ports::{BatchResult, ClaimToken, PortError};
 use rusqlite::{Connection, OptionalExtension};
 use tokio::sync::oneshot;
 
 use crate::claims::{Claims, RowId, SharedClaims};
 use crate::port_errors::{concerns_the_item, port_error};
-use crate::sql;
+use crate::timer_store::rows::parsed;
+use crate::writer::execute;
+use crate::{call_sql, sql};
 
 /// The transaction that a group shares.
 pub(crate) struct Transaction<'a> {
@@ -16,15 +20,25 @@ pub(crate) struct Transaction<'a> {
     claims: &'a SharedClaims,
     ended: Vec<(RowId, ClaimToken)>,
     has_tombstones: Option<bool>,
+    /// When the last message was put into the outbox, by this thread.
+    last_created: &'a Cell<Timestamp>,
+    /// Whether other programs' messages were looked at too.
+    is_last_known: bool,
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn new(connection: &'a Connection, claims: &'a SharedClaims) -> Self {
+    pub(super) fn new(
+        connection: &'a Connection,
+        claims: &'a SharedClaims,
+        last_created: &'a Cell<Timestamp>,
+    ) -> Self {
         Self {
             connection,
             claims,
             ended: Vec::new(),
             has_tombstones: None,
+            last_created,
+            is_last_known: false,
         }
     }
 
@@ -60,6 +74,45 @@ impl<'a> Transaction<'a> {
     /// A deletion was remembered in this transaction.
     pub(crate) fn tombstone_added(&mut self) {
         self.has_tombstones = Some(true);
+    }
+
+    /// When a message that was written at this time is put into the outbox: never before one that was
+    /// put there earlier, also if the clock was set back, or another program was here.
+    pub(crate) fn created_at(&mut self, written_at: Timestamp) -> rusqlite::Result<Timestamp> {
+        if !self.is_last_known {
+            let mut statement = self.connection.prepare_cached(call_sql::LAST_CREATED)?;
+            // What cannot be read is no time of ours, and no message comes after it.
+            let last = statement
+                .query_row([], |row| Ok(parsed(row, 0).ok()))
+                .optional()?;
+            let last: Option<Timestamp> = last.flatten();
+            let known = self.last_created.get();
+            self.last_created
+                .set(last.map_or(known, |last| last.max(known)));
+            self.is_last_known = true;
+        }
+        let created_at = self.last_created.get().max(written_at);
+        self.last_created.set(created_at);
+        Ok(created_at)
+    }
+
+    /// Several statements of one item. The transaction alone does not undo the first if a later one
+    /// fails by the item's own fault: a constraint or trigger that the host has added, for instance.
+    pub(crate) fn all_or_nothing<T>(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let connection = self.connection;
+        execute(connection, "SAVEPOINT item")?;
+        let written = write(self);
+        // On some errors SQLite has rolled the whole transaction back, and the savepoint with it.
+        if written.is_err() && !connection.is_autocommit() {
+            execute(connection, "ROLLBACK TO item")?;
+        }
+        if !connection.is_autocommit() {
+            execute(connection, "RELEASE item")?;
+        }
+        written
     }
 
     pub(super) fn into_ended_claims(self) -> Vec<(RowId, ClaimToken)> {

@@ -7,12 +7,14 @@
 
 mod job;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use punctual_domain::Timestamp;
 use punctual_ports::{BatchResult, PortError, PortErrorKind};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -56,7 +58,7 @@ pub(crate) struct Desk {
     pub(crate) connection: Connection,
     pub(crate) claims: SharedClaims,
     /// Held until the last write is done.
-    pub(crate) role: Option<RoleLock>,
+    pub(crate) roles: Vec<RoleLock>,
     pub(crate) path: PathBuf,
     pub(crate) max_log_bytes: u64,
     pub(crate) max_pages: Option<u64>,
@@ -73,6 +75,7 @@ impl Writer {
             desk,
             log,
             broken: None,
+            last_created: Cell::new(Timestamp::MIN),
             is_over: Arc::clone(&is_over),
         };
         thread::Builder::new()
@@ -160,6 +163,8 @@ struct Thread {
     log: PathBuf,
     /// Why nothing can be written any more.
     broken: Option<PortError>,
+    /// When the last message was put into the outbox.
+    last_created: Cell<Timestamp>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -197,18 +202,18 @@ impl Thread {
             }
         }
         // Only whoever fires: beside it, a command that ends has nothing to tidy up.
-        if self.broken.is_none() && self.desk.role.is_some() {
+        if self.broken.is_none() && !self.desk.roles.is_empty() {
             let folded = fold_log_in(&self.desk.connection);
             if let Err(error) = folded {
                 tracing::debug!(%error, "the log was left to be folded in at the next start");
             }
         }
         let Desk {
-            connection, role, ..
+            connection, roles, ..
         } = self.desk;
         // Whoever takes the role next finds the file closed.
         drop(connection);
-        drop(role);
+        drop(roles);
     }
 
     fn write(&mut self, mut group: Vec<Box<dyn Job>>) {
@@ -250,7 +255,7 @@ impl Thread {
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
         let connection = &self.desk.connection;
         execute(connection, "BEGIN IMMEDIATE")?;
-        let mut transaction = Transaction::new(connection, &self.desk.claims);
+        let mut transaction = Transaction::new(connection, &self.desk.claims, &self.last_created);
         let applied = group
             .iter_mut()
             .try_for_each(|job| job.apply(&mut transaction))
@@ -362,7 +367,7 @@ mod tests {
         Writer::start(Desk {
             connection: Connection::open_in_memory().unwrap(),
             claims: SharedClaims::default(),
-            role: None,
+            roles: Vec::new(),
             path: PathBuf::from("in memory"),
             max_log_bytes: u64::MAX,
             max_pages: None,

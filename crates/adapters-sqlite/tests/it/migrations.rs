@@ -85,9 +85,10 @@ fn the_status_lists_what_was_applied_and_what_is_pending() {
             (3, "0003_timer_schedules_schema", true),
             (4, "0004_timer_engine", false),
             (5, "0005_bus_positions", false),
+            (6, "0006_service_calls", false),
         ]
     );
-    assert_eq!(status.pending(), 2);
+    assert_eq!(status.pending(), 3);
     assert_eq!(scratch.contents(), before);
 }
 
@@ -122,7 +123,7 @@ fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reach
     let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
     scratch.execute(STUB_ROWS);
     let report = migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
-    assert_eq!(report.applied_now, 3);
+    assert_eq!(report.applied_now, 4);
     assert_eq!(
         scratch.rows(
             "SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at,
@@ -142,6 +143,67 @@ fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reach
         let found = scratch.rows(&format!("SELECT count(*) FROM {table}"));
         assert_eq!(found, [count.to_string()], "{table}");
     }
+}
+
+const NIL: &str = "00000000-0000-0000-0000-000000000000";
+const MIGRATED: &str =
+    r#"{"kind":"Migrated","message":"it was there before calls could be made","latencyMs":0}"#;
+
+#[test]
+fn a_call_of_which_only_the_id_was_known_has_failed_and_its_id_stays_taken() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
+    scratch.execute(STUB_ROWS);
+    migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    let at = "2026-12-24T18:00:00.000Z";
+    assert_eq!(
+        scratch.rows(
+            "SELECT tenant_id, service_call_id, name, status, submitted_at, due_at, started_at,
+                    finished_at, request_spec, outcome_meta, correlation_id, version, look_at
+             FROM service_calls ORDER BY tenant_id, service_call_id"
+        ),
+        ["a|1", "a|2", "b|1"].map(|key| format!(
+            "{key}|(migrated)|Failed|{at}|{at}|NULL|{at}|\
+             {{\"method\":\"GET\",\"url\":\"http://migrated.invalid/\"}}|{MIGRATED}|{NIL}|1|NULL"
+        ))
+    );
+    assert_eq!(
+        scratch.rows(
+            "SELECT tenant_id, service_call_id, idempotency_key, length(body_sha256), gone_at
+             FROM submissions ORDER BY tenant_id, service_call_id"
+        ),
+        ["a|1", "a|2", "b|1"].map(|key| format!("{key}|NULL|32|NULL"))
+    );
+    assert_eq!(
+        scratch.rows(
+            "SELECT tenant_id, service_call_id, execution_id, started_at, finished_at, state,
+                    error_message, request_spec, outcome_meta
+             FROM http_execution_log ORDER BY execution_id"
+        ),
+        ["a|1|x", "a|2|y"].map(|key| format!(
+            "{key}|{at}|{at}|Finished|it was there before calls could be made|NULL|{MIGRATED}"
+        ))
+    );
+}
+
+#[test]
+fn timers_under_a_call_that_is_made_anew_stay_and_still_belong_to_it() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 4);
+    scratch.execute(
+        "INSERT INTO service_calls VALUES ('a', '1'), ('a', '2');
+         INSERT INTO timer_schedules
+             (tenant_id, service_call_id, correlation_id, due_at, registered_at)
+         VALUES ('a', '1', 'c', 'd', 'r'), ('a', '2', 'c', 'd', 'r');",
+    );
+    migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    let timers = "SELECT service_call_id, state FROM timer_schedules ORDER BY service_call_id";
+    assert_eq!(scratch.rows(timers), ["1|Scheduled", "2|Scheduled"]);
+    let nothing = Vec::<String>::new();
+    assert_eq!(scratch.rows("PRAGMA foreign_key_check"), nothing);
+    let connection = scratch.open();
+    connection
+        .execute("DELETE FROM service_calls WHERE service_call_id = '1'", [])
+        .unwrap();
+    assert_eq!(scratch.rows(timers), ["2|Scheduled"]);
 }
 
 #[test]

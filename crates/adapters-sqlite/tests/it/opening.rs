@@ -5,7 +5,7 @@ use punctual_domain::Timestamp;
 use punctual_ports::{PortErrorKind, TimerPersistencePort, TimerQueuePort};
 use std::time::Duration;
 
-use crate::store::{OnFile, at, folder, save_some, timer, with_end};
+use crate::store::{OnFile, at, folder, put_call, save_some, timer, with_end};
 
 fn refusal(file: &OnFile) -> OpenError {
     match SqliteTimerStore::open(&file.settings, Timestamp::MIN) {
@@ -107,13 +107,7 @@ async fn a_service_call_takes_its_timer_with_it() {
     let file = OnFile::new(SchemaSet::Shared);
     let outsider = file.outsider();
     for number in 0..2 {
-        let key = timer(number).key;
-        outsider
-            .execute(
-                "INSERT INTO service_calls (tenant_id, service_call_id) VALUES (?1, ?2)",
-                (key.tenant_id.as_str(), key.service_call_id.to_string()),
-            )
-            .unwrap();
+        put_call(&outsider, &timer(number).key);
     }
     save_some(&file.store, 0..2).await;
     outsider

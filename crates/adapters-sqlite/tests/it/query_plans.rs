@@ -134,7 +134,11 @@ fn fill(connection: &Connection, set: SchemaSet) {
     let numbers = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)";
     let key = "printf('tenant-%03d', i % 100), printf('00000000-0000-7000-8000-%012d', i)";
     if set == SchemaSet::Shared {
-        let parents = format!("INSERT INTO service_calls {numbers} SELECT {key} FROM n");
+        let parents = format!(
+            "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at, \
+                 due_at, request_spec, correlation_id, command_id, version) \
+             {numbers} SELECT {key}, 'a', 'Failed', '', '', '{{}}', '', '', 1 FROM n"
+        );
         connection.execute(&parents, []).unwrap();
     }
     let due = "strftime('%Y-%m-%dT%H:%M:%fZ', 1700000000 + (i * 7919) % 100000, 'unixepoch')";

@@ -11,14 +11,36 @@ use rusqlite::Connection;
 
 use crate::scratch::{Scratch, rows};
 
-/// The original specification's statements, word for word where it has them. Of service calls and
-/// the execution log only the stubs exist so far; of the outbox it gives columns and index.
+/// The original specification's statements, word for word where it has them; of the outbox it gives
+/// columns and index.
 const SPECIFIED: &str = "
 CREATE TABLE service_calls (
     tenant_id TEXT NOT NULL,
     service_call_id TEXT NOT NULL,
-    PRIMARY KEY (tenant_id, service_call_id)
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    submitted_at TEXT NOT NULL,
+    due_at TEXT NOT NULL,
+    started_at TEXT,
+    finished_at TEXT,
+    request_spec TEXT NOT NULL,
+    outcome_meta TEXT,
+    PRIMARY KEY (tenant_id, service_call_id),
+    CHECK (status IN ('Scheduled', 'Running', 'Succeeded', 'Failed'))
 ) STRICT;
+
+CREATE TABLE service_call_tags (
+    tenant_id TEXT NOT NULL,
+    service_call_id TEXT NOT NULL,
+    tag TEXT NOT NULL,
+    PRIMARY KEY (tenant_id, service_call_id, tag),
+    FOREIGN KEY (tenant_id, service_call_id)
+        REFERENCES service_calls(tenant_id, service_call_id)
+        ON DELETE CASCADE
+) STRICT;
+
+CREATE INDEX idx_service_call_tags_tag
+ON service_call_tags(tenant_id, tag, service_call_id);
 
 CREATE TABLE timer_schedules (
     tenant_id TEXT NOT NULL,
@@ -45,10 +67,21 @@ CREATE TABLE http_execution_log (
     tenant_id TEXT NOT NULL,
     service_call_id TEXT NOT NULL,
     execution_id TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    finished_at TEXT,
+    request_url TEXT NOT NULL,
+    request_method TEXT NOT NULL,
+    request_headers TEXT NOT NULL,
+    request_body TEXT,
+    response_status TEXT,
+    response_headers TEXT,
+    response_body TEXT,
+    error_message TEXT,
     PRIMARY KEY (tenant_id, service_call_id, execution_id),
     FOREIGN KEY (tenant_id, service_call_id)
         REFERENCES service_calls(tenant_id, service_call_id)
-        ON DELETE CASCADE
+        ON DELETE CASCADE,
+    CHECK (request_method IN ('GET', 'POST', 'PUT', 'DELETE', 'PATCH'))
 ) STRICT;
 
 CREATE TABLE outbox (
@@ -66,7 +99,7 @@ ON outbox(published_at, created_at)
 WHERE published_at IS NULL;
 ";
 
-/// What we add: three columns (docs/decisions/0009), indexes (0005), and three tables of our own.
+/// What we add: columns (docs/decisions/0009), indexes (0005), and tables of our own.
 const ADDED: &str = "
 ALTER TABLE timer_schedules ADD COLUMN data TEXT;
 ALTER TABLE timer_schedules ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
@@ -108,7 +141,82 @@ CREATE TABLE bus_positions (
     acknowledged_at TEXT NOT NULL,
     covers_until TEXT NOT NULL
 ) STRICT;
+
+CREATE INDEX idx_service_calls_due_at
+ON service_calls(tenant_id, due_at, service_call_id);
+
+CREATE INDEX idx_service_calls_status
+ON service_calls(tenant_id, status, due_at, service_call_id);
+
+CREATE INDEX idx_service_calls_correlation_id
+ON service_calls(correlation_id);
+
+CREATE INDEX idx_service_calls_look_at
+ON service_calls(look_at)
+WHERE look_at IS NOT NULL;
+
+CREATE INDEX idx_service_calls_finished_at
+ON service_calls(finished_at)
+WHERE finished_at IS NOT NULL;
+
+CREATE INDEX idx_service_call_tags_due_at
+ON service_call_tags(tenant_id, tag, due_at, service_call_id);
+
+CREATE INDEX idx_http_execution_log_waiting
+ON http_execution_log(tenant_id, host, started_at)
+WHERE state = 'Waiting';
+
+CREATE INDEX idx_http_execution_log_open
+ON http_execution_log(started_at)
+WHERE state = 'Attempted';
+
+CREATE INDEX idx_outbox_aggregate_id
+ON outbox(tenant_id, aggregate_id);
+
+CREATE INDEX idx_outbox_published_at
+ON outbox(published_at)
+WHERE published_at IS NOT NULL;
+
+CREATE TABLE submissions (
+    tenant_id TEXT NOT NULL,
+    idempotency_key TEXT,
+    service_call_id TEXT NOT NULL,
+    body_sha256 BLOB NOT NULL,
+    correlation_id TEXT NOT NULL,
+    submitted_at TEXT NOT NULL,
+    gone_at TEXT,
+    PRIMARY KEY (tenant_id, service_call_id)
+) STRICT;
+
+CREATE UNIQUE INDEX idx_submissions_idempotency_key
+ON submissions(tenant_id, idempotency_key)
+WHERE idempotency_key IS NOT NULL;
+
+CREATE INDEX idx_submissions_gone_at
+ON submissions(gone_at)
+WHERE gone_at IS NOT NULL;
 ";
+
+/// The columns that we add to tables of service calls, each behind the one before.
+const ADDED_COLUMNS: &[(&str, &str)] = &[
+    ("service_calls", "correlation_id|TEXT|1|NULL|0|0"),
+    ("service_calls", "command_id|TEXT|1|NULL|0|0"),
+    ("service_calls", "version|INTEGER|1|NULL|0|0"),
+    ("service_calls", "look_at|TEXT|0|NULL|0|0"),
+    ("service_calls", "execution_id|TEXT|0|NULL|0|0"),
+    ("service_calls", "caused_by|TEXT|0|NULL|0|0"),
+    ("service_calls", "timeout_ms|INTEGER|0|NULL|0|0"),
+    ("service_calls", "attempt_began_at|TEXT|0|NULL|0|0"),
+    ("service_calls", "asked_at|TEXT|0|NULL|0|0"),
+    ("service_calls", "asked|INTEGER|0|NULL|0|0"),
+    ("service_call_tags", "due_at|TEXT|1|NULL|0|0"),
+    ("http_execution_log", "correlation_id|TEXT|1|NULL|0|0"),
+    ("http_execution_log", "state|TEXT|1|NULL|0|0"),
+    ("http_execution_log", "timeout_ms|INTEGER|1|NULL|0|0"),
+    ("http_execution_log", "host|TEXT|1|NULL|0|0"),
+    ("http_execution_log", "request_spec|TEXT|0|NULL|0|0"),
+    ("http_execution_log", "outcome_meta|TEXT|0|NULL|0|0"),
+];
 
 /// A table as SQLite's catalogue has it. Maps, so that a difference is shown under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,11 +359,38 @@ fn database(statements: &[&str]) -> Connection {
     connection
 }
 
+/// Statements that add the columns. NOT NULL needs a default there, which the tables do not have: it
+/// is taken away again from the description.
+fn add_columns() -> String {
+    let add = |(table, column): &(&str, &str)| {
+        let parts: Vec<&str> = column.split('|').collect();
+        format!("ALTER TABLE {table} ADD COLUMN {} {};", parts[0], parts[1])
+    };
+    ADDED_COLUMNS.iter().map(add).collect()
+}
+
+/// The specification's tables with everything that we add.
+fn expected() -> BTreeMap<String, Table> {
+    let mut tables = describe(&database(&[SPECIFIED, &add_columns(), ADDED]));
+    for (table, column) in ADDED_COLUMNS {
+        let columns = &mut tables.get_mut(*table).unwrap().columns;
+        let name = column.split('|').next().unwrap();
+        let added = columns
+            .iter_mut()
+            .find(|it| it.split('|').next() == Some(name));
+        *added.unwrap() = (*column).to_owned();
+    }
+    let states = "state in ('waiting', 'attempted', 'finished')".to_owned();
+    let log = tables.get_mut("http_execution_log").unwrap();
+    log.checks.push(states);
+    tables
+}
+
 #[test]
 fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
     let scratch = Scratch::migrated(SchemaSet::Shared);
     let actual = describe(&scratch.open());
-    assert_eq!(actual, describe(&database(&[SPECIFIED, ADDED])));
+    assert_eq!(actual, expected());
     // The comparison sees what it is meant to see.
     let timers = &actual["timer_schedules"];
     assert_eq!(timers.kind, ["1|0"]);
@@ -263,6 +398,8 @@ fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
     assert_eq!(timers.checks, ["state in ('scheduled', 'reached')"]);
     assert_eq!(timers.foreign_keys.len(), 2);
     assert_eq!(timers.indexes.len(), 5);
+    assert_eq!(actual["service_calls"].columns.len(), 20);
+    assert_eq!(actual["http_execution_log"].checks.len(), 2);
     assert!(actual["outbox"].autoincrement);
     assert_eq!(
         actual["outbox"].indexes["idx_outbox_unpublished"].wording,
@@ -273,26 +410,23 @@ fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
 #[test]
 fn nothing_that_was_specified_is_changed_by_the_additions() {
     let specified = describe(&database(&[SPECIFIED]));
-    let mut actual = describe(&Scratch::migrated(SchemaSet::Shared).open());
-    let added = ["tombstones", "dead_letters", "bus_positions"];
-    actual.retain(|name, _| !added.contains(&name.as_str()));
-    let timers = actual.get_mut("timer_schedules").unwrap();
-    let added_columns = timers.columns.split_off(7);
-    assert_eq!(
-        added_columns,
-        [
-            "data|TEXT|0|NULL|0|0",
-            "attempts|INTEGER|1|0|0|0",
-            "retry_at|TEXT|0|NULL|0|0"
-        ]
-    );
-    for added in [
-        "idx_timer_schedules_ready",
-        "idx_timer_schedules_reached_at",
-    ] {
-        assert!(timers.indexes.remove(added).is_some());
+    let actual = describe(&Scratch::migrated(SchemaSet::Shared).open());
+    let mut found = 0;
+    for (name, before) in &specified {
+        let now = &actual[name];
+        assert_eq!(
+            (&now.kind, now.autoincrement),
+            (&before.kind, before.autoincrement)
+        );
+        assert_eq!(now.foreign_keys, before.foreign_keys, "{name}");
+        assert!(now.columns.starts_with(&before.columns), "{name}");
+        assert!(now.checks.starts_with(&before.checks), "{name}");
+        for (index, described) in &before.indexes {
+            assert_eq!(&now.indexes[index], described, "{index}");
+            found += 1;
+        }
     }
-    assert_eq!(actual, specified);
+    assert_eq!((specified.len(), found), (5, 8));
 }
 
 #[test]
@@ -328,8 +462,8 @@ fn the_migrations_create_exactly_what_their_texts_say() {
             .iter()
             .flat_map(Migration::creates)
             .collect();
-        // It is renamed to the table that it replaces.
-        claimed.retain(|name| *name != "timer_schedules_new");
+        // They are renamed to the tables that they replace.
+        claimed.retain(|name| !name.ends_with("_new"));
         claimed.push("punctual_migrations");
         claimed.sort_unstable();
         let found = Scratch::migrated(set)
@@ -404,7 +538,10 @@ fn deleting_a_service_call_deletes_its_timer_and_no_other() {
     assert!(connection.execute(TIMER, []).is_err(), "it has no parent");
     connection
         .execute_batch(&format!(
-            "INSERT INTO service_calls VALUES ('a', '1'), ('b', '1'); {TIMER};
+            "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at,
+                 due_at, request_spec, correlation_id, command_id, version)
+             VALUES ('a', '1', 'n', 'Failed', '', '', '', '', '', 1),
+                 ('b', '1', 'n', 'Failed', '', '', '', '', '', 1); {TIMER};
              INSERT INTO timer_schedules SELECT 'b', service_call_id, correlation_id, due_at,
                  registered_at, reached_at, state, data, attempts, retry_at FROM timer_schedules;
              DELETE FROM service_calls WHERE tenant_id = 'a';"

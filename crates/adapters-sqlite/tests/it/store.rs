@@ -103,3 +103,22 @@ pub(crate) async fn save_some(store: &SqliteTimerStore, numbers: Range<usize>) {
         assert_eq!(outcome.unwrap(), SaveOutcome::Created);
     }
 }
+
+/// Puts a scheduled call under a timer, as another program might.
+pub(crate) fn put_call(connection: &rusqlite::Connection, key: &TimerKey) {
+    connection
+        .execute(
+            "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at,
+                 due_at, request_spec, correlation_id, command_id, version)
+             VALUES (?1, ?2, 'a call', 'Scheduled', ?3, ?3, ?4, ?5, ?5, 1)
+             ON CONFLICT DO NOTHING",
+            (
+                key.tenant_id.as_str(),
+                key.service_call_id.to_string(),
+                "2026-01-01T00:00:00.000Z",
+                r#"{"method":"GET","url":"http://example.invalid/"}"#,
+                Uuid::nil().to_string(),
+            ),
+        )
+        .unwrap();
+}

@@ -8,7 +8,7 @@ use punctual_conformance::TimerStoreFixture;
 use punctual_domain::TimerKey;
 use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
 
-use crate::store::OnFile;
+use crate::store::{OnFile, put_call};
 
 struct Fixture(OnFile);
 
@@ -32,15 +32,7 @@ impl TimerStoreFixture for Fixture {
 
     async fn prepare(&self, key: &TimerKey) {
         if self.0.settings.set == SchemaSet::Shared {
-            let call = key.service_call_id.to_string();
-            self.0
-                .outsider()
-                .execute(
-                    "INSERT INTO service_calls (tenant_id, service_call_id) VALUES (?1, ?2) \
-                     ON CONFLICT DO NOTHING",
-                    (key.tenant_id.as_str(), call),
-                )
-                .unwrap();
+            put_call(&self.0.outsider(), key);
         }
     }
 

@@ -1,0 +1,237 @@
+//! Every statement that reads or writes service calls, their messages and their attempts, in one
+//! place, so that a test can look at the plan of each (`tests/it/call_query_plans.rs`).
+//!
+//! Places in the list of calls are compared as pairs of due time and id, which SQLite finds in one
+//! step. A bound is always exclusive: whoever wants to include an id gives it with a `~` behind, which
+//! comes after it and before every other.
+
+use crate::sql::statements;
+
+/// What [`crate::call_store::rows`] reads, in its order.
+macro_rules! call {
+    () => {
+        "SELECT call.tenant_id, call.service_call_id, name, status, submitted_at, call.due_at, \
+         started_at, finished_at, request_spec, outcome_meta, correlation_id, command_id, version, \
+         execution_id, caused_by, timeout_ms, attempt_began_at, asked_at, asked, \
+         (SELECT json_group_array(tag) FROM service_call_tags AS tags \
+          WHERE tags.tenant_id = call.tenant_id AND tags.service_call_id = call.service_call_id) \
+         FROM service_calls AS call "
+    };
+}
+
+statements! {
+    /// Takes an id and a key; nothing happens if either is taken.
+    TAKE = "\
+        INSERT INTO submissions (tenant_id, service_call_id, idempotency_key, body_sha256, \
+            correlation_id, submitted_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+
+    /// Who has taken an id.
+    TAKEN_ID = "\
+        SELECT service_call_id, idempotency_key, body_sha256, correlation_id, submitted_at \
+        FROM submissions WHERE tenant_id = ?1 AND service_call_id = ?2";
+
+    /// Who has taken a key.
+    TAKEN_KEY = "\
+        SELECT service_call_id, idempotency_key, body_sha256, correlation_id, submitted_at \
+        FROM submissions WHERE tenant_id = ?1 AND idempotency_key = ?2";
+
+    /// A new call.
+    INSERT_CALL = "\
+        INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
+            correlation_id, command_id, version, status, request_spec, look_at, started_at, \
+            finished_at, outcome_meta, execution_id, caused_by, timeout_ms, attempt_began_at, \
+            asked_at, asked) \
+        VALUES (?1, ?2, ?14, ?15, ?16, ?17, ?18, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
+            ?13, ?19)";
+
+    /// One of its tags.
+    INSERT_TAG = "\
+        INSERT INTO service_call_tags (tenant_id, service_call_id, tag, due_at) \
+        VALUES (?1, ?2, ?3, ?4)";
+
+    /// A call as it is to be, if it is still as it was seen and not finished.
+    CHANGE_CALL = "\
+        UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
+            look_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
+            execution_id = ?9, caused_by = ?10, timeout_ms = ?11, attempt_began_at = ?12, \
+            asked_at = ?13, asked = ?14 \
+        WHERE tenant_id = ?1 AND service_call_id = ?2 AND version = ?15 \
+            AND status IN ('Scheduled', 'Running')";
+
+    /// Removes a call that is as it was seen, and scheduled.
+    DELETE_CALL = "\
+        DELETE FROM service_calls WHERE tenant_id = ?1 AND service_call_id = ?2 AND version = ?3 \
+            AND status = 'Scheduled' \
+        RETURNING submitted_at";
+
+    /// The timer that goes with a call.
+    TIMER_OF_CALL = "\
+        SELECT rowid, registered_at FROM timer_schedules \
+        WHERE tenant_id = ?1 AND service_call_id = ?2";
+
+    /// The call of a submission is gone.
+    GONE = "\
+        UPDATE submissions SET gone_at = ?3 WHERE tenant_id = ?1 AND service_call_id = ?2";
+
+    /// Calls that finished long ago.
+    OLD_CALLS = "\
+        SELECT rowid, tenant_id, service_call_id FROM service_calls \
+        WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2";
+
+    /// Removes a call by its place.
+    REMOVE_CALL = "DELETE FROM service_calls WHERE rowid = ?1";
+
+    /// Forgets submissions whose call is gone since long ago.
+    PURGE_SUBMISSIONS = "\
+        DELETE FROM submissions WHERE rowid IN ( \
+            SELECT rowid FROM submissions WHERE gone_at < ?1 ORDER BY gone_at LIMIT ?2)";
+
+    /// One call by its key.
+    FIND_CALL = concat!(call!(), "WHERE call.tenant_id = ?1 AND call.service_call_id = ?2");
+
+    /// A tenant's calls before a place, and due at an instant or later; read until there are enough.
+    PAGE = concat!(
+        call!(),
+        "WHERE call.tenant_id = ?1 AND call.due_at >= ?2 \
+             AND (call.due_at, call.service_call_id) < (?3, ?4) \
+         ORDER BY call.due_at DESC, call.service_call_id DESC"
+    );
+
+    /// The same for one status.
+    PAGE_OF_STATUS = concat!(
+        call!(),
+        "WHERE call.tenant_id = ?1 AND call.status = ?5 AND call.due_at >= ?2 \
+             AND (call.due_at, call.service_call_id) < (?3, ?4) \
+         ORDER BY call.due_at DESC, call.service_call_id DESC"
+    );
+
+    /// The next call of a status before a place.
+    NEXT_OF_STATUS = "\
+        SELECT due_at, service_call_id FROM service_calls \
+        WHERE tenant_id = ?1 AND status = ?5 AND due_at >= ?2 \
+            AND (due_at, service_call_id) < (?3, ?4) \
+        ORDER BY due_at DESC, service_call_id DESC LIMIT 1";
+
+    /// The next call of a tag before a place.
+    NEXT_OF_TAG = "\
+        SELECT due_at, service_call_id FROM service_call_tags \
+        WHERE tenant_id = ?1 AND tag = ?5 AND due_at >= ?2 \
+            AND (due_at, service_call_id) < (?3, ?4) \
+        ORDER BY due_at DESC, service_call_id DESC LIMIT 1";
+
+    /// The calls of a request. Not sorted: the index cannot, and the reader keeps the first few.
+    CALLS_OF_CORRELATION = concat!(call!(), "WHERE call.correlation_id = ?1");
+
+    /// What should be looked at; read until there is enough.
+    OVERLOOKED = concat!(call!(), "WHERE call.look_at <= ?1 ORDER BY call.look_at");
+
+    /// When something is to be looked at next.
+    NEXT_LOOK = "\
+        SELECT look_at FROM service_calls WHERE look_at > ?1 ORDER BY look_at LIMIT 1";
+
+    /// Appends a message.
+    APPEND = "\
+        INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+
+    /// When the last message was appended.
+    LAST_CREATED = "\
+        SELECT created_at FROM outbox WHERE id = (SELECT max(id) FROM outbox)";
+
+    /// Messages of the same instant that wait behind a place.
+    UNPUBLISHED_OF_INSTANT = "\
+        SELECT id, created_at, event_payload FROM outbox \
+        WHERE published_at IS NULL AND created_at = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+
+    /// Messages that wait, of later instants.
+    UNPUBLISHED = "\
+        SELECT id, created_at, event_payload FROM outbox \
+        WHERE published_at IS NULL AND created_at > ?1 ORDER BY created_at, id LIMIT ?2";
+
+    /// How many wait; read until there are enough.
+    WAITING_MESSAGES = "SELECT 1 FROM outbox WHERE published_at IS NULL LIMIT ?1";
+
+    /// Marks a message that has nothing to hide.
+    MARK_MESSAGE = "\
+        UPDATE outbox SET published_at = ?2 \
+        WHERE id = ?1 AND published_at IS NULL AND event_type <> 'StartExecution'";
+
+    /// The message whose mark has to wait for that.
+    MESSAGE_WITH_SECRETS = "\
+        SELECT event_payload FROM outbox WHERE id = ?1 AND published_at IS NULL";
+
+    /// Marks it, and keeps no more than may be shown.
+    MARK_AND_REDACT = "\
+        UPDATE outbox SET published_at = ?2, event_payload = ?3 \
+        WHERE id = ?1 AND published_at IS NULL";
+
+    /// The messages about a call.
+    ABOUT = "\
+        SELECT event_payload, published_at FROM outbox \
+        WHERE tenant_id = ?1 AND aggregate_id = ?2 ORDER BY id";
+
+    /// Forgets messages that were published long ago.
+    PURGE_MESSAGES = "\
+        DELETE FROM outbox WHERE id IN ( \
+            SELECT id FROM outbox WHERE published_at < ?1 ORDER BY published_at LIMIT ?2)";
+
+    /// The attempt that a call has.
+    ATTEMPT_OF_CALL = "\
+        SELECT execution_id FROM http_execution_log \
+        WHERE tenant_id = ?1 AND service_call_id = ?2 LIMIT 1";
+
+    /// An attempt that waits.
+    INSERT_ATTEMPT = "\
+        INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
+            correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
+            request_headers, request_body, state) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Waiting')";
+
+    /// It begins.
+    BEGIN_ATTEMPT = "\
+        UPDATE http_execution_log SET state = 'Attempted', started_at = ?4 \
+        WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 AND state = 'Waiting'";
+
+    /// It ends, and its secrets with it.
+    FINISH_ATTEMPT = "\
+        UPDATE http_execution_log SET state = 'Finished', finished_at = ?4, outcome_meta = ?5, \
+            response_status = ?6, response_headers = ?7, response_body = ?8, error_message = ?9, \
+            request_spec = NULL \
+        WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 \
+            AND state = 'Attempted'";
+
+    /// The tenant after one, of those for whom something waits.
+    NEXT_TENANT = "\
+        SELECT tenant_id FROM http_execution_log WHERE state = 'Waiting' AND tenant_id > ?1 \
+        ORDER BY tenant_id LIMIT 1";
+
+    /// The host after one, of those for which something of a tenant waits.
+    NEXT_HOST = "\
+        SELECT host FROM http_execution_log \
+        WHERE state = 'Waiting' AND tenant_id = ?1 AND host > ?2 ORDER BY host LIMIT 1";
+
+    /// What waits of a tenant for a host, the oldest first.
+    WAITING_FOR_HOST = "\
+        SELECT rowid FROM http_execution_log \
+        WHERE state = 'Waiting' AND tenant_id = ?1 AND host = ?2 \
+        ORDER BY started_at, rowid LIMIT ?3";
+
+    /// An attempt to be made, with its secrets.
+    ATTEMPT = "\
+        SELECT tenant_id, service_call_id, execution_id, correlation_id, request_spec, timeout_ms, \
+            started_at, host \
+        FROM http_execution_log WHERE rowid = ?1 AND state = 'Waiting'";
+
+    /// Attempts that began before an instant and have not ended; read until there are enough.
+    OPEN_ATTEMPTS = "\
+        SELECT tenant_id, service_call_id, execution_id, correlation_id, started_at, timeout_ms \
+        FROM http_execution_log WHERE state = 'Attempted' AND started_at < ?1 ORDER BY started_at";
+
+    /// The attempts of a call, as people may see them.
+    ENTRIES = "\
+        SELECT tenant_id, service_call_id, execution_id, started_at, request_method, request_url, \
+            request_headers, request_body, state, finished_at, outcome_meta \
+        FROM http_execution_log WHERE tenant_id = ?1 AND service_call_id = ?2 \
+        ORDER BY execution_id LIMIT ?3";
+}

@@ -1,0 +1,218 @@
+//! The attempts of calls, step by step.
+
+use punctual_domain::service_call::{Headers, Outcome, RequestBody, RequestSpec, ResponseMeta};
+use punctual_domain::{TimerKey, Timestamp};
+use punctual_ports::{
+    AcceptOutcome, BeginExecution, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome,
+    ExecutionState, FinishExecution, OpenExecution,
+};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::outbox;
+use super::rows::{json, millis, outcome_json, readable, to_json, to_millis};
+use crate::call_sql;
+use crate::port_errors::is_missing_parent;
+use crate::timer_store::rows::{parsed, sql_limit, unreadable};
+use crate::writer::Transaction;
+
+/// Stores one attempt, if the call has none.
+pub(super) fn accept(
+    transaction: &Transaction<'_>,
+    execution: &Execution,
+) -> rusqlite::Result<AcceptOutcome> {
+    let connection = transaction.connection;
+    let call = &execution.key.call;
+    let service_call_id = call.service_call_id.to_string();
+    let execution_id = execution.key.execution_id.to_string();
+    let before: Option<String> = connection
+        .prepare_cached(call_sql::ATTEMPT_OF_CALL)?
+        .query_row(params![call.tenant_id.as_str(), service_call_id], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    match before {
+        Some(before) if before == execution_id => return Ok(AcceptOutcome::AlreadyThere),
+        Some(_) => return Ok(AcceptOutcome::AnotherAttempt),
+        None => {}
+    }
+    let shown = execution.request.redacted();
+    let inserted = connection
+        .prepare_cached(call_sql::INSERT_ATTEMPT)?
+        .execute(params![
+            call.tenant_id.as_str(),
+            service_call_id,
+            execution_id,
+            execution.accepted_at.to_string(),
+            execution.correlation_id.to_string(),
+            to_millis(execution.timeout),
+            execution.request.url.host(),
+            to_json(&execution.request)?,
+            shown.url.as_str(),
+            shown.method.as_str(),
+            to_json(&shown.headers)?,
+            shown.body.as_ref().map(RequestBody::as_str),
+        ]);
+    match inserted {
+        Ok(_) => Ok(AcceptOutcome::Accepted),
+        Err(error) if is_missing_parent(&error) => Ok(AcceptOutcome::NoParent),
+        Err(error) => Err(error),
+    }
+}
+
+/// One attempt begins, if it waits.
+pub(super) fn begin(
+    transaction: &mut Transaction<'_>,
+    begin: &BeginExecution,
+) -> rusqlite::Result<ExecutionOutcome> {
+    transaction.all_or_nothing(|transaction| {
+        let call = &begin.key.call;
+        let changed = transaction
+            .connection
+            .prepare_cached(call_sql::BEGIN_ATTEMPT)?
+            .execute(params![
+                call.tenant_id.as_str(),
+                call.service_call_id.to_string(),
+                begin.key.execution_id.to_string(),
+                begin.started_at.to_string(),
+            ])?;
+        if changed == 0 {
+            return Ok(ExecutionOutcome::NotThere);
+        }
+        outbox::append(transaction, &begin.outbox)?;
+        Ok(ExecutionOutcome::Taken)
+    })
+}
+
+/// One attempt ends, if it is being made.
+pub(super) fn finish(
+    transaction: &mut Transaction<'_>,
+    finish: &FinishExecution,
+) -> rusqlite::Result<ExecutionOutcome> {
+    transaction.all_or_nothing(|transaction| {
+        let call = &finish.key.call;
+        let (response, error_message) = match &finish.outcome {
+            Outcome::Succeeded(response) => (Some(response), None),
+            Outcome::Failed(error) => (error.details.as_deref(), error.message.as_deref()),
+        };
+        let changed = transaction
+            .connection
+            .prepare_cached(call_sql::FINISH_ATTEMPT)?
+            .execute(params![
+                call.tenant_id.as_str(),
+                call.service_call_id.to_string(),
+                finish.key.execution_id.to_string(),
+                finish.finished_at.to_string(),
+                outcome_json(&finish.outcome)?,
+                response.map(|response| response.status.to_string()),
+                response.map(headers_json).transpose()?,
+                response.and_then(|response| response.body_snippet.as_deref()),
+                error_message,
+            ])?;
+        if changed == 0 {
+            return Ok(ExecutionOutcome::NotThere);
+        }
+        outbox::append(transaction, &finish.outbox)?;
+        Ok(ExecutionOutcome::Taken)
+    })
+}
+
+/// As they are in the outcome.
+fn headers_json(response: &ResponseMeta) -> rusqlite::Result<String> {
+    let shown = serde_json::to_value(response);
+    let shown = shown.map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    Ok(shown
+        .get("headers")
+        .map_or("{}".to_owned(), ToString::to_string))
+}
+
+pub(super) fn open(
+    connection: &Connection,
+    began_before: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<OpenExecution>> {
+    let mut statement = connection.prepare_cached(call_sql::OPEN_ATTEMPTS)?;
+    let mut rows = statement.query(params![began_before.to_string()])?;
+    let mut open = Vec::new();
+    while open.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        open.extend(readable("attempt", read_open(row))?);
+    }
+    Ok(open)
+}
+
+fn read_open(row: &Row<'_>) -> rusqlite::Result<OpenExecution> {
+    Ok(OpenExecution {
+        key: read_key(row)?,
+        correlation_id: parsed(row, 3)?,
+        started_at: parsed(row, 4)?,
+        timeout: millis(row, 5)?,
+    })
+}
+
+/// The first three columns of every such query.
+pub(super) fn read_key(row: &Row<'_>) -> rusqlite::Result<ExecutionKey> {
+    Ok(ExecutionKey {
+        call: TimerKey::new(parsed(row, 0)?, parsed(row, 1)?),
+        execution_id: parsed(row, 2)?,
+    })
+}
+
+pub(super) fn entries(
+    connection: &Connection,
+    call: &TimerKey,
+    limit: usize,
+) -> rusqlite::Result<Vec<ExecutionEntry>> {
+    let id = call.service_call_id.to_string();
+    let mut statement = connection.prepare_cached(call_sql::ENTRIES)?;
+    let mut rows = statement.query(params![call.tenant_id.as_str(), id, sql_limit(limit)])?;
+    let mut entries = Vec::new();
+    while let Some(row) = rows.next()? {
+        entries.extend(readable("attempt", read_entry(row))?);
+    }
+    Ok(entries)
+}
+
+fn read_entry(row: &Row<'_>) -> rusqlite::Result<ExecutionEntry> {
+    let body = row.get_ref(7)?.as_str_or_null()?;
+    let request = RequestSpec {
+        method: parsed(row, 4)?,
+        url: parsed(row, 5)?,
+        headers: json::<Headers>(row, 6)?,
+        body: body
+            .map(RequestBody::new)
+            .transpose()
+            .map_err(|error| unreadable(7, error))?,
+    };
+    Ok(ExecutionEntry {
+        key: read_key(row)?,
+        started_at: parsed(row, 3)?,
+        request,
+        state: read_state(row)?,
+    })
+}
+
+fn read_state(row: &Row<'_>) -> rusqlite::Result<ExecutionState> {
+    Ok(match row.get_ref(8)?.as_str()? {
+        "Waiting" => ExecutionState::Waiting,
+        "Attempted" => ExecutionState::Attempted,
+        _ => ExecutionState::Finished {
+            finished_at: parsed(row, 9)?,
+            outcome: read_outcome(row.get_ref(10)?.as_str()?)?,
+        },
+    })
+}
+
+/// An answer has a status; a failure has a kind.
+fn read_outcome(text: &str) -> rusqlite::Result<Outcome> {
+    let wrong = |error: serde_json::Error| {
+        rusqlite::Error::FromSqlConversionFailure(10, Type::Text, Box::new(error))
+    };
+    match serde_json::from_str(text) {
+        Ok(response) => Ok(Outcome::Succeeded(response)),
+        Err(_) => serde_json::from_str(text)
+            .map(Outcome::Failed)
+            .map_err(wrong),
+    }
+}

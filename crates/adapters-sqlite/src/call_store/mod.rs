@@ -1,0 +1,286 @@
+//! A store of service calls on one SQLite file, beside the timers that belong to them.
+
+mod attempts;
+mod changing;
+mod outbox;
+mod paging;
+mod reading;
+mod rows;
+mod submitting;
+mod turns;
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use punctual_domain::service_call::ServiceCall;
+use punctual_domain::{CorrelationId, Message, TimerKey, Timestamp};
+use punctual_ports::{
+    AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
+    ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
+    NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
+    Overlooked, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall, SubmitOutcome,
+    WaitingQuery,
+};
+
+use crate::port_errors::stopped;
+use crate::writer::Transaction;
+use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
+use paging::Place;
+use turns::Turns;
+
+/// Service calls, their outbox and their attempts on one SQLite file. Clones share it.
+///
+/// It is the other side of a [`SqliteTimerStore`] on the same file: the same thread writes both, and
+/// what waits for it shares one commit.
+#[derive(Clone)]
+pub struct SqliteCallStore {
+    file: SqliteTimerStore,
+    turns: Turns,
+}
+
+impl SqliteCallStore {
+    /// Opens a file as [`SqliteTimerStore::open`] does.
+    ///
+    /// # Errors
+    /// If the file cannot be used, or is to hold timers alone.
+    pub fn open(settings: &SqliteSettings, now: Timestamp) -> Result<Self, OpenError> {
+        SqliteTimerStore::open(settings, now)?.calls()
+    }
+
+    pub(crate) fn on(file: SqliteTimerStore) -> Self {
+        Self {
+            file,
+            turns: Turns::default(),
+        }
+    }
+
+    /// The timers, dead letters and positions on the same file.
+    pub const fn timers(&self) -> &SqliteTimerStore {
+        &self.file
+    }
+
+    /// The file, as it was found behind any links.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Finishes what was asked before and closes the file, timers included.
+    pub async fn close(&self) {
+        self.file.close().await;
+    }
+
+    /// Whether timers live in this file, or may.
+    fn has_timers(&self) -> bool {
+        self.file.role != Role::Calls
+    }
+
+    /// Writes one thing, and gives its one answer.
+    async fn once<O: Send + 'static>(
+        &self,
+        operation: &'static str,
+        apply: impl Fn(&mut Transaction<'_>) -> rusqlite::Result<O> + Send + 'static,
+    ) -> Result<O, PortError> {
+        let apply = move |transaction: &mut Transaction<'_>, (): &()| apply(transaction);
+        let answers = self.file.each(operation, vec![()], false, apply).await?;
+        let only = answers.into_iter().next();
+        only.unwrap_or_else(|| Err(stopped(operation)))
+    }
+}
+
+/// Whether a change makes the file grow by more than a little: the command for an attempt carries the
+/// whole request. When the file is full, no new attempts begin, while those under way come to their end.
+fn starts_something(change: &CallChange) -> bool {
+    let is_command = |message: &Message| matches!(message, Message::StartExecution(_));
+    let mut messages = change.outbox.iter();
+    messages.any(|envelope| is_command(&envelope.message))
+}
+
+#[async_trait]
+impl ServiceCallPersistencePort for SqliteCallStore {
+    async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
+        let operation = "submit service calls";
+        self.file
+            .each(operation, batch, true, submitting::submit)
+            .await
+    }
+
+    async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError> {
+        self.file
+            .read("find service calls", move |connection| {
+                reading::find(connection, &keys)
+            })
+            .await
+    }
+
+    async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
+        let operation = "change service calls";
+        let needs_room = batch.iter().any(starts_something);
+        self.file
+            .each(operation, batch, needs_room, changing::change)
+            .await
+    }
+
+    async fn delete(&self, batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome> {
+        let operation = "delete service calls";
+        let has_timers = self.has_timers();
+        self.file
+            .each(operation, batch, false, move |transaction, deletion| {
+                changing::delete(transaction, deletion, has_timers)
+            })
+            .await
+    }
+
+    async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError> {
+        let after = query.after.as_ref().map(Place::of_cursor).transpose()?;
+        self.file
+            .read("list service calls", move |connection| {
+                paging::page(connection, &query, after)
+            })
+            .await
+    }
+
+    async fn find_by_correlation(
+        &self,
+        correlation_id: CorrelationId,
+        limit: usize,
+    ) -> Result<Vec<ServiceCall>, PortError> {
+        self.file
+            .read("trace service calls", move |connection| {
+                reading::find_by_correlation(connection, correlation_id, limit)
+            })
+            .await
+    }
+
+    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError> {
+        self.file
+            .read("look for overlooked service calls", move |connection| {
+                reading::overlooked(connection, now, limit)
+            })
+            .await
+    }
+
+    async fn purge(
+        &self,
+        before: Timestamp,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<usize, PortError> {
+        self.once("remove old service calls", move |transaction| {
+            changing::purge(transaction, before, now, limit)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl OutboxPort for SqliteCallStore {
+    async fn unpublished(
+        &self,
+        after: Option<OutboxPlace>,
+        limit: usize,
+    ) -> Result<Vec<OutboxRow>, PortError> {
+        self.file
+            .read("find unpublished messages", move |connection| {
+                outbox::unpublished(connection, after, limit)
+            })
+            .await
+    }
+
+    async fn mark_published(
+        &self,
+        batch: Vec<OutboxPlace>,
+        at: Timestamp,
+    ) -> BatchResult<OutboxOutcome> {
+        let operation = "mark messages as published";
+        self.file
+            .each(operation, batch, false, move |transaction, place| {
+                outbox::mark(transaction, *place, at)
+            })
+            .await
+    }
+
+    async fn bury(&self, batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome> {
+        self.file
+            .each("bury messages", batch, false, outbox::bury)
+            .await
+    }
+
+    async fn count(&self, limit: usize) -> Result<usize, PortError> {
+        self.file
+            .read("count unpublished messages", move |connection| {
+                outbox::count(connection, limit)
+            })
+            .await
+    }
+
+    async fn about(&self, key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError> {
+        self.file
+            .read("find messages about a service call", move |connection| {
+                outbox::about(connection, &key, limit)
+            })
+            .await
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        self.once("remove old messages", move |transaction| {
+            outbox::purge(transaction, before, limit)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ExecutionLogPort for SqliteCallStore {
+    async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
+        self.file
+            .each("accept attempts", batch, true, |transaction, execution| {
+                attempts::accept(transaction, execution)
+            })
+            .await
+    }
+
+    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
+        let turns = self.turns.clone();
+        self.file
+            .read("find waiting attempts", move |connection| {
+                turns::waiting(connection, &turns, &query)
+            })
+            .await
+    }
+
+    async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
+        self.file
+            .each("begin attempts", batch, true, attempts::begin)
+            .await
+    }
+
+    async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome> {
+        self.file
+            .each("finish attempts", batch, false, attempts::finish)
+            .await
+    }
+
+    async fn open(
+        &self,
+        began_before: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<OpenExecution>, PortError> {
+        self.file
+            .read("find open attempts", move |connection| {
+                attempts::open(connection, began_before, limit)
+            })
+            .await
+    }
+
+    async fn entries(
+        &self,
+        call: TimerKey,
+        limit: usize,
+    ) -> Result<Vec<ExecutionEntry>, PortError> {
+        self.file
+            .read("find the attempts of a call", move |connection| {
+                attempts::entries(connection, &call, limit)
+            })
+            .await
+    }
+}

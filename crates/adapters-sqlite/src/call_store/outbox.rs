@@ -1,0 +1,167 @@
+//! The outbox: what is committed with a change, until it is published and for a while after.
+
+use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
+use punctual_ports::{
+    OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PublishedMessage, Unreadable,
+};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::call_sql;
+use crate::dead_letters;
+use crate::timer_store::rows::{parsed, parsed_or_null, sql_limit};
+use crate::writer::Transaction;
+
+/// Appends messages, in their order.
+pub(super) fn append(
+    transaction: &mut Transaction<'_>,
+    messages: &[MessageEnvelope],
+) -> rusqlite::Result<()> {
+    for envelope in messages {
+        let created_at = transaction.created_at(envelope.timestamp)?;
+        let message = &envelope.message;
+        transaction
+            .connection
+            .prepare_cached(call_sql::APPEND)?
+            .execute(params![
+                message.tenant_id().as_str(),
+                message.service_call_id().to_string(),
+                message.type_name(),
+                text(envelope)?,
+                created_at.to_string(),
+            ])?;
+    }
+    Ok(())
+}
+
+fn text(envelope: &MessageEnvelope) -> rusqlite::Result<String> {
+    super::rows::to_json(envelope)
+}
+
+pub(super) fn unpublished(
+    connection: &Connection,
+    after: Option<OutboxPlace>,
+    limit: usize,
+) -> rusqlite::Result<Vec<OutboxRow>> {
+    let connection = connection.unchecked_transaction()?;
+    let created_at = after.map_or(String::new(), |after| after.created_at.to_string());
+    let mut found: Vec<OutboxRow> = Vec::new();
+    // Many messages may share an instant, if the clock was set back: the first list goes on within it
+    // without passing over those that came before.
+    if let Some(after) = after {
+        let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED_OF_INSTANT)?;
+        let within = params![created_at, after.number, sql_limit(limit)];
+        for row in statement.query_map(within, read_row)? {
+            found.push(row?);
+        }
+    }
+    let left = sql_limit(limit.saturating_sub(found.len()));
+    let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED)?;
+    for row in statement.query_map(params![created_at, left], read_row)? {
+        found.push(row?);
+    }
+    Ok(found)
+}
+
+fn read_row(row: &Row<'_>) -> rusqlite::Result<OutboxRow> {
+    let payload = row.get_ref(2)?.as_bytes()?;
+    let envelope = MessageEnvelope::from_json(payload).map_err(|error| Unreadable {
+        payload: payload.to_vec(),
+        reason: error.to_string(),
+    });
+    Ok(OutboxRow {
+        place: OutboxPlace {
+            created_at: parsed(row, 1)?,
+            number: row.get(0)?,
+        },
+        envelope,
+    })
+}
+
+/// Marks one message. Only one statement writes, so that nothing is done by half.
+pub(super) fn mark(
+    transaction: &Transaction<'_>,
+    place: OutboxPlace,
+    at: Timestamp,
+) -> rusqlite::Result<OutboxOutcome> {
+    let connection = transaction.connection;
+    let marked = connection
+        .prepare_cached(call_sql::MARK_MESSAGE)?
+        .execute(params![place.number, at.to_string()])?;
+    if marked == 1 {
+        return Ok(OutboxOutcome::Marked);
+    }
+    let payload: Option<String> = connection
+        .prepare_cached(call_sql::MESSAGE_WITH_SECRETS)?
+        .query_row(params![place.number], |row| row.get(0))
+        .optional()?;
+    let Some(payload) = payload else {
+        return Ok(OutboxOutcome::AlreadyDone);
+    };
+    let kept = match MessageEnvelope::from_json(payload.as_bytes()) {
+        Ok(envelope) => text(&envelope.redacted())?,
+        // Nobody can tell what is secret in it.
+        Err(_) => "{}".to_owned(),
+    };
+    connection
+        .prepare_cached(call_sql::MARK_AND_REDACT)?
+        .execute(params![place.number, at.to_string(), kept])?;
+    Ok(OutboxOutcome::Marked)
+}
+
+/// Gives up on one message: it is marked and its letter recorded, or neither.
+pub(super) fn bury(
+    transaction: &mut Transaction<'_>,
+    burial: &OutboxBurial,
+) -> rusqlite::Result<OutboxOutcome> {
+    transaction.all_or_nothing(|transaction| {
+        let outcome = mark(transaction, burial.place, burial.letter.failed_at)?;
+        if outcome == OutboxOutcome::Marked {
+            dead_letters::record(transaction.connection, &burial.letter)?;
+        }
+        Ok(outcome)
+    })
+}
+
+pub(super) fn count(connection: &Connection, limit: usize) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(call_sql::WAITING_MESSAGES)?;
+    let mut rows = statement.query(params![sql_limit(limit)])?;
+    let mut count = 0;
+    while rows.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// What cannot be read is passed over: it is no message.
+pub(super) fn about(
+    connection: &Connection,
+    key: &TimerKey,
+    limit: usize,
+) -> rusqlite::Result<Vec<PublishedMessage>> {
+    let call = key.service_call_id.to_string();
+    let mut statement = connection.prepare_cached(call_sql::ABOUT)?;
+    let mut rows = statement.query(params![key.tenant_id.as_str(), call])?;
+    let mut messages = Vec::new();
+    while messages.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        if let Ok(envelope) = MessageEnvelope::from_json(row.get_ref(0)?.as_bytes()?) {
+            messages.push(PublishedMessage {
+                envelope: envelope.redacted(),
+                published_at: parsed_or_null(row, 1)?,
+            });
+        }
+    }
+    Ok(messages)
+}
+
+pub(super) fn purge(
+    transaction: &Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
+    transaction
+        .connection
+        .prepare_cached(call_sql::PURGE_MESSAGES)?
+        .execute(params![before.to_string(), sql_limit(limit)])
+}

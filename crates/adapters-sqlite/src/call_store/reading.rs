@@ -1,0 +1,103 @@
+//! Finding calls by key, by request, and those that were overlooked.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use punctual_domain::service_call::ServiceCall;
+use punctual_domain::{CorrelationId, TimerKey, Timestamp};
+use punctual_ports::{Overlooked, StoredCall};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::rows::{read_call, readable};
+use crate::call_sql;
+use crate::timer_store::rows::parsed;
+
+pub(super) fn find(
+    connection: &Connection,
+    keys: &[TimerKey],
+) -> rusqlite::Result<Vec<Option<StoredCall>>> {
+    // One snapshot for all of them.
+    let connection = connection.unchecked_transaction()?;
+    keys.iter().map(|key| find_one(&connection, key)).collect()
+}
+
+pub(super) fn find_one(
+    connection: &Connection,
+    key: &TimerKey,
+) -> rusqlite::Result<Option<StoredCall>> {
+    let call = key.service_call_id.to_string();
+    connection
+        .prepare_cached(call_sql::FIND_CALL)?
+        .query_row(params![key.tenant_id.as_str(), call], read_call)
+        .optional()
+}
+
+/// A call in the order of submissions, for keeping the earliest few of many.
+struct BySubmission(ServiceCall);
+
+impl BySubmission {
+    const fn place(&self) -> (Timestamp, &TimerKey) {
+        let details = self.0.details();
+        (details.submitted_at, &details.key)
+    }
+}
+
+impl Ord for BySubmission {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.place().cmp(&other.place())
+    }
+}
+impl PartialOrd for BySubmission {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for BySubmission {
+    fn eq(&self, other: &Self) -> bool {
+        self.place() == other.place()
+    }
+}
+impl Eq for BySubmission {}
+
+/// The index gives a request's calls in no order. However many there are, only `limit` are kept.
+pub(super) fn find_by_correlation(
+    connection: &Connection,
+    correlation_id: CorrelationId,
+    limit: usize,
+) -> rusqlite::Result<Vec<ServiceCall>> {
+    let mut statement = connection.prepare_cached(call_sql::CALLS_OF_CORRELATION)?;
+    let mut rows = statement.query(params![correlation_id.to_string()])?;
+    let mut earliest = BinaryHeap::new();
+    while let Some(row) = rows.next()? {
+        if let Some(stored) = readable("service call", read_call(row))? {
+            earliest.push(BySubmission(stored.call));
+        }
+        if earliest.len() > limit {
+            earliest.pop();
+        }
+    }
+    let sorted = earliest.into_sorted_vec().into_iter();
+    Ok(sorted.map(|BySubmission(call)| call).collect())
+}
+
+pub(super) fn overlooked(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Overlooked> {
+    let connection = connection.unchecked_transaction()?;
+    let now = now.to_string();
+    let mut statement = connection.prepare_cached(call_sql::OVERLOOKED)?;
+    let mut rows = statement.query(params![now])?;
+    let mut calls = Vec::new();
+    while calls.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        calls.extend(readable("service call", read_call(row))?);
+    }
+    let next = connection
+        .prepare_cached(call_sql::NEXT_LOOK)?
+        .query_row(params![now], |row| parsed(row, 0))
+        .optional()?;
+    Ok(Overlooked { calls, next })
+}

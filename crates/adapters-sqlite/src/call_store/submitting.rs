@@ -1,0 +1,169 @@
+//! Submitting: takes the id and the key first, since most are new, and asks who has them only if it
+//! must.
+
+use punctual_domain::service_call::IdempotencyKey;
+use punctual_domain::{ServiceCallId, TimerKey};
+use punctual_ports::{NewCall, Receipt, SubmitOutcome, Taken};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::outbox;
+use super::rows::Columns;
+use crate::call_sql;
+use crate::timer_store::rows::parsed;
+use crate::writer::Transaction;
+
+/// Stores one call.
+pub(super) fn submit(
+    transaction: &mut Transaction<'_>,
+    new: &NewCall,
+) -> rusqlite::Result<SubmitOutcome> {
+    transaction.all_or_nothing(|transaction| {
+        if !take(transaction.connection, new)? {
+            return judge(transaction.connection, new);
+        }
+        insert(transaction.connection, new)?;
+        outbox::append(transaction, &new.outbox)?;
+        let details = new.call.details();
+        Ok(SubmitOutcome::Accepted(Receipt {
+            service_call_id: details.key.service_call_id,
+            correlation_id: details.correlation_id,
+            submitted_at: details.submitted_at,
+        }))
+    })
+}
+
+fn take(connection: &Connection, new: &NewCall) -> rusqlite::Result<bool> {
+    let details = new.call.details();
+    let taken = connection.prepare_cached(call_sql::TAKE)?.execute(params![
+        details.key.tenant_id.as_str(),
+        details.key.service_call_id.to_string(),
+        new.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+        new.fingerprint.0,
+        details.correlation_id.to_string(),
+        details.submitted_at.to_string(),
+    ])?;
+    Ok(taken == 1)
+}
+
+fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<()> {
+    let details = new.call.details();
+    let columns = Columns::of(&new.call)?;
+    let (tenant, call) = (
+        details.key.tenant_id.as_str(),
+        details.key.service_call_id.to_string(),
+    );
+    let due_at = details.due_at.to_string();
+    connection
+        .prepare_cached(call_sql::INSERT_CALL)?
+        .execute(params![
+            tenant,
+            call,
+            columns.status,
+            columns.request_spec,
+            columns.look_at,
+            columns.started_at,
+            columns.finished_at,
+            columns.outcome_meta,
+            columns.execution_id,
+            columns.caused_by,
+            columns.timeout_ms,
+            columns.attempt_began_at,
+            columns.asked_at,
+            details.name.as_str(),
+            details.submitted_at.to_string(),
+            due_at,
+            details.correlation_id.to_string(),
+            details.command_id.to_string(),
+            columns.asked,
+        ])?;
+    let mut add_tag = connection.prepare_cached(call_sql::INSERT_TAG)?;
+    for tag in details.tags.iter() {
+        add_tag.execute(params![tenant, call, tag.as_str(), due_at])?;
+    }
+    Ok(())
+}
+
+/// What is remembered of a submission.
+struct Before {
+    receipt: Receipt,
+    idempotency_key: Option<String>,
+    fingerprint: Vec<u8>,
+}
+
+impl Before {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            receipt: Receipt {
+                service_call_id: parsed::<ServiceCallId>(row, 0)?,
+                correlation_id: parsed(row, 3)?,
+                submitted_at: parsed(row, 4)?,
+            },
+            idempotency_key: row.get(1)?,
+            fingerprint: row.get(2)?,
+        })
+    }
+
+    const fn answer(&self, is_same: bool, taken: Taken) -> SubmitOutcome {
+        if is_same {
+            return SubmitOutcome::Repeated(self.receipt);
+        }
+        SubmitOutcome::Conflict {
+            taken,
+            by: self.receipt.service_call_id,
+        }
+    }
+}
+
+/// What is answered to a submission whose id or key was used before.
+fn judge(connection: &Connection, new: &NewCall) -> rusqlite::Result<SubmitOutcome> {
+    let key = &new.call.details().key;
+    let is_same = |before: &Before| before.fingerprint == new.fingerprint.0;
+    let of_id = of_id(connection, key)?;
+    let of_key = match &new.idempotency_key {
+        Some(idempotency_key) => of_key(connection, key, idempotency_key)?,
+        None => None,
+    };
+    let Some(before) = of_id else {
+        // One of the two is there, or nothing would have stood in the way.
+        let before = of_key.ok_or_else(gone)?;
+        return Ok(before.answer(!new.id_was_given && is_same(&before), Taken::Key));
+    };
+    let has_key = |other: &Before| other.receipt.service_call_id == key.service_call_id;
+    let is_meant = new.id_was_given || of_key.as_ref().is_some_and(has_key);
+    let given = (&before.idempotency_key, &new.idempotency_key);
+    let is_other_key = matches!(given, (Some(before), Some(now)) if before != now.as_str());
+    if !is_meant || is_other_key || !is_same(&before) {
+        return Ok(before.answer(false, Taken::Id));
+    }
+    match of_key.filter(|of_key| !has_key(of_key)) {
+        Some(other) => Ok(other.answer(false, Taken::Key)),
+        None => Ok(before.answer(true, Taken::Id)),
+    }
+}
+
+fn of_id(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Before>> {
+    let call = key.service_call_id.to_string();
+    connection
+        .prepare_cached(call_sql::TAKEN_ID)?
+        .query_row(params![key.tenant_id.as_str(), call], Before::read)
+        .optional()
+}
+
+fn of_key(
+    connection: &Connection,
+    key: &TimerKey,
+    idempotency_key: &IdempotencyKey,
+) -> rusqlite::Result<Option<Before>> {
+    let tenant = key.tenant_id.as_str();
+    connection
+        .prepare_cached(call_sql::TAKEN_KEY)?
+        .query_row(params![tenant, idempotency_key.as_str()], Before::read)
+        .optional()
+}
+
+/// A row that was in the way cannot be found.
+fn gone() -> rusqlite::Error {
+    let what = "a submission was in the way and is gone";
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Null, what.into())
+}

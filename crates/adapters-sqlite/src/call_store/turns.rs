@@ -1,0 +1,181 @@
+//! Whose attempt is next: the tenants in turn, and within a tenant its hosts in turn.
+//!
+//! The index leads from a tenant to the next and from a host to the next in one step each, however many
+//! attempts wait in between.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_domain::TenantId;
+use punctual_ports::{Execution, WaitingQuery};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::attempts::read_key;
+use super::rows::{json, millis, readable};
+use crate::call_sql;
+use crate::claims::RowId;
+use crate::timer_store::rows::{parsed, sql_limit};
+
+/// Of so many tenants the last host is known. Beyond, all are forgotten, and begin where the query says.
+const MOST_TENANTS: usize = 10_000;
+
+/// The host that came last, of each tenant. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Turns {
+    last_hosts: Arc<Mutex<HashMap<TenantId, String>>>,
+}
+
+impl Turns {
+    fn last(&self, tenant: &str) -> Option<String> {
+        let tenant = TenantId::new(tenant).ok()?;
+        let hosts = self
+            .last_hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        hosts.get(&tenant).cloned()
+    }
+
+    fn note(&self, given: &[Execution]) {
+        let mut hosts = self
+            .last_hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if hosts.len() > MOST_TENANTS {
+            hosts.clear();
+        }
+        for execution in given {
+            let host = execution.request.url.host().to_owned();
+            hosts.insert(execution.key.call.tenant_id.clone(), host);
+        }
+    }
+}
+
+pub(super) fn waiting(
+    connection: &Connection,
+    turns: &Turns,
+    query: &WaitingQuery,
+) -> rusqlite::Result<Vec<Execution>> {
+    let connection = connection.unchecked_transaction()?;
+    let tenants = tenants(&connection, query)?;
+    // Each of the others gets one at least, if they are so many.
+    let wanted = query.limit.saturating_sub(tenants.len().saturating_sub(1));
+    let wanted = wanted.min(query.per_tenant);
+    let mut queues = Vec::with_capacity(tenants.len());
+    for tenant in &tenants {
+        let is_last = query
+            .after_tenant
+            .as_ref()
+            .is_some_and(|it| it.as_str() == tenant);
+        let last = Some(tenant).filter(|_| !is_last);
+        let last = last.and_then(|tenant| turns.last(tenant));
+        let after = last.or_else(|| query.after_host.clone());
+        queues.push(of_tenant(
+            &connection,
+            query,
+            tenant,
+            after.as_deref(),
+            wanted,
+        )?);
+    }
+    let mut statement = connection.prepare_cached(call_sql::ATTEMPT)?;
+    let mut given = Vec::new();
+    for row in in_turn(&queues).take(query.limit) {
+        let read = statement.query_row(params![row], read_execution).optional();
+        given.extend(readable("attempt", read)?.flatten());
+    }
+    turns.note(&given);
+    Ok(given)
+}
+
+/// The first of each list, then the second of each, and so on.
+fn in_turn<T: Copy>(lists: &[Vec<T>]) -> impl Iterator<Item = T> {
+    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
+    let round = |round: usize| {
+        lists
+            .iter()
+            .filter_map(move |list| list.get(round).copied())
+    };
+    (0..longest).flat_map(round)
+}
+
+/// The tenants for whom something waits, beginning after the last one, and no more than can get one.
+fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare_cached(call_sql::NEXT_TENANT)?;
+    let after = query.after_tenant.as_ref().map(TenantId::as_str);
+    let next = |after: &str| {
+        statement
+            .query_row(params![after], |row| row.get(0))
+            .optional()
+    };
+    let is_wanted = |tenant: &str| {
+        let mut without = query.without_tenants.iter();
+        without.all(|it| it.as_str() != tenant)
+    };
+    go_round(after, query.limit, next, is_wanted)
+}
+
+/// What waits of a tenant: one for each host in turn, then another for each, until it is enough.
+fn of_tenant(
+    connection: &Connection,
+    query: &WaitingQuery,
+    tenant: &str,
+    after_host: Option<&str>,
+    wanted: usize,
+) -> rusqlite::Result<Vec<RowId>> {
+    let mut next_host = connection.prepare_cached(call_sql::NEXT_HOST)?;
+    let next = |after: &str| {
+        let row = next_host.query_row(params![tenant, after], |row| row.get(0));
+        row.optional()
+    };
+    let is_wanted = |host: &str| !query.without_hosts.iter().any(|it| it == host);
+    let hosts = go_round(after_host, wanted, next, is_wanted)?;
+    // As above: each of the other hosts gets one at least.
+    let of_host = wanted.saturating_sub(hosts.len().saturating_sub(1));
+    let of_host = sql_limit(of_host.min(query.per_host));
+    let mut statement = connection.prepare_cached(call_sql::WAITING_FOR_HOST)?;
+    let mut queues = Vec::with_capacity(hosts.len());
+    for host in &hosts {
+        let rows = statement.query_map(params![tenant, host, of_host], |row| row.get(0))?;
+        queues.push(rows.collect::<rusqlite::Result<Vec<RowId>>>()?);
+    }
+    Ok(in_turn(&queues).take(wanted).collect())
+}
+
+/// Goes from each to the next, beginning after one and ending with it, until there are enough.
+fn go_round(
+    after: Option<&str>,
+    limit: usize,
+    mut next: impl FnMut(&str) -> rusqlite::Result<Option<String>>,
+    is_wanted: impl Fn(&str) -> bool,
+) -> rusqlite::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut at = after.unwrap_or_default().to_owned();
+    let mut wrapped = after.is_none();
+    while found.len() < limit {
+        match next(&at)? {
+            Some(it) if wrapped && after.is_some_and(|after| it.as_str() > after) => break,
+            Some(it) => {
+                at.clone_from(&it);
+                if is_wanted(&it) {
+                    found.push(it);
+                }
+            }
+            None if wrapped => break,
+            None => {
+                wrapped = true;
+                at.clear();
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read_execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
+    Ok(Execution {
+        key: read_key(row)?,
+        correlation_id: parsed(row, 3)?,
+        request: json(row, 4)?,
+        timeout: millis(row, 5)?,
+        accepted_at: parsed(row, 6)?,
+    })
+}
