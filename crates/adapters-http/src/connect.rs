@@ -60,3 +60,40 @@ pub(crate) async fn connect(
     );
     Err(failure(ErrorKind::ConnectFailed, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(found: &[&str]) -> Result<Vec<String>, HttpFailure> {
+        let found = found.iter().map(|address| address.parse().unwrap());
+        let url = "http://a.test/".parse().unwrap();
+        let kept = checked(&AllowedNets::default(), &url, found.collect())?;
+        Ok(kept.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn allowed_addresses_are_kept_in_their_order_and_each_once() {
+        let found = [
+            "[::1]:1",
+            "9.9.9.9:1",
+            "10.0.0.1:1",
+            "8.8.8.8:1",
+            "9.9.9.9:1",
+        ];
+        assert_eq!(kept(&found).unwrap(), ["9.9.9.9:1", "8.8.8.8:1"]);
+        assert!(kept(&["[::1]:1", "10.0.0.1:1"]).is_err());
+    }
+
+    #[test]
+    fn no_name_has_us_try_more_than_a_few() {
+        let many: Vec<String> = (0..100).map(|n| format!("9.9.9.{n}:1")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(kept(&many).unwrap(), many[..MOST_TRIED]);
+        // Those that are not allowed take nobody's place.
+        let hidden: Vec<&str> = std::iter::repeat_n("10.0.0.1:1", 100)
+            .chain(["9.9.9.9:1"])
+            .collect();
+        assert_eq!(kept(&hidden).unwrap(), ["9.9.9.9:1"]);
+    }
+}

@@ -70,8 +70,10 @@ const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 #[tokio::test]
 async fn a_target_with_a_trusted_certificate_gets_the_request() {
-    for host in ["target.test", "127.0.0.1"] {
-        let (target, pem, mut told) = secure_target(&[host], OK, true).await;
+    // A dot at the end is the root's, and not part of the certificate's name.
+    for host in ["target.test", "127.0.0.1", "TARGET.test."] {
+        let name = host.trim_end_matches('.').to_lowercase();
+        let (target, pem, mut told) = secure_target(&[&name], OK, true).await;
         let url = format!("https://{host}:{}/p", target.address.port());
         let answered = trusting(Some(&pem)).attempt(post(&url, "body")).await;
         assert_eq!(answered.unwrap().body, b"ok");
@@ -136,16 +138,31 @@ async fn a_target_without_tls_gets_nothing_of_the_request() {
 /// Whoever is between us and the target could have cut it.
 #[tokio::test]
 async fn a_body_that_ends_with_the_connection_is_whole_only_if_the_target_says_so() {
-    for is_orderly in [true, false] {
+    for (is_orderly, expected) in [
+        (true, Ok(b"to the end".to_vec())),
+        (false, Err("ConnectionLost".to_owned())),
+    ] {
         let answer = b"HTTP/1.1 200 OK\r\n\r\nto the end";
         let (target, pem, _told) = secure_target(&["target.test"], answer, is_orderly).await;
         let url = format!("https://target.test:{}/", target.address.port());
         let answered = trusting(Some(&pem)).attempt(post(&url, "")).await;
-        match is_orderly {
-            true => assert_eq!(answered.unwrap().body, b"to the end"),
-            false => assert_eq!(answered.unwrap_err().kind.as_str(), "ConnectionLost"),
-        }
+        let body = answered.map(|response| response.body);
+        let body = body.map_err(|failure| failure.kind.to_string());
+        assert_eq!(body, expected);
     }
+}
+
+#[tokio::test]
+async fn a_host_that_no_certificate_can_name_gets_nothing() {
+    let (target, pem, _told) = secure_target(&["target.test"], OK, true).await;
+    let url = format!("https://2130706433:{}/", target.address.port());
+    let failure = trusting(Some(&pem)).attempt(post(&url, "")).await;
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.kind.as_str(), "InvalidRequest");
+    assert_eq!(
+        failure.message,
+        "2130706433 is not a name that a certificate can have"
+    );
 }
 
 #[tokio::test]
