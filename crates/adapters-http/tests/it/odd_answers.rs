@@ -1,5 +1,10 @@
 //! Answers of every form, in one table: what is a response, and which failure is what is none.
 
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::pin::pin;
+use std::task::Poll;
+
 use punctual_ports::{HttpClientPort, HttpResponse};
 
 use crate::fixture::{LOOPBACK, Target, client, get, post, read_head, read_request, write};
@@ -335,6 +340,32 @@ async fn an_answer_before_the_request_was_read_is_taken() {
         (413, b"big".as_slice())
     );
     assert_eq!(target.connections().await, 1);
+}
+
+/// What was there before the request went out cannot be its answer, and whoever says it gets nothing.
+#[tokio::test]
+async fn an_answer_before_the_question_is_none() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let client = client(LOOPBACK);
+    let mut attempt = pin!(client.attempt(get(&url)));
+    // The connection is begun, and looked after again only when the target has spoken.
+    poll_fn(|cx| {
+        assert!(attempt.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    let (mut target, _) = listener.accept().unwrap();
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    target.write_all(answer).unwrap();
+    let failure = attempt.await.unwrap_err();
+    assert_eq!(failure.kind.as_str(), "BadResponse");
+    assert_eq!(
+        failure.message,
+        "127.0.0.1 sent something before it was asked"
+    );
+    let mut got = Vec::new();
+    assert!(target.read_to_end(&mut got).is_err() && got.is_empty());
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use punctual_adapters_http::{HyperHttpClient, Roots, RootsError};
 use punctual_ports::HttpClientPort;
-use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{HandshakeKind, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -23,12 +24,13 @@ async fn secure_target(
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (tell, told) = mpsc::unbounded_channel();
     let target = Target::start(move |socket| {
@@ -38,7 +40,11 @@ async fn secure_target(
                 let _ = tell.send(None);
                 return;
             };
-            let _ = tell.send(Some(read_request(&mut secured).await));
+            let session = secured.get_ref().1;
+            let is_full = session.handshake_kind() == Some(HandshakeKind::Full);
+            let is_http_1 = session.alpn_protocol() == Some(b"http/1.1");
+            let request = read_request(&mut secured).await;
+            let _ = tell.send((is_full && is_http_1).then_some(request));
             let _ = secured.write_all(answer).await;
             let _ = secured.flush().await;
             if is_orderly {
@@ -81,6 +87,58 @@ async fn a_target_with_a_trusted_certificate_gets_the_request() {
         assert!(request.starts_with("POST /p HTTP/1.1\r\n") && request.ends_with("body"));
         assert_eq!(target.connections().await, 1);
     }
+}
+
+/// Each handshake is a whole one, for the protocol that we speak.
+#[tokio::test]
+async fn attempts_share_no_session() {
+    let (target, pem, mut told) = secure_target(&["target.test"], OK, true).await;
+    let url = format!("https://target.test:{}/", target.address.port());
+    let client = trusting(Some(&pem));
+    for _ in 0..2 {
+        client.attempt(post(&url, "")).await.unwrap();
+        assert!(told.recv().await.unwrap().is_some());
+    }
+}
+
+/// Such a target says so only after the connection is made.
+#[tokio::test]
+async fn a_target_that_wants_to_know_who_we_are_refuses_us() {
+    let made = rcgen::generate_simple_self_signed(["target.test".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let chain = vec![CertificateDer::from(made.cert.der().to_vec())];
+    let mut roots = RootCertStore::empty();
+    roots.add(chain[0].clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let target = Target::start(move |socket| {
+        let acceptor = acceptor.clone();
+        async move {
+            let refused = acceptor.accept(socket).into_fallible().await;
+            // It hears the request out, so that its word is not lost with the connection.
+            let (_, mut socket) = refused.err().unwrap();
+            let _ = socket.read_to_end(&mut Vec::new()).await;
+        }
+    })
+    .await;
+    let url = format!("https://target.test:{}/", target.address.port());
+    let failure = trusting(Some(&made.cert.pem()))
+        .attempt(post(&url, ""))
+        .await;
+    let failure = failure.unwrap_err();
+    assert_eq!(failure.kind.as_str(), "TlsFailed");
+    assert!(
+        failure.message.ends_with("it refused what we offered"),
+        "{failure:?}"
+    );
+    assert_eq!(target.connections().await, 1);
 }
 
 #[tokio::test]
