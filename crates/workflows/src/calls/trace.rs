@@ -74,13 +74,23 @@ impl ReadCalls {
             steps.extend(of_timer(timer, &calls));
         }
         // A stable sort: what happened in the same millisecond stays in the order of its causes.
-        steps.sort_by_key(|step| step.at);
+        steps.sort_by_key(|step| (step.at, phase(step.what)));
         Ok(Trace {
             correlation_id,
             calls,
             timers,
             steps,
         })
+    }
+}
+
+/// Messages and timers come from two places, and a due time that is noticed in the millisecond of
+/// what comes before or after it belongs between them.
+fn phase(what: &str) -> u8 {
+    match what {
+        "ServiceCallSubmitted" | "ScheduleTimer" | "ServiceCallScheduled" => 0,
+        "DueTimeReached" => 1,
+        _ => 2,
     }
 }
 
