@@ -1,7 +1,18 @@
 //! The examples of `docs/messages.md` are what authors in other languages copy: each is read here
 //! as the service would read it.
 
-use punctual_domain::{EnvelopeError, Message, MessageEnvelope, TenantId, TimerData, Timestamp};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use punctual_domain::messages::SubmitServiceCall;
+use punctual_domain::service_call::call::{GRACE, Start};
+use punctual_domain::service_call::{
+    CallDetails, CallName, CallStep, ErrorKind, Headers, IdempotencyKey, Outcome, RequestBody,
+    ServiceCall, Snippet, Tag, Tags, TargetUrl,
+};
+use punctual_domain::{
+    EnvelopeError, Message, MessageEnvelope, TenantId, TimerData, TimerKey, Timestamp,
+};
 use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../../docs/messages.md");
@@ -70,9 +81,20 @@ fn an_example_is_what_would_be_written() {
 
 #[test]
 fn there_is_an_example_of_each_message() {
-    let mut names: Vec<_> = accepted().iter().map(|it| it.message.type_name()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["DueTimeReached", "ScheduleTimer"]);
+    let shown: BTreeSet<&str> = accepted().iter().map(|it| it.message.type_name()).collect();
+    assert_eq!(shown, Message::TYPES.iter().copied().collect());
+}
+
+#[test]
+fn there_is_a_refused_example_of_each_command() {
+    let refused = of_kind("refused");
+    for envelope in accepted() {
+        let name = envelope.message.type_name();
+        let line = format!("\"type\": \"{name}\"");
+        let is_of_commands = envelope.message.topic().is_of_commands();
+        let is_shown = refused.iter().any(|it| it.text.contains(&line));
+        assert!(!is_of_commands || is_shown, "{name}");
+    }
 }
 
 #[test]
@@ -122,26 +144,196 @@ fn subject_and_header_of_an_example_are_those_of_its_message() {
 
 #[test]
 fn the_event_is_the_one_that_the_command_yields() {
-    let (mut command, mut event) = (None, None);
+    let mut events = 0;
+    for event in accepted() {
+        let Message::DueTimeReached(told) = event.message.clone() else {
+            continue;
+        };
+        events += 1;
+        let command = of_call("ScheduleTimer", &event);
+        let Message::ScheduleTimer(asked) = command.message else {
+            unreachable!("it was found by its type");
+        };
+        assert_eq!((told.due_at, &told.data), (asked.due_at, &asked.data));
+        assert_eq!(told.firing_id.key, asked.key());
+        assert_eq!(told.firing_id.registration.registered_at, command.timestamp);
+        assert_eq!(told.firing_id.registration.due_at, asked.due_at);
+        assert!(told.reached_at >= told.due_at);
+        assert_eq!(
+            event.metadata.correlation_id,
+            command.metadata.correlation_id
+        );
+        assert_eq!(event.metadata.causation_id, None);
+    }
+    assert_eq!(events, 2, "one of a timer, one of a call");
+}
+
+/// The example of a type that is about the same call as another.
+fn of_call(type_name: &str, other: &MessageEnvelope) -> MessageEnvelope {
+    let call = other.message.service_call_id();
+    let found = accepted()
+        .into_iter()
+        .find(|it| it.message.type_name() == type_name && it.message.service_call_id() == call);
+    found.unwrap_or_else(|| panic!("there is no {type_name} of {call}"))
+}
+
+/// Checks that examples are what goes out after a step, in its order and for its reason.
+fn assert_told(step: &CallStep, shown: &[&MessageEnvelope]) {
+    assert_eq!(step.outgoing.len(), shown.len());
+    for (told, shown) in step.outgoing.iter().zip(shown) {
+        assert_eq!(told.message, shown.message);
+        assert_eq!(Some(told.caused_by), shown.metadata.causation_id);
+        assert!(told.id.is_none_or(|id| id == shown.id));
+        assert_eq!(
+            Some(step.call.details().correlation_id),
+            shown.metadata.correlation_id
+        );
+    }
+}
+
+fn submitted() -> (MessageEnvelope, SubmitServiceCall) {
     for envelope in accepted() {
-        match envelope.message.clone() {
-            Message::ScheduleTimer(payload) => command = Some((envelope, payload)),
-            Message::DueTimeReached(payload) => event = Some((envelope, payload)),
-            other => panic!("{other:?} is not documented"),
+        if let Message::SubmitServiceCall(command) = envelope.message.clone() {
+            return (envelope, command);
         }
     }
-    let ((command, asked), (event, told)) = (command.unwrap(), event.unwrap());
-    assert_eq!(told.key(), asked.key());
-    assert_eq!((told.due_at, &told.data), (asked.due_at, &asked.data));
-    assert_eq!(told.firing_id.key, asked.key());
-    assert_eq!(told.firing_id.registration.registered_at, command.timestamp);
-    assert_eq!(told.firing_id.registration.due_at, asked.due_at);
-    assert!(told.reached_at >= told.due_at);
-    assert_eq!(
-        event.metadata.correlation_id,
-        command.metadata.correlation_id
+    panic!("there is no SubmitServiceCall");
+}
+
+fn scheduled() -> CallStep {
+    let (submit, command) = submitted();
+    CallDetails {
+        key: TimerKey::new(command.tenant_id, command.service_call_id),
+        correlation_id: submit.metadata.correlation_id.unwrap(),
+        command_id: submit.id,
+        name: command.name,
+        tags: command.tags,
+        submitted_at: of_call("ServiceCallSubmitted", &submit).timestamp,
+        due_at: command.due_at,
+        request: command.request_spec,
+    }
+    .schedule()
+}
+
+#[test]
+fn what_is_told_of_a_call_is_what_its_life_tells() {
+    let (submit, _) = submitted();
+    let of = |name: &str| of_call(name, &submit);
+    let step = scheduled();
+    assert_told(
+        &step,
+        &[
+            &of("ServiceCallSubmitted"),
+            &of("ScheduleTimer"),
+            &of("ServiceCallScheduled"),
+        ],
     );
-    assert_eq!(event.metadata.causation_id, None);
+    let (ServiceCall::Scheduled(call), Message::DueTimeReached(event)) =
+        (step.call, of("DueTimeReached").message)
+    else {
+        panic!("a call that was accepted is scheduled, and its timer fires");
+    };
+    let (running, start) = (of("ServiceCallRunning"), of("StartExecution"));
+    let step = call
+        .start(Start {
+            reached_at: event.reached_at,
+            now: running.timestamp,
+            execution_id: start.id,
+            caused_by: of("DueTimeReached").id,
+            timeout: Duration::from_secs(30),
+        })
+        .unwrap();
+    assert_told(&step, &[&running, &start]);
+    let ServiceCall::Running(call) = step.call else {
+        panic!("a call that was started runs");
+    };
+    for (result, end) in [
+        ("ExecutionSucceeded", "ServiceCallSucceeded"),
+        ("ExecutionFailed", "ServiceCallFailed"),
+    ] {
+        let result = of(result);
+        let (execution_id, outcome, at) = match result.message.clone() {
+            Message::ExecutionSucceeded(event) => (
+                event.execution_id,
+                Outcome::Succeeded(event.response_meta),
+                event.finished_at,
+            ),
+            Message::ExecutionFailed(event) => (
+                event.execution_id,
+                Outcome::Failed(event.error_meta),
+                event.finished_at,
+            ),
+            other => panic!("{other:?} is no result"),
+        };
+        assert_eq!(execution_id, start.id);
+        assert_told(&call.clone().finish(outcome, at, result.id), &[&of(end)]);
+    }
+}
+
+#[test]
+fn what_is_told_of_an_attempt_is_caused_by_the_command_that_names_it() {
+    let (submit, _) = submitted();
+    let start = of_call("StartExecution", &submit);
+    for name in Message::TYPES
+        .iter()
+        .filter(|name| name.starts_with("Execution"))
+    {
+        let event = of_call(name, &submit);
+        assert_eq!(event.metadata.causation_id, Some(start.id), "{name}");
+        let json: Value = serde_json::to_value(&event.message).unwrap();
+        assert_eq!(json["executionId"], start.id.to_string(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_told_of_a_deletion_is_caused_by_its_command() {
+    let (submit, _) = submitted();
+    let (delete, deleted) = (
+        of_call("DeleteServiceCall", &submit),
+        of_call("ServiceCallDeleted", &submit),
+    );
+    let step = scheduled();
+    let ServiceCall::Scheduled(call) = &step.call else {
+        panic!("a call that was accepted is scheduled");
+    };
+    let told = call.deletion(deleted.timestamp, delete.id);
+    let call = step.call.clone();
+    let outgoing = vec![told];
+    assert_told(&CallStep { call, outgoing }, &[&deleted]);
+}
+
+#[test]
+fn no_event_of_the_document_has_the_secrets_of_its_call() {
+    let secrets = ["9f86d081884c", "2c26b46b68ff"];
+    let mut carriers = BTreeSet::new();
+    for envelope in accepted() {
+        let json = String::from_utf8(envelope.to_json().unwrap()).unwrap();
+        if secrets.iter().any(|secret| json.contains(secret)) {
+            carriers.insert(envelope.message.type_name());
+        }
+    }
+    let commands = ["StartExecution", "SubmitServiceCall"];
+    assert_eq!(carriers.into_iter().collect::<Vec<_>>(), commands);
+}
+
+#[test]
+fn a_field_twice_is_refused_except_in_a_submission() {
+    let (submit, _) = submitted();
+    let deletion = of_call("DeleteServiceCall", &submit);
+    for (envelope, is_noticed) in [(submit, false), (deletion, true)] {
+        let json = String::from_utf8(envelope.to_json().unwrap()).unwrap();
+        let twice = json.replace("\"payload\":{", "\"payload\":{\"tenantId\":\"tenant-a\",");
+        assert_ne!(twice, json);
+        let read = MessageEnvelope::from_json(twice.as_bytes());
+        assert_eq!(read.is_err(), is_noticed, "{read:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_failure_is_explained() {
+    for kind in ErrorKind::ALL {
+        assert!(DOCUMENT.contains(&format!("\n| `{kind}` | ")), "{kind}");
+    }
 }
 
 #[test]
@@ -160,6 +352,19 @@ fn the_limits_are_those_of_the_code() {
         format!("0 to {}", Timestamp::MAX.as_millis()),
         format!("1 to {} of the characters", TenantId::MAX_LEN),
         format!("at most {} KiB of text", TimerData::MAX_LEN / 1024),
+        format!("text, 1 to {} characters", CallName::LONGEST),
+        format!("1 to {} printable ASCII", IdempotencyKey::LONGEST),
+        format!("{} texts of 1 to {} characters", Tags::MOST, Tag::LONGEST),
+        format!("at most {} characters of printable", TargetUrl::LONGEST),
+        format!(
+            "at most {} and {} KiB; each name once",
+            Headers::MOST,
+            Headers::LONGEST / 1024
+        ),
+        format!("a text of at most {} KiB", RequestBody::LONGEST / 1024),
+        format!("cut after {} KiB", Snippet::LONGEST / 1024),
+        format!("at most {} KiB in UTF-8", Snippet::LONGEST / 1024),
+        format!("no result of the attempt {} s after", GRACE.as_secs()),
     ];
     for limit in limits {
         assert!(DOCUMENT.contains(&limit), "{limit}");
