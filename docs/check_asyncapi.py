@@ -88,12 +88,18 @@ def problems(document):
                 yield f"an example is accepted that messages.md calls refused: {reason}"
         else:
             shown.add(value["type"])
+            if not check:
+                yield f"there is no schema of {value['type']}"
             for error in errors:
                 yield f"the example {value['id']} is refused: {error.message}"
-        if kind == "minimal":
+        if kind == "minimal" and check:
             for field, less in smaller(value):
                 if check.is_valid(less):
                     yield f"{field} is required, and the schema does not say so"
+    sent = {reference for channel in document["channels"].values() for reference in references(channel)}
+    for key in messages:
+        if f"#/components/messages/{key}" not in sent:
+            yield f"{key} is in no channel"
     for name in sorted(set(by_type) - shown):
         yield f"messages.md has no example of {name}"
 
