@@ -90,6 +90,14 @@ impl SqliteSettings {
         }
     }
 
+    /// Service calls on a file, conducted by this process, whose timers are elsewhere.
+    pub fn calls_alone(path: impl Into<PathBuf>) -> Self {
+        Self {
+            role: Role::Calls,
+            ..Self::service_calls(path)
+        }
+    }
+
     /// The same file, for scheduling, cancelling and reading beside the process that fires it.
     pub fn client(path: impl Into<PathBuf>) -> Self {
         Self {

@@ -75,6 +75,9 @@ pub(crate) async fn open(
             let sqlite = crate::store::SqliteStore {
                 store,
                 role: settings.role,
+                set: settings.set,
+                #[cfg(feature = "calls")]
+                calls: None,
                 hints: crate::hints::Hints::new(clock.port(), wake.clone()),
             };
             let store = Store::Sqlite(sqlite);
@@ -92,7 +95,7 @@ pub(crate) async fn open(
             // Only a file needs them.
             let _ = (clock, wake);
             let store = MemoryTimerStore::new();
-            Ok(Opened::new(Store::Memory, store))
+            Ok(Opened::new(Store::Memory(store.clone()), store))
         }
     }
 }

@@ -17,8 +17,8 @@ use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_domain::DueTimeReached;
 use punctual_ports::{EventBusPort, MessageHandler};
 use punctual_workflows::{
-    Begun, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker, WakeSignal,
-    WorkerSettings,
+    Begun, LastLook, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker,
+    WakeSignal, WorkerSettings,
 };
 
 use crate::assembly::{Bus, Storage, connect, ids, open};
@@ -54,6 +54,10 @@ pub struct Builder {
     handlers: Vec<Told>,
     bus: Option<Bus>,
     takes_commands: bool,
+    #[cfg(feature = "calls")]
+    calls: Option<crate::CallOptions>,
+    #[cfg(all(feature = "calls", feature = "sqlite"))]
+    calls_storage: Option<SqliteSettings>,
     /// `None`: whatever suits the clock.
     worker: Option<WorkerSettings>,
     retention: RetentionSettings,
@@ -68,6 +72,10 @@ impl Builder {
             handlers: Vec::new(),
             bus: None,
             takes_commands: false,
+            #[cfg(feature = "calls")]
+            calls: None,
+            #[cfg(all(feature = "calls", feature = "sqlite"))]
+            calls_storage: None,
             worker: None,
             retention: RetentionSettings::default(),
             #[cfg(feature = "testing")]
@@ -212,6 +220,26 @@ impl Builder {
         self
     }
 
+    /// Also takes service calls: HTTP requests that are made once, at their due time. They are in the
+    /// same database as their timers, so open one for both:
+    /// [`SqliteSettings::service_calls`](crate::SqliteSettings::service_calls). Nobody else has to be
+    /// told when a timer is due, and timers of your own have to belong to a call.
+    ///
+    /// The calls are submitted and read through [`Punctual::calls`].
+    #[cfg(feature = "calls")]
+    pub fn service_calls(mut self, options: crate::CallOptions) -> Self {
+        self.calls = Some(options);
+        self
+    }
+
+    /// Keeps the service calls in a file of their own, and the timers in theirs, which then may be
+    /// anybody's: deletions of calls are told to them by message.
+    #[cfg(all(feature = "calls", feature = "sqlite"))]
+    pub fn calls_in(mut self, settings: SqliteSettings) -> Self {
+        self.calls_storage = Some(settings);
+        self
+    }
+
     /// How often to look at the store although nothing is known to be due: the safety net. Unless it
     /// is set, 5 s; on a fake clock, which looks at the beginning of every `advance`, an hour.
     pub fn polling_interval(mut self, interval: Duration) -> Self {
@@ -257,6 +285,8 @@ impl Builder {
             return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
         };
         let opened = open(storage, &clock, &wake).await?;
+        #[cfg(all(feature = "calls", feature = "sqlite"))]
+        let opened = crate::calls::with_file(opened, self.calls_storage.as_ref(), &clock).await?;
         let connected = match connect(self.bus, &opened, &clock, &worker).await {
             Ok(connected) => connected,
             Err(error) => {
@@ -273,6 +303,16 @@ impl Builder {
             clock: clock.port(),
             wake,
             begun: Begun::default(),
+            last_look: LastLook::default(),
+        };
+        #[cfg(feature = "calls")]
+        let (calls, calls_plan) = match &self.calls {
+            Some(options) => {
+                let ports = crate::calls::open(&opened.store, &clock, &ports)?;
+                let plan = crate::calls::CallsPlan::new(&ports, options)?;
+                (Some(crate::calls::service_calls(&ports)), Some(plan))
+            }
+            None => (None, None),
         };
         let plan = if opened.store.is_client() {
             None
@@ -283,9 +323,13 @@ impl Builder {
                 republish: RepublishLost::new(&ports),
                 told: self.handlers.into_iter().next(),
                 takes_commands: self.takes_commands,
+                #[cfg(feature = "calls")]
+                calls: calls_plan,
             })
         };
         let engine = Engine::new(ports, opened.dead_letters, opened.store, clock, plan);
+        #[cfg(feature = "calls")]
+        let engine = engine.with_calls(calls);
         #[cfg(feature = "nats")]
         let engine = engine.with_broker(connected.broker);
         Ok(Punctual::of(Arc::new(engine)))
@@ -304,7 +348,7 @@ impl Builder {
             self.storage.len() > 1,
             "there is more than one place for the timers: name one",
         );
-        let nobody = self.handlers.is_empty() && self.bus.is_none();
+        let nobody = self.handlers.is_empty() && self.bus.is_none() && !self.has_calls();
         wrong(nobody && !self.is_client(), NOBODY);
         wrong(
             self.is_client() && !nobody,
@@ -339,6 +383,17 @@ impl Builder {
         );
         problems.extend(self.retention.check().err().map(|error| error.to_string()));
         problems
+    }
+
+    #[cfg_attr(
+        not(feature = "calls"),
+        expect(clippy::unused_self, reason = "without them there are none")
+    )]
+    const fn has_calls(&self) -> bool {
+        #[cfg(feature = "calls")]
+        return self.calls.is_some();
+        #[cfg(not(feature = "calls"))]
+        false
     }
 
     fn is_client(&self) -> bool {

@@ -22,7 +22,12 @@ use punctual_workflows::calls::{
 use punctual_workflows::{TimerPorts, WorkerStopped};
 use tokio::sync::watch;
 
+#[cfg(feature = "sqlite")]
+use punctual_adapters_sqlite::SqliteSettings;
+
 use crate::Error;
+#[cfg(feature = "sqlite")]
+use crate::assembly::Opened;
 use crate::clock::Clock;
 use crate::store::Store;
 
@@ -152,12 +157,32 @@ pub(crate) fn run(
     (execute.boxed(), rest.boxed())
 }
 
-/// The calls in the database of the timers.
+/// Opens the calls' own file, if they have one.
+#[cfg(feature = "sqlite")]
+pub(crate) async fn with_file(
+    mut opened: Opened,
+    settings: Option<&SqliteSettings>,
+    clock: &Clock,
+) -> Result<Opened, Error> {
+    if let (Store::Sqlite(sqlite), Some(settings)) = (&mut opened.store, settings) {
+        match crate::store::open(settings, clock).await {
+            Ok(calls) => sqlite.calls = Some(calls),
+            Err(error) => {
+                // The next try has to find the timers' file free.
+                opened.store.close().await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(opened)
+}
+
+/// The calls in the database of the timers, or in their own.
 pub(crate) fn open(store: &Store, clock: &Clock, timers: &TimerPorts) -> Result<CallPorts, Error> {
     match store {
         #[cfg(feature = "sqlite")]
         Store::Sqlite(sqlite) => {
-            let calls = sqlite.store.calls()?;
+            let calls = sqlite.calls.as_ref().unwrap_or(&sqlite.store).calls()?;
             Ok(match clock {
                 Clock::System { .. } => ports(calls, timers),
                 #[cfg(feature = "testing")]

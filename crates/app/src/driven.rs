@@ -29,6 +29,15 @@ impl DrivenParts {
             clock.drive(Watched::new(engine, &worker)),
             clock.drive(Watched::<Retention>::new(engine, &retention)),
         ];
+        #[cfg(feature = "calls")]
+        if let Some(calls) = ready.calls {
+            driving.extend([
+                clock.drive(Watched::new(engine, &Driven::new(calls.execute))),
+                clock.drive(Watched::new(engine, &Driven::new(calls.dispatch))),
+                clock.drive(Watched::new(engine, &Driven::new(calls.look_after))),
+                clock.drive(Watched::new(engine, &Driven::new(calls.forget))),
+            ]);
+        }
         driving.extend(hints(engine).map(|hints| clock.drive(hints)));
         Self {
             worker,
@@ -55,7 +64,7 @@ fn hints(engine: &Engine) -> Option<Arc<dyn Stepped>> {
         crate::store::Store::Sqlite(sqlite) => {
             Some(Arc::<crate::hints::Hints>::clone(&sqlite.hints))
         }
-        crate::store::Store::Memory => None,
+        crate::store::Store::Memory(_) => None,
     }
 }
 

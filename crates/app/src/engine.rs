@@ -24,6 +24,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     #[cfg(feature = "nats")]
     broker: Option<NatsEventBus>,
+    #[cfg(feature = "calls")]
+    calls: Option<crate::ServiceCalls>,
     state: watch::Sender<State>,
     /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
     pub(crate) plan: Mutex<Option<Plan>>,
@@ -36,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) republish: RepublishLost,
     pub(crate) told: Option<Told>,
     pub(crate) takes_commands: bool,
+    #[cfg(feature = "calls")]
+    pub(crate) calls: Option<crate::calls::CallsPlan>,
 }
 
 #[derive(Debug, Clone)]
@@ -64,6 +68,8 @@ impl Engine {
             clock,
             #[cfg(feature = "nats")]
             broker: None,
+            #[cfg(feature = "calls")]
+            calls: None,
             state: watch::Sender::new(State::Open),
             plan: Mutex::new(plan),
         }
@@ -74,6 +80,19 @@ impl Engine {
     pub(crate) fn with_broker(mut self, broker: Option<NatsEventBus>) -> Self {
         self.broker = broker;
         self
+    }
+
+    /// The service calls of the engine.
+    #[cfg(feature = "calls")]
+    pub(crate) fn with_calls(mut self, calls: Option<crate::ServiceCalls>) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// The service calls, if it has any.
+    #[cfg(feature = "calls")]
+    pub(crate) const fn calls(&self) -> Option<&crate::ServiceCalls> {
+        self.calls.as_ref()
     }
 
     /// Ends what the engine has opened, after everything else has stopped.

@@ -102,6 +102,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` (default) | timers on one SQLite file |
+//! | `calls` | service calls: HTTP requests that are made once, at their due time: [`Builder::service_calls`] |
 //! | `nats` | commands in and events out through NATS JetStream: [`Builder::nats`] |
 //! | `testing` | the module `testing`: a fake clock and timers in memory |
 //! | `time`, `jiff`, `chrono` | due times of these libraries: `Timer::at(key, their_instant)` |
@@ -130,6 +131,8 @@ compile_error!(
 
 mod assembly;
 mod builder;
+#[cfg(feature = "calls")]
+mod calls;
 mod clock;
 #[cfg(feature = "testing")]
 mod driven;
@@ -145,10 +148,14 @@ mod store;
 mod timer;
 
 pub use builder::Builder;
+#[cfg(feature = "calls")]
+pub use calls::{CallOptions, ServiceCalls};
 pub use error::{Error, ErrorKind};
 pub use handler::HandlerError;
 pub use outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
 pub use punctual::Punctual;
+#[cfg(feature = "calls")]
+pub use punctual_adapters_http as http;
 #[cfg(feature = "nats")]
 pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Prefix};
 #[cfg(feature = "sqlite")]
@@ -171,6 +178,19 @@ pub mod ports {
     pub use punctual_ports::{
         Answer, BatchResult, ConsumerName, EventBusPort, Loss, MessageHandler, PortError,
         PortErrorKind, PublishOutcome, Subscribe, Subscription,
+    };
+}
+
+/// For whoever has service calls made: what is submitted, what comes of it, and who makes the requests.
+#[cfg(feature = "calls")]
+pub mod service_calls {
+    pub use punctual_domain::service_call::*;
+    pub use punctual_ports::{
+        CallPage, CallPageQuery, ExecutionEntry, ExecutionState, HttpAttempt, HttpClientPort,
+        HttpFailure, HttpResponse, Receipt, SubmitOutcome, Taken,
+    };
+    pub use punctual_workflows::calls::{
+        CallSettings, CallView, DeleteCallOutcome, Trace, TraceStep,
     };
 }
 

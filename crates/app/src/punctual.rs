@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use punctual_domain::{CorrelationId, TimerEntry, TimerKey, Timestamp};
-use punctual_ports::{StoredDeadLetter, TimerPage, TimerPageQuery};
+use punctual_ports::{StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort};
 use punctual_workflows::ScheduleTimers;
 
 use crate::engine::Engine;
@@ -44,6 +44,29 @@ impl Punctual {
         let engine = &self.engine;
         engine.check_open().map_err(|error| error.to_string())?;
         engine.ports.bus.readiness()
+    }
+
+    /// The service calls, if the engine takes them.
+    #[cfg(feature = "calls")]
+    pub fn calls(&self) -> Option<crate::ServiceCalls> {
+        self.engine.calls().cloned()
+    }
+
+    /// When the worker last looked for what is due; `None` before it has. Alarming if it is long ago.
+    pub fn last_look(&self) -> Option<Timestamp> {
+        self.engine.ports.last_look.at()
+    }
+
+    /// Whether timers can be scheduled that belong to no service call.
+    pub fn has_timers_of_their_own(&self) -> bool {
+        self.engine.store.has_timers_of_their_own()
+    }
+
+    /// The store of timers and who schedules in it, for an adapter that speaks of them to others.
+    #[doc(hidden)]
+    pub fn timer_ports(&self) -> (Arc<dyn TimerPersistencePort>, ScheduleTimers) {
+        let persistence = Arc::clone(&self.engine.ports.persistence);
+        (persistence, self.engine.timers.clone())
     }
 
     /// Begins to fire: what became due while nobody did, first. It works once; if it fails because
@@ -308,7 +331,7 @@ mod on_sqlite {
             match &self.engine().store {
                 Store::Sqlite(sqlite) => Ok(sqlite),
                 #[cfg(feature = "testing")]
-                Store::Memory => {
+                Store::Memory(_) => {
                     let message = "this needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too";
                     Err(Error::new(ErrorKind::Setup, message))
                 }

@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Error;
+#[cfg(feature = "calls")]
+use crate::calls::CallsPlan;
 use crate::clock::Clock;
 #[cfg(feature = "testing")]
 use crate::driven::DrivenParts;
@@ -61,6 +63,8 @@ pub(crate) struct Ready {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
     pub(crate) republish: RepublishLost,
+    #[cfg(feature = "calls")]
+    pub(crate) calls: Option<CallsPlan>,
     pub(crate) subscriptions: Vec<Box<dyn Subscription>>,
 }
 
@@ -75,6 +79,8 @@ impl Running {
                 worker: plan.worker,
                 retention: plan.retention,
                 republish: plan.republish,
+                #[cfg(feature = "calls")]
+                calls: plan.calls,
                 subscriptions,
             }
         };
@@ -206,11 +212,27 @@ async fn subscribe(
     if let Some((handler, max_batch)) = told {
         subscriptions.push(join(bus, Topic::TimerEvents, "on-due", max_batch, handler).await?);
     }
-    if plan.takes_commands {
+    if plan.takes_commands || has_calls(plan) {
         let handler = Arc::new(engine.timers.clone());
         subscriptions.push(join(bus, Topic::TimerCommands, "timer", 1_000, handler).await?);
     }
+    #[cfg(feature = "calls")]
+    if let Some(calls) = &plan.calls {
+        for (topic, consumer, max_batch, handler) in calls.handlers() {
+            subscriptions.push(join(bus, topic, consumer, max_batch, handler).await?);
+        }
+    }
     Ok(subscriptions)
+}
+
+const fn has_calls(plan: &Plan) -> bool {
+    #[cfg(feature = "calls")]
+    return plan.calls.is_some();
+    #[cfg(not(feature = "calls"))]
+    {
+        let _ = plan;
+        false
+    }
 }
 
 async fn join(
@@ -236,15 +258,24 @@ async fn supervise(
     mut stop: watch::Receiver<bool>,
 ) -> Result<ShutDown, Error> {
     let engine = &ends.0;
+    #[cfg(feature = "calls")]
+    let (execute, look_after_calls) = crate::calls::run(ready.calls, stop.clone());
     let asked = async move {
         // An error means that `Running` is gone, which asks for the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
+    let work = ready.worker.run(asked);
+    // Both drain at the same time; whatever has to be told of that is still published meanwhile.
+    #[cfg(feature = "calls")]
+    let work = async { tokio::try_join!(work, execute).map(|(drained, ())| drained) };
+    #[cfg(not(feature = "calls"))]
+    let look_after_calls = pending();
     let outcome = tokio::select! {
         biased;
-        drained = ready.worker.run(asked) => drained,
+        drained = work => drained,
         stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
         stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
+        stopped = look_after_calls => Err(stopped),
         never = look_out(engine) => match never {},
     };
     end(engine, outcome, ready.subscriptions).await
@@ -300,6 +331,6 @@ async fn look_out(engine: &Engine) -> Infallible {
             tokio::join!(watch, sqlite.hints.run()).1
         }
         #[cfg(feature = "testing")]
-        Store::Memory => pending().await,
+        Store::Memory(_) => pending().await,
     }
 }

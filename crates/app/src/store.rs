@@ -1,7 +1,7 @@
 //! Where the timers are, and what each place needs besides its ports.
 
 #[cfg(feature = "sqlite")]
-use punctual_adapters_sqlite::{OpenError, Role, SqliteSettings, SqliteTimerStore};
+use punctual_adapters_sqlite::{OpenError, Role, SchemaSet, SqliteSettings, SqliteTimerStore};
 
 #[cfg(feature = "sqlite")]
 use crate::hints::Hints;
@@ -11,13 +11,17 @@ pub(crate) enum Store {
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteStore),
     #[cfg(feature = "testing")]
-    Memory,
+    Memory(punctual_adapters_memory::MemoryTimerStore),
 }
 
 #[cfg(feature = "sqlite")]
 pub(crate) struct SqliteStore {
     pub(crate) store: SqliteTimerStore,
     pub(crate) role: Role,
+    pub(crate) set: SchemaSet,
+    /// The file of the service calls, if it is another.
+    #[cfg(feature = "calls")]
+    pub(crate) calls: Option<SqliteTimerStore>,
     pub(crate) hints: std::sync::Arc<Hints>,
 }
 
@@ -28,7 +32,17 @@ impl Store {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(sqlite) => matches!(sqlite.role, Role::Client),
             #[cfg(feature = "testing")]
-            Self::Memory => false,
+            Self::Memory(_) => false,
+        }
+    }
+
+    /// Whether timers need not belong to a service call.
+    pub(crate) const fn has_timers_of_their_own(&self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(sqlite) => matches!(sqlite.set, SchemaSet::TimersOnly),
+            #[cfg(feature = "testing")]
+            Self::Memory(_) => true,
         }
     }
 
@@ -36,9 +50,15 @@ impl Store {
     pub(crate) async fn close(&self) {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(sqlite) => sqlite.store.close().await,
+            Self::Sqlite(sqlite) => {
+                sqlite.store.close().await;
+                #[cfg(feature = "calls")]
+                if let Some(calls) = &sqlite.calls {
+                    calls.close().await;
+                }
+            }
             #[cfg(feature = "testing")]
-            Self::Memory => {}
+            Self::Memory(_) => {}
         }
     }
 
@@ -46,9 +66,15 @@ impl Store {
     pub(crate) fn close_soon(&self) {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Sqlite(sqlite) => sqlite.store.close_soon(),
+            Self::Sqlite(sqlite) => {
+                sqlite.store.close_soon();
+                #[cfg(feature = "calls")]
+                if let Some(calls) = &sqlite.calls {
+                    calls.close_soon();
+                }
+            }
             #[cfg(feature = "testing")]
-            Self::Memory => {}
+            Self::Memory(_) => {}
         }
     }
 }

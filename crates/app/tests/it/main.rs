@@ -6,6 +6,7 @@
 )]
 
 mod building;
+mod calls;
 mod examples;
 mod fixture;
 mod handlers;

@@ -79,7 +79,7 @@ impl Redaction {
             }
         }
         for (name, value) in query_of(&request.url) {
-            if is_sensitive(name) {
+            if is_sensitive(&percent_decoded(name)) {
                 secrets.insert(value.to_owned());
                 secrets.insert(percent_decoded(value));
             }
@@ -212,7 +212,7 @@ mod tests {
 
     fn with_secrets() -> RequestSpec {
         request(
-            r#"{"method":"GET","url":"http://a/?api_key=k%65y-canary&q=open",
+            r#"{"method":"GET","url":"http://a/?api_key=k%65y-canary&%74oken=odd-canary&q=open",
                 "headers":{"Authorization":"Bearer auth-canary","Cookie":"sid=cookie-canary; a=b",
                            "X-Api-Key":"api-canary","Accept":"text/plain"}}"#,
         )
@@ -252,8 +252,7 @@ mod tests {
     #[test]
     fn what_a_target_repeats_is_blotted_out_in_whole_and_in_part() {
         let redaction = Redaction::of(&with_secrets());
-        let echo =
-            "you sent Bearer auth-canary, sid=cookie-canary, api-canary, k%65y-canary, key-canary";
+        let echo = "you sent Bearer auth-canary, sid=cookie-canary, api-canary, k%65y-canary, key-canary, odd-canary";
         let shown = redaction.blot(echo);
         assert!(!shown.contains("canary"), "{shown}");
         assert!(shown.starts_with("you sent "), "{shown}");
@@ -264,7 +263,7 @@ mod tests {
         );
         assert_eq!(
             redacted_url(&with_secrets().url),
-            "http://a/?api_key=redacted&q=open"
+            "http://a/?api_key=redacted&%74oken=redacted&q=open"
         );
     }
 

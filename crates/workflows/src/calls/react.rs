@@ -142,7 +142,8 @@ impl ReactToEvents {
             }
             (call, message) => {
                 tracing::debug!(
-                    status = %call.details().key,
+                    key = %call.details().key,
+                    status = %call.status(),
                     message = message.type_name(),
                     "a message changes nothing any more"
                 );

@@ -1,0 +1,157 @@
+//! Service calls on an engine, as an embedder has them: on a fake clock, in memory and on a file.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual::service_calls::{
+    CallStatus, DeleteCallOutcome, ErrorKind, HttpAttempt, HttpClientPort, HttpFailure,
+    HttpResponse, Outcome, ServiceCall, Submission, SubmitOutcome, UnknownFields,
+};
+use punctual::testing::{ClockPort, FakeClock};
+use punctual::{
+    CallOptions, Punctual, ServiceCalls, SqliteSettings, TenantId, TimerKey, Timestamp,
+};
+
+/// A target that writes down when it was asked, and answers by path.
+#[derive(Clone)]
+struct Target {
+    clock: FakeClock,
+    seen: Arc<Mutex<Vec<(Timestamp, String)>>>,
+}
+
+impl Target {
+    fn new(clock: &FakeClock) -> Self {
+        Self {
+            clock: clock.clone(),
+            seen: Arc::default(),
+        }
+    }
+
+    fn seen(&self) -> Vec<(Timestamp, String)> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl HttpClientPort for Target {
+    async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
+        let path = attempt.request.url.path_and_query().into_owned();
+        self.seen
+            .lock()
+            .unwrap()
+            .push((self.clock.now(), path.clone()));
+        if path == "/hangs" {
+            std::future::pending::<()>().await;
+        }
+        Ok(HttpResponse {
+            status: if path == "/bad" { 503 } else { 200 },
+            headers: Vec::new(),
+            body: b"done".to_vec(),
+        })
+    }
+}
+
+fn submission(path: &str, due_at: Timestamp) -> Submission {
+    let json = serde_json::json!({
+        "name": "call", "dueAt": due_at, "tags": ["a"],
+        "requestSpec": {"method": "GET", "url": format!("http://target{path}")},
+    });
+    Submission::read(TenantId::default(), &json, UnknownFields::Refused).unwrap()
+}
+
+async fn submit(calls: &ServiceCalls, path: &str, due_at: Timestamp) -> TimerKey {
+    let accepted = calls.submit.submit(submission(path, due_at), None).await;
+    match accepted.unwrap() {
+        SubmitOutcome::Accepted(receipt) => {
+            TimerKey::new(TenantId::default(), receipt.service_call_id)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn found(calls: &ServiceCalls, key: &TimerKey) -> ServiceCall {
+    calls.read.find(key.clone()).await.unwrap().unwrap().call
+}
+
+/// The whole life of some calls on an engine.
+async fn lives(builder: punctual::Builder, clock: &FakeClock) {
+    let target = Target::new(clock);
+    let punctual = builder
+        .service_calls(CallOptions::new(target.clone()))
+        .build()
+        .await
+        .unwrap();
+    let running = punctual.start().await.unwrap();
+    let calls = punctual.calls().unwrap();
+    let start = clock.now();
+    let due_at = start.saturating_add(Duration::from_hours(2));
+    let good = submit(&calls, "/good", due_at).await;
+    let bad = submit(&calls, "/bad", due_at).await;
+    let hangs = submit(&calls, "/hangs", due_at).await;
+    let gone = submit(&calls, "/gone", due_at).await;
+    let past = submit(
+        &calls,
+        "/past",
+        start.saturating_sub(Duration::from_hours(1)),
+    )
+    .await;
+    clock.advance(Duration::from_hours(1)).await;
+    assert_eq!(found(&calls, &past).await.status(), CallStatus::Succeeded);
+    assert_eq!(found(&calls, &good).await.status(), CallStatus::Scheduled);
+    let deleted = calls.submit.delete(gone.clone(), None).await.unwrap();
+    assert_eq!(deleted, DeleteCallOutcome::Deleted);
+    clock.advance(Duration::from_hours(1)).await;
+    assert_eq!(found(&calls, &good).await.status(), CallStatus::Succeeded);
+    assert_eq!(found(&calls, &hangs).await.status(), CallStatus::Running);
+    clock.advance(Duration::from_mins(1)).await;
+    for (key, kind) in [(&bad, ErrorKind::HttpStatus), (&hangs, ErrorKind::Timeout)] {
+        let ServiceCall::Finished(call) = found(&calls, key).await else {
+            panic!("{key} has no end");
+        };
+        match call.outcome() {
+            Outcome::Failed(error) => assert_eq!(error.kind, kind),
+            Outcome::Succeeded(_) => panic!("{key} succeeded"),
+        }
+    }
+    assert!(calls.read.find(gone).await.unwrap().is_none());
+    let mut seen = target.seen();
+    seen.sort_by(|a, b| a.1.cmp(&b.1));
+    let paths: Vec<&str> = seen.iter().map(|(_, path)| path.as_str()).collect();
+    assert_eq!(paths, ["/bad", "/good", "/hangs", "/past"]);
+    assert!(
+        seen.iter()
+            .all(|(at, path)| path == "/past" || *at == due_at),
+        "{seen:?}"
+    );
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_lives_its_life_in_memory() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    lives(Punctual::builder().in_memory(clock.clone()), &clock).await;
+}
+
+#[tokio::test]
+async fn a_call_lives_its_life_on_a_file() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let settings = SqliteSettings::service_calls(folder.path().join("calls.db"));
+    let builder = Punctual::builder()
+        .sqlite_with(settings)
+        .fake_clock(clock.clone());
+    lives(builder, &clock).await;
+}
+
+#[tokio::test]
+async fn calls_and_timers_may_have_a_file_each() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let calls = SqliteSettings::calls_alone(folder.path().join("calls.db"));
+    let builder = Punctual::builder()
+        .sqlite(folder.path().join("timers.db"))
+        .calls_in(calls)
+        .fake_clock(clock.clone());
+    lives(builder, &clock).await;
+}
