@@ -1,0 +1,109 @@
+//! A request on its way to its handler: authenticated, its body read, its mistakes still collected.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use punctual_domain::service_call::FieldErrors;
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey};
+use serde::Serialize;
+
+use crate::problem::Problem;
+
+/// What a handler gets.
+pub(crate) struct Ask {
+    /// What stands in the places of the route's template, decoded.
+    pub(crate) path: Vec<(String, String)>,
+    /// The query's parameters, decoded, in their order.
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// The request's correlation id, given or drawn.
+    pub(crate) correlation_id: CorrelationId,
+    /// The same, if it was given.
+    pub(crate) given_correlation_id: Option<CorrelationId>,
+    /// What was found to be wrong so far. Pointers begin with `/path`, `/query` or `/header`; those
+    /// into the body are plain.
+    pub(crate) errors: FieldErrors,
+}
+
+impl Ask {
+    /// A parameter of the path.
+    pub(crate) fn path<T: FromStr<Err: Display>>(&mut self, name: &str) -> Option<T> {
+        let text = path_value(&self.path, name);
+        self.errors
+            .check(&format!("/path/{name}"), text.parse::<T>())
+    }
+
+    /// Which call or timer the path names.
+    pub(crate) fn key(&mut self) -> Option<TimerKey> {
+        let tenant = self.path::<TenantId>("tenantId");
+        let id = self.path::<ServiceCallId>("serviceCallId");
+        Some(TimerKey::new(tenant?, id?))
+    }
+
+    /// A parameter of the query that may stand there once.
+    pub(crate) fn query<T, E: Display>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let pointer = format!("/query/{name}");
+        let mut given = self.query.iter().filter(|(n, _)| n == name);
+        let (_, text) = given.next()?;
+        if given.next().is_some() {
+            self.errors.add(pointer, "is given twice: give it once");
+            return None;
+        }
+        self.errors.check(&pointer, read(text))
+    }
+
+    /// Goes on only if nothing is wrong.
+    pub(crate) fn checked<T>(&mut self, value: Option<T>) -> Result<T, Problem> {
+        match value {
+            Some(value) if self.errors.is_empty() => Ok(value),
+            _ => Err(Problem::invalid(std::mem::take(&mut self.errors))),
+        }
+    }
+
+    /// Adds what is wrong with the body.
+    pub(crate) fn add_all(&mut self, errors: &FieldErrors) {
+        for error in errors {
+            self.errors.add(error.pointer.clone(), &error.detail);
+        }
+    }
+}
+
+pub(crate) fn path_value<'a>(path: &'a [(String, String)], name: &str) -> &'a str {
+    let found = path.iter().find(|(n, _)| n == name);
+    found.map_or("", |(_, value)| value.as_str())
+}
+
+/// A name from outside as a step of a pointer: short, printable and escaped.
+pub(crate) fn step(name: &str) -> String {
+    let short: String = name.chars().take(48).flat_map(char::escape_debug).collect();
+    short.replace('~', "~0").replace('/', "~1")
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response<Body>, Problem> {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        Problem::internal()
+    })?;
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    Ok(response)
+}
+
+/// An answer without a body.
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}

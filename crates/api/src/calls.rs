@@ -1,0 +1,219 @@
+//! Service calls over HTTP.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use punctual_domain::service_call::{
+    CallStatus, IdempotencyKey, Submission, Tag, Tags, UnknownFields,
+};
+use punctual_domain::{TenantId, Timestamp};
+use punctual_ports::{CallPageQuery, PageCursor, PortErrorKind, SubmitOutcome, Taken};
+use punctual_workflows::calls::{DeleteCallOutcome, ReadCalls};
+use serde_json::Value;
+
+use crate::ask::{Ask, empty, json};
+use crate::body::parse;
+use crate::parts::CallsApi;
+use crate::problem::{Kind, Problem};
+use crate::router::Api;
+use crate::views::{Accepted, Page, Summary, Whole};
+
+/// So many calls are on a page if nobody says how many.
+pub(crate) const DEFAULT_LIMIT: usize = 50;
+/// No cursor of ours is longer.
+pub(crate) const LONGEST_CURSOR: usize = 200;
+
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+fn calls(api: &Api) -> Result<&CallsApi, Problem> {
+    api.parts.calls.as_ref().ok_or_else(|| {
+        Problem::new(
+            Kind::NotFound,
+            "this process has no service calls: it serves timers on their own",
+        )
+    })
+}
+
+pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let calls = calls(&api)?;
+    let body: Value = parse(&ask.body)?;
+    let tenant = ask.path::<TenantId>("tenantId");
+    let key = header_key(&mut ask, &body);
+    let read = Submission::read(
+        tenant.clone().unwrap_or_default(),
+        &body,
+        UnknownFields::Refused,
+    );
+    let submission = match read {
+        Ok(submission) => tenant.map(|_| submission),
+        Err(errors) => {
+            ask.add_all(&errors);
+            None
+        }
+    };
+    let mut submission = ask.checked(submission)?;
+    submission.idempotency_key = submission.idempotency_key.or(key);
+    let (tenant, name) = (submission.tenant_id.clone(), submission.name.clone());
+    let due_at = submission.due_at;
+    let outcome = calls
+        .submit
+        .submit(submission, Some(ask.correlation_id))
+        .await?;
+    let receipt = match outcome {
+        SubmitOutcome::Accepted(receipt) | SubmitOutcome::Repeated(receipt) => receipt,
+        SubmitOutcome::Conflict { taken, by } => {
+            return Err(Problem::conflict(match taken {
+                Taken::Id => format!(
+                    "the id {by} was used for another service call: leave it out, or give a new one"
+                ),
+                Taken::Key => format!(
+                    "the idempotency key was used for service call {by}, which differs from this one: \
+                     give a new key for a new call"
+                ),
+            }));
+        }
+        _ => return Err(Problem::internal()),
+    };
+    let location = format!(
+        "/api/tenants/{tenant}/service-calls/{}",
+        receipt.service_call_id
+    );
+    let accepted = Accepted::new(tenant, name, due_at, receipt);
+    let mut response = json(StatusCode::ACCEPTED, &accepted)?;
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// The key that the header gives. It and the body's have to be the same.
+fn header_key(ask: &mut Ask, body: &Value) -> Option<IdempotencyKey> {
+    const POINTER: &str = "/header/Idempotency-Key";
+    let mut given = ask.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let (first, second) = (given.next()?, given.next());
+    if second.is_some() {
+        ask.errors.add(POINTER, "is given twice: give it once");
+        return None;
+    }
+    let text = first.to_str().unwrap_or("\u{fffd}").to_owned();
+    let key = ask.errors.check(POINTER, IdempotencyKey::new(text))?;
+    match body.get("idempotencyKey").and_then(Value::as_str) {
+        Some(other) if other != key.as_str() => {
+            ask.errors.add(
+                "/idempotencyKey",
+                "is another than in the header Idempotency-Key: give one of them, or the same",
+            );
+            None
+        }
+        _ => Some(key),
+    }
+}
+
+pub(crate) async fn list(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let calls = calls(&api)?;
+    let query = page_query(&mut ask);
+    let query = ask.checked(query)?;
+    let page = calls.read.page(query).await;
+    let page = match page {
+        Err(error) if error.kind() == PortErrorKind::Rejected => {
+            ask.errors.add("/query/cursor", error.reason());
+            return Err(Problem::invalid(ask.errors));
+        }
+        page => page?,
+    };
+    let page = Page {
+        items: page.calls.iter().map(Summary::from).collect(),
+        next_cursor: page.next.map(|PageCursor(cursor)| cursor),
+    };
+    json(StatusCode::OK, &page)
+}
+
+fn page_query(ask: &mut Ask) -> Option<CallPageQuery> {
+    let tenant = ask.path::<TenantId>("tenantId");
+    let status = ask.query("status", str::parse::<CallStatus>);
+    let (from, to) = (
+        ask.query("from", read_instant),
+        ask.query("to", read_instant),
+    );
+    let limit = ask.query("limit", read_limit);
+    let after = ask.query("cursor", read_cursor);
+    let tags = read_tags(ask);
+    Some(CallPageQuery {
+        tenant_id: tenant?,
+        status,
+        tags,
+        from,
+        to,
+        limit: limit.unwrap_or(DEFAULT_LIMIT),
+        after,
+    })
+}
+
+fn read_instant(text: &str) -> Result<Timestamp, String> {
+    text.parse::<Timestamp>().map_err(|error| {
+        // Whoever forgets to encode the + of a zone has sent a blank.
+        let hint = if text.contains(' ') {
+            "; a + has to be written as %2B"
+        } else {
+            ""
+        };
+        format!("{error}{hint}")
+    })
+}
+
+fn read_limit(text: &str) -> Result<usize, String> {
+    let most = ReadCalls::MAX_PAGE;
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse::<usize>() {
+        Ok(limit) if digits && (1..=most).contains(&limit) => Ok(limit),
+        _ => Err(format!("is not a number from 1 to {most}")),
+    }
+}
+
+fn read_cursor(text: &str) -> Result<PageCursor, &'static str> {
+    if text.is_empty() || text.len() > LONGEST_CURSOR {
+        return Err("is none that an earlier page gave");
+    }
+    Ok(PageCursor(text.to_owned()))
+}
+
+fn read_tags(ask: &mut Ask) -> Vec<Tag> {
+    let mut tags = Vec::new();
+    for (_, text) in ask.query.iter().filter(|(name, _)| name == "tag") {
+        tags.extend(ask.errors.check("/query/tag", Tag::new(text.as_str())));
+    }
+    match Tags::new(tags) {
+        Ok(tags) => tags.iter().cloned().collect(),
+        Err(error) => {
+            ask.errors.add("/query/tag", error);
+            Vec::new()
+        }
+    }
+}
+
+pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let calls = calls(&api)?;
+    let key = ask.key();
+    let key = ask.checked(key)?;
+    match calls.read.find(key).await? {
+        Some(view) => json(StatusCode::OK, &Whole::from(view)),
+        None => Err(Problem::not_found()),
+    }
+}
+
+pub(crate) async fn delete(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let calls = calls(&api)?;
+    let key = ask.key();
+    let key = ask.checked(key)?;
+    // Without one of its own the deletion belongs to the request that submitted the call.
+    let outcome = calls.submit.delete(key, ask.given_correlation_id).await?;
+    match outcome {
+        DeleteCallOutcome::Deleted => Ok(empty(StatusCode::NO_CONTENT)),
+        DeleteCallOutcome::NotFound => Err(Problem::not_found()),
+        DeleteCallOutcome::TooLate(status) => Err(Problem::conflict(format!(
+            "the service call is {status}: only one that is Scheduled can be deleted"
+        ))),
+        _ => Err(Problem::internal()),
+    }
+}

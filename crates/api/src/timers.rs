@@ -1,0 +1,279 @@
+//! Timers on their own over HTTP.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use punctual_domain::service_call::FieldErrors;
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
+use punctual_ports::{DeleteOutcome, PortError, SaveOutcome};
+use punctual_workflows::TimerRequest;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::ask::{Ask, empty, json, step};
+use crate::body::parse;
+use crate::parts::TimersApi;
+use crate::problem::{Kind, Problem};
+use crate::router::Api;
+
+/// So many timers fit into one batch.
+pub(crate) const MOST: usize = 1_000;
+
+/// An object whose values are still texts: data keeps every digit that it was given with.
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+fn timers(api: &Api) -> Result<&TimersApi, Problem> {
+    api.parts.timers.as_ref().ok_or_else(|| {
+        Problem::new(
+            Kind::NotFound,
+            "there are no timers on their own here: in this database timers belong to service calls, \
+             so submit a service call",
+        )
+    })
+}
+
+/// What became of a schedule.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Scheduled {
+    tenant_id: TenantId,
+    service_call_id: ServiceCallId,
+    due_at: Timestamp,
+    correlation_id: CorrelationId,
+    outcome: &'static str,
+}
+
+/// The outcomes of a schedule, by name.
+pub(crate) const OUTCOMES: [&str; 4] = ["Created", "Rescheduled", "AlreadyReached", "Failed"];
+
+pub(crate) async fn schedule(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let timers = timers(&api)?;
+    let fields: Fields = parse(&ask.body)?;
+    let key = ask.key();
+    let wish = read_wish(&mut ask.errors, "", &fields, &["dueAt", "data"]);
+    let (key, (due_at, data)) = ask.checked(key.zip(wish))?;
+    let request = TimerRequest {
+        key: key.clone(),
+        due_at,
+        correlation_id: Some(ask.correlation_id),
+        data,
+    };
+    let saved = timers.schedule.schedule(vec![request]).await?;
+    let outcome = saved
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| Err(no_answer()))?;
+    let status = match outcome {
+        SaveOutcome::Created => StatusCode::CREATED,
+        SaveOutcome::Rescheduled => StatusCode::OK,
+        SaveOutcome::AlreadyReached => {
+            return Err(Problem::conflict(
+                "the timer has fired: choose another id for another timer",
+            ));
+        }
+        SaveOutcome::NoParent => {
+            return Err(Problem::conflict(
+                "there is no service call that the timer would belong to",
+            ));
+        }
+        _ => return Err(Problem::internal()),
+    };
+    let location = format!(
+        "/api/tenants/{}/timers/{}",
+        key.tenant_id, key.service_call_id
+    );
+    let mut response = json(
+        status,
+        &Scheduled {
+            tenant_id: key.tenant_id,
+            service_call_id: key.service_call_id,
+            due_at,
+            correlation_id: ask.correlation_id,
+            outcome: name(outcome),
+        },
+    )?;
+    if status == StatusCode::CREATED
+        && let Ok(location) = HeaderValue::from_str(&location)
+    {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// What became of each timer of a batch, in its order.
+#[derive(Serialize)]
+struct Results {
+    results: Vec<OneResult>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OneResult {
+    service_call_id: ServiceCallId,
+    outcome: &'static str,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'static str>,
+}
+
+pub(crate) async fn schedule_all(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let timers = timers(&api)?;
+    let fields: Fields = parse(&ask.body)?;
+    let tenant = ask.path::<TenantId>("tenantId");
+    let wishes = read_batch(&mut ask.errors, &fields);
+    let (tenant, wishes) = ask.checked(tenant.zip(wishes))?;
+    let ids: Vec<ServiceCallId> = wishes.iter().map(|(id, _)| *id).collect();
+    let batch = wishes
+        .into_iter()
+        .map(|(id, (due_at, data))| TimerRequest {
+            key: TimerKey::new(tenant.clone(), id),
+            due_at,
+            correlation_id: Some(ask.correlation_id),
+            data,
+        })
+        .collect();
+    let saved = timers.schedule.schedule(batch).await?;
+    let mut saved = saved.into_iter();
+    let results = ids
+        .into_iter()
+        .map(
+            |service_call_id| match saved.next().unwrap_or_else(|| Err(no_answer())) {
+                Ok(outcome) => OneResult {
+                    service_call_id,
+                    outcome: name(outcome),
+                    detail: None,
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a timer of a batch could not be stored");
+                    OneResult {
+                        service_call_id,
+                        outcome: "Failed",
+                        detail: Some("it could not be stored now: send it again"),
+                    }
+                }
+            },
+        )
+        .collect();
+    json(StatusCode::OK, &Results { results })
+}
+
+pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let timers = timers(&api)?;
+    let key = ask.key();
+    let key = ask.checked(key)?;
+    match timers.timers.find(key).await? {
+        Some(timer) => json(StatusCode::OK, &timer),
+        None => Err(Problem::not_found()),
+    }
+}
+
+pub(crate) async fn delete(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+    let timers = timers(&api)?;
+    let key = ask.key();
+    let key = ask.checked(key)?;
+    let deleted = timers.schedule.cancel(vec![key]).await?;
+    let outcome = deleted.into_iter().next();
+    match outcome.unwrap_or_else(|| Err(no_answer()))? {
+        DeleteOutcome::Deleted => Ok(empty(StatusCode::NO_CONTENT)),
+        DeleteOutcome::NotFound => Err(Problem::not_found()),
+        DeleteOutcome::Firing => Err(Problem::conflict("the timer is firing at this moment")),
+        DeleteOutcome::AlreadyReached => Err(Problem::conflict("the timer has fired already")),
+        _ => Err(Problem::internal()),
+    }
+}
+
+const fn name(outcome: SaveOutcome) -> &'static str {
+    match outcome {
+        SaveOutcome::Created => "Created",
+        SaveOutcome::Rescheduled => "Rescheduled",
+        SaveOutcome::AlreadyReached => "AlreadyReached",
+        _ => "Failed",
+    }
+}
+
+fn no_answer() -> PortError {
+    PortError::new(
+        punctual_ports::PortErrorKind::Unavailable,
+        "schedule timers",
+        "the store gave no answer",
+    )
+}
+
+type Wish = (Timestamp, Option<TimerData>);
+
+fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceCallId, Wish)>> {
+    refuse_unknown(errors, "", fields, &["timers"]);
+    let Some(list) = fields.get("timers") else {
+        errors.add("/timers", "is missing");
+        return None;
+    };
+    let Ok(list) = serde_json::from_str::<Vec<Box<RawValue>>>(list.get()) else {
+        errors.add("/timers", "is not a list");
+        return None;
+    };
+    if list.is_empty() || list.len() > MOST {
+        let given = list.len();
+        errors.add("/timers", format!("has {given} timers: give 1 to {MOST}"));
+        return None;
+    }
+    let mut wishes = Vec::with_capacity(list.len());
+    for (number, item) in list.iter().enumerate() {
+        let place = format!("/timers/{number}");
+        let Ok(fields) = serde_json::from_str::<Fields>(item.get()) else {
+            errors.add(place, "is not an object");
+            continue;
+        };
+        let pointer = format!("{place}/serviceCallId");
+        let id = read_text(errors, &pointer, fields.get("serviceCallId"))
+            .and_then(|text| errors.check(&pointer, text.parse::<ServiceCallId>()));
+        let known = ["serviceCallId", "dueAt", "data"];
+        let wish = read_wish(errors, &place, &fields, &known);
+        wishes.extend(id.zip(wish));
+    }
+    Some(wishes)
+}
+
+fn read_wish(
+    errors: &mut FieldErrors,
+    place: &str,
+    fields: &Fields,
+    known: &[&str],
+) -> Option<Wish> {
+    refuse_unknown(errors, place, fields, known);
+    let pointer = format!("{place}/dueAt");
+    let due_at = read_text(errors, &pointer, fields.get("dueAt"))
+        .and_then(|text| errors.check(&pointer, text.parse::<Timestamp>()));
+    // Null is no data, as in messages.
+    let given = fields.get("data").filter(|data| data.get() != "null");
+    let data = match given {
+        None => None,
+        Some(data) => {
+            let data = TimerData::from_json(data.get());
+            Some(errors.check(&format!("{place}/data"), data)?)
+        }
+    };
+    Some((due_at?, data))
+}
+
+fn read_text(
+    errors: &mut FieldErrors,
+    pointer: &str,
+    value: Option<&Box<RawValue>>,
+) -> Option<String> {
+    let Some(value) = value.filter(|value| value.get() != "null") else {
+        errors.add(pointer, "is missing");
+        return None;
+    };
+    let text = serde_json::from_str::<String>(value.get());
+    errors.check(pointer, text.map_err(|_| "has to be a text"))
+}
+
+fn refuse_unknown(errors: &mut FieldErrors, place: &str, fields: &Fields, known: &[&str]) {
+    for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+        let known = known.join(", ");
+        let pointer = format!("{place}/{}", step(name));
+        errors.add(pointer, format!("is unknown: {known} are known"));
+    }
+}

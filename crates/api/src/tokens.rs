@@ -1,0 +1,238 @@
+//! Bearer tokens: who may see which tenant. Only their hashes are known here.
+
+use std::fmt;
+
+use punctual_domain::TenantId;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+use thiserror::Error;
+
+/// The tokens that are accepted, each for one tenant or for all. `Debug` shows how many.
+#[derive(Clone, Default)]
+pub struct Tokens {
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    /// All tenants, if there is none.
+    tenant: Option<TenantId>,
+    hash: [u8; 32],
+}
+
+/// What a token is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grant {
+    /// Nobody knows it.
+    Unknown,
+    /// It is somebody's, for something else.
+    Elsewhere,
+    /// It is good for what was asked.
+    Here,
+}
+
+/// What is wrong with a file of tokens. It never has a part of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TokensError {
+    /// There is no token in it.
+    #[error(
+        "it names no token, so nobody could get in: give lines of tenant:sha256hex, or * as the tenant for all"
+    )]
+    Empty,
+    /// A line is not of the form.
+    #[error("line {line}: {reason}")]
+    Line {
+        /// Which line, counted from one.
+        line: usize,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+}
+
+impl Tokens {
+    /// None: everybody who can reach the API may do everything.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Reads lines of `tenant:sha256hex`, where the tenant `*` stands for all; empty lines and those
+    /// that begin with `#` count for nothing.
+    ///
+    /// # Errors
+    /// With the first line that is wrong, or if there is no token at all.
+    pub fn parse(text: &str) -> Result<Self, TokensError> {
+        let mut entries = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let entry = Entry::parse(line).map_err(|reason| TokensError::Line {
+                line: number + 1,
+                reason,
+            })?;
+            entries.push(entry);
+        }
+        if entries.is_empty() {
+            return Err(TokensError::Empty);
+        }
+        Ok(Self { entries })
+    }
+
+    /// Whether there is none, and so no check.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What a token is good for: a tenant, or everything if none is named. Every entry is compared
+    /// to its end, whatever the others say.
+    pub(crate) fn grant(&self, token: &str, tenant: Option<&str>) -> Grant {
+        let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let (mut known, mut here) = (Choice::from(0), Choice::from(0));
+        for entry in &self.entries {
+            let same = hash.ct_eq(&entry.hash);
+            let is_for_it = match (&entry.tenant, tenant) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(own), Some(asked)) => own.as_str() == asked,
+            };
+            known |= same;
+            here |= same & Choice::from(u8::from(is_for_it));
+        }
+        match (bool::from(known), bool::from(here)) {
+            (_, true) => Grant::Here,
+            (true, false) => Grant::Elsewhere,
+            (false, false) => Grant::Unknown,
+        }
+    }
+}
+
+impl Entry {
+    fn parse(line: &str) -> Result<Self, String> {
+        let (tenant, hash) = line
+            .split_once(':')
+            .ok_or("it has no colon: write tenant:sha256hex, or *:sha256hex for all tenants")?;
+        let tenant = match tenant.trim() {
+            "*" => None,
+            // The reason for refusing is not repeated: what stands here may be a token.
+            name => Some(TenantId::new(name).map_err(|_| {
+                "what stands before the colon is neither a tenant (1 to 128 of A-Z a-z 0-9 _ -) nor *"
+            })?),
+        };
+        let hash = read_hash(hash.trim()).ok_or(
+            "what stands after the colon is not a SHA-256 in 64 hexadecimal digits: \
+             if it is the token itself, write its hash instead and draw a new token",
+        )?;
+        Ok(Self { tenant, hash })
+    }
+}
+
+fn read_hash(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        // `from_str_radix` would take a sign.
+        if !pair.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(hash)
+}
+
+/// The hash of a token, as a file of tokens has it.
+pub fn hash_token(token: &str) -> String {
+    use fmt::Write;
+    let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+    hash.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({})", self.entries.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_its_tenant_and_a_star_for_all() {
+        let file = format!(
+            "# people\n\n a:{}\nb:{}\n*:{}\nb:{}\n",
+            hash_token("of-a"),
+            hash_token("of-b"),
+            hash_token("of-all").to_uppercase(),
+            hash_token("of-a"),
+        );
+        let tokens = Tokens::parse(&file).unwrap();
+        assert_eq!(tokens.len(), 4);
+        for (token, tenant, grant) in [
+            ("of-a", Some("a"), Grant::Here),
+            ("of-a", Some("b"), Grant::Here),
+            ("of-a", Some("c"), Grant::Elsewhere),
+            ("of-a", None, Grant::Elsewhere),
+            ("of-b", Some("a"), Grant::Elsewhere),
+            ("of-all", Some("c"), Grant::Here),
+            ("of-all", None, Grant::Here),
+            ("", Some("a"), Grant::Unknown),
+            ("of-A", Some("a"), Grant::Unknown),
+        ] {
+            assert_eq!(tokens.grant(token, tenant), grant, "{token} {tenant:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_its_number_and_never_repeated() {
+        let right = hash_token("x");
+        for (line, hint) in [
+            ("canary-token", "colon"),
+            ("canary token:0000", "neither a tenant"),
+            ("a:canary-token", "the token itself"),
+            (&format!("a:{right}canary"), "64 hexadecimal"),
+            (&format!("a:+{}", &right[1..]), "64 hexadecimal"),
+            ("a:ä", "64 hexadecimal"),
+        ] {
+            let error = Tokens::parse(&format!("# comment\n{line}\n")).unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(error.to_string().starts_with("line 2: "), "{error}");
+            assert!(shown.contains(hint), "{shown}");
+            assert!(!shown.contains("canary"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_tokens_is_refused_rather_than_taken_for_no_check() {
+        for text in ["", "\n# a:b\n"] {
+            assert_eq!(Tokens::parse(text).unwrap_err(), TokensError::Empty);
+        }
+        assert!(Tokens::none().is_empty());
+    }
+
+    #[test]
+    fn the_hash_is_the_one_that_sha256sum_prints() {
+        assert_eq!(
+            hash_token("abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn debug_shows_no_hash() {
+        let tokens = Tokens::parse(&format!("a:{}", hash_token("abc"))).unwrap();
+        assert_eq!(format!("{tokens:?}"), "Tokens(1)");
+    }
+}
