@@ -129,37 +129,52 @@ async fn a_resolver_that_panics_fails_the_attempt_alone() {
 }
 
 /// What cannot be ended must keep counting, although nobody waits for it any longer.
-#[tokio::test]
-async fn slow_lookups_are_few_and_hold_up_no_address() {
-    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
-    let (release, held) = mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    let slow = Answers(move |host: &str, _| {
-        started.send(host.to_owned()).unwrap();
-        held.lock().unwrap().recv().unwrap();
-        Err(io::Error::other("at last"))
-    });
-    let client = client(ONE).with_resolver(Arc::new(slow), 1);
-    {
-        let mut first = pin!(client.attempt(get("http://first.test/")));
-        tokio::select! {
-            answered = &mut first => panic!("{answered:?}"),
-            host = starts.recv() => assert_eq!(host.unwrap(), "first.test"),
+#[test]
+fn slow_lookups_are_few_and_hold_up_no_address() {
+    // One thread for the look-up that does not end, and one for what comes after it, in turn.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let (release, held) = mpsc::channel::<()>();
+        let held = Mutex::new(held);
+        let slow = Answers(move |host: &str, _| {
+            started.send(host.to_owned()).unwrap();
+            if host == "first.test" {
+                held.lock().unwrap().recv().unwrap();
+            }
+            Err(io::Error::other("at last"))
+        });
+        let client = client(ONE).with_resolver(Arc::new(slow), 1);
+        {
+            let mut first = pin!(client.attempt(get("http://first.test/")));
+            tokio::select! {
+                answered = &mut first => panic!("{answered:?}"),
+                host = starts.recv() => assert_eq!(host.unwrap(), "first.test"),
+            }
         }
-    }
-    let target = Target::answering(OK).await;
-    let mut second = pin!(client.attempt(get("http://second.test/")));
-    tokio::select! {
-        biased;
-        answered = &mut second => panic!("{answered:?}"),
-        answered = client.attempt(get(&target.url("/"))) => assert_eq!(answered.unwrap().status, 200),
-    }
-    assert!(
-        starts.try_recv().is_err(),
-        "a second look-up began beside the first"
-    );
-    release.send(()).unwrap();
-    release.send(()).unwrap();
-    assert!(second.await.unwrap_err().message.ends_with("at last"));
-    assert_eq!(starts.recv().await.unwrap(), "second.test");
+        let target = Target::answering(OK).await;
+        let mut second = pin!(client.attempt(get("http://second.test/")));
+        let others = async {
+            let answered = client.attempt(get(&target.url("/"))).await;
+            assert_eq!(answered.unwrap().status, 200);
+            // It would run after the second look-up, had that been begun.
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+        };
+        tokio::select! {
+            biased;
+            answered = &mut second => panic!("{answered:?}"),
+            () = others => {}
+        }
+        assert!(
+            starts.try_recv().is_err(),
+            "a look-up began beside the first"
+        );
+        release.send(()).unwrap();
+        assert!(second.await.unwrap_err().message.ends_with("at last"));
+        assert_eq!(starts.recv().await.unwrap(), "second.test");
+    });
 }

@@ -3,8 +3,8 @@
 use std::pin::pin;
 
 use punctual_ports::HttpClientPort;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::fixture::{LOOPBACK, Target, client, get, post, read_head, read_request, write};
@@ -108,20 +108,21 @@ async fn what_was_not_yet_read_when_the_caller_gave_up_is_taken_back() {
 /// Otherwise targets would log every call as a broken connection.
 #[tokio::test]
 async fn after_a_whole_answer_the_connection_is_closed_as_usual() {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    let target = Target::start(move |mut socket: TcpStream| {
-        let tell = tell.clone();
-        async move {
-            read_request(&mut socket).await;
-            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
-            let _ = socket.write_all(answer).await;
-            let _ = tell.send(socket.read(&mut [0; 1]).await.ok());
-        }
-    })
-    .await;
-    client(LOOPBACK)
-        .attempt(get(&target.url("/")))
-        .await
-        .unwrap();
-    assert_eq!(told.recv().await.unwrap(), Some(0));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let client = client(LOOPBACK);
+    let answering = async {
+        let (mut target, _) = listener.accept().await.unwrap();
+        read_request(&mut target).await;
+        write(
+            &mut target,
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
+        )
+        .await;
+        target
+    };
+    let (answered, mut target) = tokio::join!(client.attempt(get(&url)), answering);
+    assert_eq!(answered.unwrap().body, b"ok");
+    // Everything has happened to the socket that will: a reset would be found here.
+    assert_eq!(target.read(&mut [0; 1]).await.unwrap(), 0);
 }
