@@ -65,13 +65,16 @@ fn as_text(headers: &HeaderMap) -> Vec<(String, String)> {
 
 /// A connection that moves only while somebody waits for something on it.
 struct Driven<C> {
-    connection: Option<Pin<Box<C>>>,
+    /// Kept also when it is over: dropping it closes the socket, and how depends on the whole answer.
+    connection: Pin<Box<C>>,
+    is_over: bool,
 }
 
 impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
     fn new(connection: C) -> Self {
         Self {
-            connection: Some(Box::pin(connection)),
+            connection: Box::pin(connection),
+            is_over: false,
         }
     }
 
@@ -82,12 +85,12 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
             if let Poll::Ready(output) = waited_for.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            if let Some(connection) = &mut self.connection {
+            if !self.is_over {
                 // How it ended is told to who waits on it; what it cannot tell, nobody waits for.
-                if connection.as_mut().poll(cx).is_pending() {
+                if self.connection.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                self.connection = None;
+                self.is_over = true;
             }
             match waited_for.as_mut().poll(cx) {
                 Poll::Ready(output) => Poll::Ready(Some(output)),
