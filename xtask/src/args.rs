@@ -27,11 +27,13 @@ commands:
       --json FILE    also write everything as JSON; `-` is stdout
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
       --plots FOLDER draw lateness and cost there as SVG
-  torture [--broker] [--rounds N]
+  torture [--broker | --calls] [--rounds N]
                      kill the real binary under load, N times (500 unless told otherwise), and
                      see that no timer is lost, early, or fired under two ids
       --broker       kill it and its broker in turn (50 times unless told otherwise), and see
                      that every command that the broker has acknowledged yields its event
+      --calls        kill it while it makes service calls (60 times unless told otherwise), and
+                     see that none is made twice or early, and that each has one outcome
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
@@ -62,6 +64,7 @@ pub(crate) enum Command {
 /// How often `torture` kills unless it is told otherwise. A broker takes its time to come back.
 const ROUNDS: u32 = 500;
 const ROUNDS_WITH_BROKER: u32 = 50;
+const ROUNDS_WITH_CALLS: u32 = 60;
 
 /// How to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -135,11 +138,12 @@ fn torture(args: &[String]) -> Result<Command, String> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--broker" => victim = Victim::ServiceAndBroker,
+            "--calls" => victim = Victim::ServiceWithCalls,
             "--rounds" => rounds = Some(number_of_rounds(args.next().map_or("", String::as_str))?),
             flag if flag.starts_with('-') => return Err(unknown_flag("torture", flag)),
             word => {
                 return Err(refusal(&format!(
-                    "`torture` takes --broker, and --rounds with a number, but got `{word}`"
+                    "`torture` takes --broker or --calls, and --rounds with a number, but got `{word}`"
                 )));
             }
         }
@@ -147,6 +151,7 @@ fn torture(args: &[String]) -> Result<Command, String> {
     let rounds = rounds.unwrap_or(match victim {
         Victim::Service => ROUNDS,
         Victim::ServiceAndBroker => ROUNDS_WITH_BROKER,
+        Victim::ServiceWithCalls => ROUNDS_WITH_CALLS,
     });
     Ok(Command::Torture { victim, rounds })
 }
@@ -233,6 +238,8 @@ mod tests {
         assert_eq!(parsed("torture --rounds 7"), torture(service, 7));
         assert_eq!(parsed("torture --broker"), torture(both, 50));
         assert_eq!(parsed("torture --rounds 7 --broker"), torture(both, 7));
+        let calls = Victim::ServiceWithCalls;
+        assert_eq!(parsed("torture --calls"), torture(calls, 60));
     }
 
     #[test]
@@ -278,6 +285,7 @@ mod tests {
             "torture",
             "--rounds",
             "--broker",
+            "--calls",
         ] {
             assert!(HELP.contains(command), "{command}");
         }

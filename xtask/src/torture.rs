@@ -1,4 +1,5 @@
-//! Kills the real binary under load, or it and its broker in turn, for as long as one likes.
+//! Kills the real binary under load, also while it makes service calls, or it and its broker in turn,
+//! for as long as one likes.
 //!
 //! The work is a kill test of the service, which an ordinary test run does for a few rounds; here
 //! the binary is built for release, and every round is counted on the screen. The broker is the
@@ -19,6 +20,7 @@ const PACKAGE: &str = "punctual-service";
 pub(crate) enum Victim {
     Service,
     ServiceAndBroker,
+    ServiceWithCalls,
 }
 
 impl Victim {
@@ -26,6 +28,9 @@ impl Victim {
         match self {
             Self::Service => "kill::no_kill_at_any_instant_loses_a_timer_or_makes_it_early",
             Self::ServiceAndBroker => "broker_kill::no_kill_of_service_or_broker_loses_a_command",
+            Self::ServiceWithCalls => {
+                "kill_calls::killed_at_any_moment_no_call_is_made_twice_or_early_and_each_has_one_end"
+            }
         }
     }
 }
@@ -64,7 +69,11 @@ mod tests {
     fn the_tests_that_it_names_exist() {
         // A name that matches nothing would pass without having tried anything.
         let root = workspace::root().unwrap();
-        for victim in [Victim::Service, Victim::ServiceAndBroker] {
+        for victim in [
+            Victim::Service,
+            Victim::ServiceAndBroker,
+            Victim::ServiceWithCalls,
+        ] {
             let (module, name) = victim.test().split_once("::").unwrap();
             let file = root.join(format!("crates/service/tests/it/{module}.rs"));
             let text = std::fs::read_to_string(file).unwrap_or_default();

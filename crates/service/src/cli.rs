@@ -97,6 +97,11 @@ pub(crate) enum Command {
     /// Prints the timer as it is stored. It fires as long as somebody serves the same database file,
     /// now or later; what is overdue then fires at once.
     Schedule(ScheduleArgs),
+    /// Have an HTTP request made at a time of your choice, and follow it to its outcome
+    ///
+    /// Submits a service call to a service that runs, by HTTP, and waits until the request was made.
+    /// The exit code is 1 if it failed, or had no outcome in time.
+    Call(CallArgs),
     /// Schedule a timer through the broker, and wait until it fires
     ///
     /// Publishes a ScheduleTimer command and prints it as soon as the broker has stored it; then waits
@@ -212,6 +217,79 @@ pub(crate) struct SendArgs {
     pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) broker: BrokerFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("when")),
+    after_help = "\
+Examples:
+  timer-service call --tenant demo --in 2s --url http://127.0.0.1:9000/hello
+  timer-service call --tenant demo --due 2026-12-24T18:00:00Z --url https://example.com/greet \\
+      --body '{\"say\":\"hello\"}' --header 'Content-Type: application/json' --tag greeting
+
+The service that makes the call has to be allowed to reach its address: public ones always are,
+others with EXECUTION_ALLOW_NETS, where the service is started."
+)]
+pub(crate) struct CallArgs {
+    /// Whose call it is, say a customer of yours: 1 to 128 of A-Z a-z 0-9 _ -
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: TenantId,
+    /// Where the request goes: http:// or https://
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: String,
+    /// GET, POST, PUT, PATCH or DELETE [default: GET, or POST with --body]
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) method: Option<String>,
+    /// A header of the request, like 'Content-Type: application/json'; may be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = parse::header)]
+    pub(crate) header: Vec<(String, String)>,
+    /// The body of the request
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) body: Option<String>,
+    /// When it is to be made, like 2026-12-24T18:00:00Z; in the past means now, and so does neither
+    #[arg(long, value_name = "RFC3339", group = "when")]
+    pub(crate) due: Option<Timestamp>,
+    /// How long until it is to be made: 500ms, 90s, 5m, 2h or 3d
+    #[arg(long = "in", id = "after", value_name = "DURATION", value_parser = parse::duration, group = "when")]
+    pub(crate) after: Option<Duration>,
+    /// What people call it [default: the method and the URL]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// A word by which it is found; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+    /// Its id, a UUID [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) id: Option<ServiceCallId>,
+    /// An idempotency key: the same call under the same key is made once
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// The request that it belongs to, a UUID; `trace` finds it by that [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    pub(crate) correlation: Option<CorrelationId>,
+    /// How long after its due time to wait for the outcome
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "60s")]
+    pub(crate) wait: Duration,
+    /// Do not wait for the outcome
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// How to show the outcome: json for programs, a sentence (table) for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+/// Which service is asked.
+#[derive(Debug, Args)]
+pub(crate) struct ApiArgs {
+    /// Where the service's API is
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = parse::api)]
+    pub(crate) api: String,
+    /// A file with the token that the service wants
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// What can be said of a timer, whichever way it goes.

@@ -10,6 +10,7 @@ mod commands;
 mod demo;
 mod failure;
 mod logging;
+mod metrics;
 mod panics;
 mod parse;
 mod serve;
@@ -69,6 +70,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         }
         Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
         Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
+        Command::Call(args) => runtime.block_on(commands::call(args)),
         Command::Send(args) => runtime.block_on(commands::send(args, &environment)),
         Command::Get(args) => runtime.block_on(commands::get(args, &environment)),
         Command::List(args) => runtime.block_on(commands::list(args, &environment)),

@@ -2,21 +2,43 @@
 //!
 //! The same function reads a setting wherever it comes from, so that all accept the same.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual::http::{AllowedNets, NetsError};
 use punctual_adapters_sqlite::Synchronous;
+use punctual_domain::service_call::TargetUrl;
 use punctual_domain::{TimerData, TimerDataError, TimerState};
 use tracing::level_filters::LevelFilter;
 
 use crate::settings::LogFormat;
 use crate::shown::cut;
 
-/// Names of modules, all of which exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Modules;
+/// A part of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Module {
+    Api,
+    Orchestration,
+    Timer,
+    Execution,
+}
+
+/// What to run, in a combination that makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Modules {
+    /// Timers alone.
+    Timer,
+    /// Timers, over HTTP too.
+    TimerAndApi,
+    /// Service calls with all that they need.
+    Calls,
+    /// The same, but only a broker brings them.
+    CallsWithoutApi,
+}
 
 /// The longest name of a timer: more is a document, and no name.
 const LONGEST_NAME: usize = 512;
@@ -41,13 +63,67 @@ pub(crate) fn text<T>(
 }
 
 pub(crate) fn modules(text: &str) -> Result<Modules, String> {
-    match text.split(',').map(str::trim).find(|name| *name != "timer") {
-        None => Ok(Modules),
-        Some(other) => Err(format!(
-            "there is no module \"{}\" yet: only \"timer\" exists",
-            cut(other)
-        )),
+    let mut named = BTreeSet::new();
+    for name in text.split(',').map(str::trim) {
+        named.insert(match name {
+            "api" => Module::Api,
+            "orchestration" => Module::Orchestration,
+            "timer" => Module::Timer,
+            "execution" => Module::Execution,
+            other => {
+                return Err(format!(
+                    "there is no module \"{}\": api, orchestration, timer and execution exist",
+                    cut(other)
+                ));
+            }
+        });
     }
+    let named: Vec<Module> = named.into_iter().collect();
+    match named.as_slice() {
+        [Module::Timer] => Ok(Modules::Timer),
+        [Module::Api, Module::Timer] => Ok(Modules::TimerAndApi),
+        [Module::Api, Module::Orchestration, Module::Timer, Module::Execution] => Ok(Modules::Calls),
+        [Module::Orchestration, Module::Timer, Module::Execution] => Ok(Modules::CallsWithoutApi),
+        _ => Err(
+            "these do not run without the others: give api,orchestration,timer,execution for service calls, api,timer for timers over HTTP, or timer alone"
+                .to_owned(),
+        ),
+    }
+}
+
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "give an address and a port, like 127.0.0.1:8080 or [::1]:8080".to_owned())
+}
+
+/// A header as people write it.
+pub(crate) fn header(text: &str) -> Result<(String, String), String> {
+    let split = text
+        .split_once(':')
+        .map(|(name, value)| (name.trim(), value.trim()));
+    match split {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("give a name, a colon and a value, like 'Accept: text/plain'".to_owned()),
+    }
+}
+
+/// The address of a service's API.
+pub(crate) fn api(text: &str) -> Result<String, String> {
+    let url: Result<TargetUrl, _> = text.parse();
+    match url {
+        Ok(url) if !url.as_str().contains('?') => Ok(text.to_owned()),
+        Ok(_) => Err("leave out what begins with a question mark".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(crate) fn execution_timeout(text: &str) -> Result<Duration, String> {
+    let advice = "give milliseconds from 1 to 3600000";
+    number(text, 1..=3_600_000, advice).map(Duration::from_millis)
+}
+
+pub(crate) fn allowed_nets(text: &str) -> Result<AllowedNets, String> {
+    text.parse().map_err(|error: NetsError| error.to_string())
 }
 
 /// A whole number and a unit, like `90s`.
@@ -219,10 +295,27 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_module_is_named_with_those_that_exist() {
-        assert_eq!(modules("timer"), Ok(Modules));
-        let sentence = modules("timer,api").unwrap_err();
-        assert!(sentence.contains("\"api\"") && sentence.contains("\"timer\""));
+    fn modules_that_make_no_sense_together_are_refused_with_those_that_do() {
+        assert_eq!(modules("timer"), Ok(Modules::Timer));
+        assert_eq!(modules("timer, api"), Ok(Modules::TimerAndApi));
+        let all = "execution,timer,orchestration,api";
+        assert_eq!(modules(all), Ok(Modules::Calls));
+        assert_eq!(
+            modules("orchestration,timer,execution"),
+            Ok(Modules::CallsWithoutApi)
+        );
+        for bad in [
+            "api",
+            "api,execution",
+            "orchestration",
+            "execution",
+            "api,orchestration,timer",
+        ] {
+            let sentence = modules(bad).unwrap_err();
+            assert!(sentence.contains("api,timer"), "{sentence}");
+        }
+        let sentence = modules("timer,occasions").unwrap_err();
+        assert!(sentence.contains("\"occasions\"") && sentence.contains("execution exist"));
         assert!(modules("").is_err());
     }
 

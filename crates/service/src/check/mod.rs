@@ -8,12 +8,10 @@ mod database;
 mod place;
 mod report;
 
-use punctual_adapters_sqlite::SchemaSet;
-
 use crate::cli::CheckArgs;
 use crate::commands::Answers;
 use crate::failure::Failure;
-use crate::settings::table::{ALL, About, DB_MAX_MIB, DB_PATH};
+use crate::settings::table::{ALL, About, DB_MAX_MIB};
 use crate::settings::{Environment, Source, Sources, refusal};
 use report::Report;
 
@@ -74,18 +72,17 @@ fn check_setting(about: &About, sources: &Sources<'_>, report: &mut Report) {
 }
 
 fn check_databases(sources: &Sources<'_>, report: &mut Report) {
-    // A path that could not be read was reported as a setting.
-    let Ok(timers) = sources.timer_database() else {
-        return;
-    };
     let limit = sources.get(&DB_MAX_MIB).ok().flatten();
-    database::check(&timers, SchemaSet::TimersOnly, limit, report);
-    match sources.get(&DB_PATH) {
-        Ok(Some(shared)) if shared == timers => report.wrong(
-            "DB_PATH",
-            "TIMER_DB_PATH and DB_PATH name the same file: give each its own",
-        ),
-        Ok(Some(shared)) => database::check(&shared, SchemaSet::Shared, None, report),
-        _ => {}
+    match sources.databases() {
+        Ok(databases) => {
+            for (path, set) in databases {
+                database::check(&path, set, limit, report);
+            }
+        }
+        // A path that could not be read was reported as a setting.
+        Err(failure) if failure.to_string().contains("both name") => {
+            report.wrong("DB_PATH", failure.to_string());
+        }
+        Err(_) => {}
     }
 }

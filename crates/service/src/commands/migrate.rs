@@ -15,7 +15,7 @@ use super::output::Answers;
 use crate::cli::MigrateArgs;
 use crate::failure::Failure;
 use crate::settings::Environment;
-use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
+use crate::settings::table::TIMER_DB_PATH;
 use crate::store::refuse_what_is_no_file;
 
 /// One database, and how far it is.
@@ -84,27 +84,16 @@ fn one(
     })
 }
 
-/// `--db` names the one file to look at. Without it, the timers' file and, if it is named, the
-/// shared one.
+/// `--db` names the one file to look at. Without it, those that would be served.
 fn databases(
     args: &MigrateArgs,
     environment: &Environment<'_>,
 ) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
     let sources = environment.good_sources(&args.database.0)?;
-    let timers = sources.timer_database()?;
-    let is_named = args.database.0.get(TIMER_DB_PATH.about).is_some();
-    let shared = sources.get(&DB_PATH)?.filter(|_| !is_named);
-    match shared {
-        None => Ok(vec![(timers, SchemaSet::TimersOnly)]),
-        Some(shared) if shared == timers => Err(Failure::refused(format!(
-            "TIMER_DB_PATH and DB_PATH both name {}: give each its own file",
-            shared.display()
-        ))),
-        Some(shared) => Ok(vec![
-            (shared, SchemaSet::Shared),
-            (timers, SchemaSet::TimersOnly),
-        ]),
+    if args.database.0.get(TIMER_DB_PATH.about).is_some() {
+        return Ok(vec![(sources.timer_database()?, SchemaSet::TimersOnly)]);
     }
+    sources.databases()
 }
 
 fn how_far(path: &Path, set: SchemaSet, migrations: Vec<MigrationState>) -> HowFar {

@@ -3,6 +3,7 @@
 
 mod batch;
 mod batch_line;
+mod call;
 mod cancel;
 mod completions;
 mod dead_letters;
@@ -24,6 +25,7 @@ use crate::settings::{DatabaseFlags, Environment};
 use crate::shown::cut;
 use crate::store;
 
+pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use completions::completions;
 pub(crate) use dead_letters::dead_letters;

@@ -60,7 +60,8 @@ pub(super) struct Obituary {
 pub(super) fn command(database: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
-        .args(["serve", "--log-format", "json", "--log-level", "info"])
+        .args(["serve", "--modules", "timer"])
+        .args(["--log-format", "json", "--log-level", "info"])
         .arg("--db")
         .arg(database)
         .env_clear();

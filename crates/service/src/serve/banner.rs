@@ -2,23 +2,25 @@
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::Path;
 
+use punctual::http::AllowedNets;
 use punctual_adapters_nats::{NatsAuth, NatsSettings, NatsTls};
 use punctual_adapters_sqlite::Synchronous;
 use punctual_domain::Topic;
 
 use crate::logging;
-use crate::settings::table::TIMER_DB_PATH;
-use crate::settings::{LogFormat, ServeSettings};
+use crate::settings::table::{API_LISTEN, TIMERS_ALONE};
+use crate::settings::{CallsSettings, LogFormat, ServeSettings};
 
 /// Tells whoever started us. Where programs read the log, it is a line of the log.
-pub(super) fn show(settings: &ServeSettings) {
+pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
     let on_terminal = std::io::stderr().is_terminal();
     if logging::format_for(settings.log_format, on_terminal) == LogFormat::Text {
         let program = std::env::args_os().next();
         let program = program.as_deref().and_then(OsStr::to_str);
-        crate::say(&text(settings, program.unwrap_or("timer-service")));
+        crate::say(&text(settings, api, program.unwrap_or("timer-service")));
         return;
     }
     let database = &settings.database;
@@ -32,12 +34,51 @@ pub(super) fn show(settings: &ServeSettings) {
         broker = settings.broker.as_ref().map(NatsSettings::shown),
         commands = subjects.as_ref().map(|it| it.commands.as_str()),
         events = subjects.as_ref().map(|it| it.events.as_str()),
-        "serving timers: {}",
-        match settings.broker {
-            Some(_) => "commands come from the broker, and each firing is an event there",
-            None => "each firing is one line of JSON on standard output",
+        api = api.map(|address| format!("http://{address}")),
+        calls_database = settings.calls.as_ref().and_then(|calls| calls.database.as_ref()).map(|it| absolute(&it.path)),
+        "{}: {}",
+        serving(settings),
+        match (&settings.calls, &settings.broker) {
+            (Some(_), _) => "each call is made once, at or just after its due time",
+            (None, Some(_)) => "commands come from the broker, and each firing is an event there",
+            (None, None) => "each firing is one line of JSON on standard output",
         }
     );
+}
+
+const fn serving(settings: &ServeSettings) -> &'static str {
+    match settings.calls {
+        Some(_) => "serving service calls",
+        None => "serving timers",
+    }
+}
+
+/// Where calls come from, where they may go, and how to see one.
+fn ways_of_calls(calls: &CallsSettings, api: Option<SocketAddr>, program: &str) -> String {
+    let Some(api) = api else {
+        return "in:    commands on orchestration.commands.> of the broker".to_owned();
+    };
+    let elsewhere = if api.to_string() == API_LISTEN.about.default {
+        String::new()
+    } else {
+        format!(" --api http://{api}")
+    };
+    let (reach, target) = if calls.allowed == AllowedNets::default() {
+        (
+            "public addresses only; others with --allow-nets, like 127.0.0.0/8".to_owned(),
+            "https://example.com".to_owned(),
+        )
+    } else {
+        (
+            format!("public addresses, and {}", calls.allowed),
+            format!("http://{api}/healthz"),
+        )
+    };
+    format!(
+        "in:    http://{api} (described at /openapi.json)\n\
+         out:   calls reach {reach}\n\
+         try:   {program} call --tenant demo --in 2s --url {target}{elsewhere}"
+    )
 }
 
 /// Where messages come from and go to.
@@ -57,11 +98,14 @@ impl Subjects {
 }
 
 /// Where timers come from, where firings go, and how to see one.
-fn ways(settings: &ServeSettings, program: &str) -> String {
+fn ways(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> String {
+    let api = api.map_or_else(String::new, |api| {
+        format!("in:    http://{api} (described at /openapi.json)\n")
+    });
     if let Some(broker) = &settings.broker {
         let Subjects { commands, events } = Subjects::of(broker);
         return format!(
-            "in:    commands on {commands} of {}\n\
+            "{api}in:    commands on {commands} of {}\n\
              out:   each firing is an event on {events} there\n\
              try:   {}",
             broker.shown(),
@@ -69,13 +113,13 @@ fn ways(settings: &ServeSettings, program: &str) -> String {
         );
     }
     let database = &settings.database;
-    let elsewhere = if database.path == Path::new(TIMER_DB_PATH.about.default) {
+    let elsewhere = if database.path == Path::new(TIMERS_ALONE) {
         String::new()
     } else {
         format!(" --db {}", for_a_shell(&absolute(&database.path)))
     };
     format!(
-        "out:   each firing is one line of JSON on standard output\n\
+        "{api}out:   each firing is one line of JSON on standard output\n\
          try:   {program} schedule --tenant demo --in 5s{elsewhere}"
     )
 }
@@ -97,14 +141,19 @@ fn to_send(broker: &NatsSettings, program: &str) -> String {
     )
 }
 
-fn text(settings: &ServeSettings, program: &str) -> String {
+fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> String {
     let database = &settings.database;
     let (setting, survives) = synchronous(database.synchronous);
     let file = settings.file.as_deref().map_or_else(String::new, |file| {
         format!("from:  {} (settings)\n", absolute(file))
     });
+    let what = serving(settings).replacen("serving", "serves", 1);
+    let ways = match &settings.calls {
+        Some(calls) => ways_of_calls(calls, api, program),
+        None => ways(settings, api, program),
+    };
     format!(
-        "timer-service {} serves timers (process {})\n\
+        "timer-service {} {what} (process {})\n\
          on:    SQLite, synchronous {setting}: what is acknowledged survives {survives}\n\
          data:  {}\n\
          {file}\
@@ -113,7 +162,7 @@ fn text(settings: &ServeSettings, program: &str) -> String {
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         absolute(&database.path),
-        ways(settings, program),
+        ways,
     )
 }
 
@@ -149,8 +198,9 @@ mod tests {
 
     fn shown(line: &str) -> String {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let settings = Environment(&|_| None).serve(&cli.serve.flags).unwrap();
-        text(&settings, "ts")
+        let alone = |name: &str| (name == "MODULES").then(|| "timer".into());
+        let settings = Environment(&alone).serve(&cli.serve.flags).unwrap();
+        text(&settings, None, "ts")
     }
 
     #[test]
@@ -168,11 +218,36 @@ mod tests {
     }
 
     #[test]
+    fn with_calls_it_says_how_to_submit_one_that_may_be_made() {
+        let calls = |line: &str, api: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            let settings = Environment(&|_| None).serve(&cli.serve.flags).unwrap();
+            text(&settings, Some(api.parse().unwrap()), "ts")
+        };
+        let usual = calls("ts", "127.0.0.1:8080");
+        for words in [
+            "serves service calls (process",
+            "in:    http://127.0.0.1:8080 (",
+            "out:   calls reach public addresses only;",
+            "try:   ts call --tenant demo --in 2s --url https://example.com\n",
+        ] {
+            assert!(usual.contains(words), "{usual}");
+        }
+        let local = calls("ts --allow-nets 127.0.0.0/8", "127.0.0.1:9");
+        let words = "--url http://127.0.0.1:9/healthz --api http://127.0.0.1:9\n";
+        assert!(local.contains(words), "{local}");
+    }
+
+    #[test]
     fn the_prefix_is_in_the_subjects_and_in_what_to_try() {
         let cli = Cli::try_parse_from(["ts", "--broker", "a"]).unwrap();
-        let environment = |name: &str| (name == "TIMER_BROKER_PREFIX").then(|| "acme".into());
+        let environment = |name: &str| match name {
+            "TIMER_BROKER_PREFIX" => Some("acme".into()),
+            "MODULES" => Some("timer".into()),
+            _ => None,
+        };
         let settings = Environment(&environment).serve(&cli.serve.flags).unwrap();
-        let text = text(&settings, "ts");
+        let text = text(&settings, None, "ts");
         for words in [
             "commands on acme.timer.commands.> of",
             "an event on acme.timer.events.<tenant>.<id> there",

@@ -1,8 +1,8 @@
-//! Serving: fires timers until told to stop.
+//! Serving: fires timers, and makes service calls, until told to stop.
 //!
 //! | what happens | what we do | exit code |
 //! |---|---|---|
-//! | SIGTERM, SIGINT | claim nothing more, finish what is in flight, for at most 25 s | 0 |
+//! | SIGTERM, SIGINT | take and claim nothing more, finish what is in flight, for at most 25 s; an HTTP attempt that still runs then is recorded as interrupted | 0 |
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | the broker goes away | go on storing; what is due waits until it is back | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
@@ -12,14 +12,16 @@
 mod banner;
 mod file_check;
 mod firing_lines;
+mod http;
 mod signals;
 mod stop;
 
-use punctual::{Builder, Punctual, Synchronous};
+use punctual::http::{HyperHttpClient, Roots};
+use punctual::{Builder, CallOptions, Punctual, Synchronous};
 use punctual_adapters_system::SystemClock;
 
 use crate::failure::Failure;
-use crate::settings::ServeSettings;
+use crate::settings::{CallsSettings, ServeSettings};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
 use firing_lines::FiringLines;
@@ -38,16 +40,21 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
     served
 }
 
-/// Puts the engine together, with somebody to tell: the broker, or whoever reads standard output.
-/// `None` if it was stopped meanwhile.
+/// Puts the engine together, with somebody to tell: the calls, the broker, or whoever reads standard
+/// output. `None` if it was stopped meanwhile.
 async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>, Failure> {
     refuse_what_is_no_file(&settings.database.path)?;
-    let builder = Punctual::builder()
+    let mut builder = Punctual::builder()
         .sqlite_with(settings.database.clone())
         .worker(settings.worker)
         .retention(settings.retention);
     if let Some(broker) = &settings.broker {
-        let builder = builder.nats_with(broker.clone()).take_commands();
+        builder = builder.nats_with(broker.clone()).take_commands();
+    }
+    if let Some(calls) = &settings.calls {
+        return built(with_calls(builder, calls)?, stop).await;
+    }
+    if settings.broker.is_some() {
         return built(builder, stop).await;
     }
     let unwritable =
@@ -64,6 +71,21 @@ async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>
         .start(stdout, stop.clone(), is_durable)
         .map_err(unwritable)?;
     Ok(Some(punctual))
+}
+
+fn with_calls(builder: Builder, calls: &CallsSettings) -> Result<Builder, Failure> {
+    let client = HyperHttpClient::new(calls.allowed.clone(), Roots::of_this_machine())
+        .map_err(|error| Failure::refused(error.to_string()))?;
+    let mut options = CallOptions::new(client);
+    options.settings = calls.calls;
+    let builder = builder.service_calls(options);
+    match &calls.database {
+        None => Ok(builder),
+        Some(database) => {
+            refuse_what_is_no_file(&database.path)?;
+            Ok(builder.calls_in(database.clone()))
+        }
+    }
 }
 
 async fn built(builder: Builder, stop: &Stop) -> Result<Option<Punctual>, Failure> {
@@ -83,6 +105,10 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let signals = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));
+    // Before the database is opened: whoever cannot listen has changed nothing.
+    let bound = settings.api.as_ref().map(http::bind).transpose()?;
+    let address = bound.as_ref().map(http::Bound::address).transpose()?;
+    let metrics = crate::metrics::install()?;
     let Some(punctual) = build(&settings, &stop).await? else {
         return Ok(());
     };
@@ -91,17 +117,33 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     // Nothing has begun if it cannot be started, as beside a consumer that would lose commands.
     let running = punctual.start().await;
     let running = running.map_err(|error| Failure::refused(error.to_string()))?;
-    banner::show(&settings);
+    let api = bound.map(|bound| {
+        let stop = stop.clone();
+        let asked = async move {
+            stop.requested().await;
+        };
+        tokio::spawn(bound.serve(punctual.clone(), metrics.clone(), clock.clone(), asked))
+    });
+    banner::show(&settings, address);
     tokio::select! {
         _ = stop.requested() => {}
         _ = running.stopped() => {}
         never = file_check::watch(&settings.database.path, &clock) => match never {},
+        never = crate::metrics::keep(&metrics, &clock) => match never {},
     }
 
     // Whatever ended the engine ends the rest. A store that broke is the worst of the reasons, also
     // if it did so while we were stopping.
     stop.request(Reason::Asked);
+    // First, so that whoever was promised an answer gets it from an engine that still runs.
+    let answered = match api {
+        Some(api) => api
+            .await
+            .unwrap_or_else(|error| Err(Failure::failed(format!("the API has stopped: {error}")))),
+        None => Ok(()),
+    };
     running.shutdown().await.map_err(stopped)?;
+    answered?;
     match stop.requested().await {
         Reason::Failed(sentence) => Err(Failure::failed(sentence)),
         Reason::Asked => Ok(()),

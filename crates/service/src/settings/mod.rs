@@ -9,14 +9,19 @@ mod flags;
 pub(crate) mod table;
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use punctual::http::AllowedNets;
 use punctual_adapters_nats::NatsSettings;
-use punctual_adapters_sqlite::{Role, SqliteSettings};
+use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings};
+use punctual_workflows::calls::CallSettings;
 use punctual_workflows::{RetentionSettings, WorkerSettings};
 use tracing::level_filters::LevelFilter;
 
 use crate::failure::Failure;
+use crate::parse::{self, Modules};
 pub(crate) use file::SettingsFile;
 pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags};
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
@@ -32,10 +37,30 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Where the HTTP API listens, and to whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiSettings {
+    pub(crate) listen: SocketAddr,
+    pub(crate) tokens_file: Option<PathBuf>,
+}
+
+/// How service calls are served.
+#[derive(Debug, Clone)]
+pub(crate) struct CallsSettings {
+    /// Where they are, if their timers are elsewhere.
+    pub(crate) database: Option<SqliteSettings>,
+    pub(crate) calls: CallSettings,
+    pub(crate) allowed: AllowedNets,
+}
+
 /// Everything that `serve` needs to know.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
+    /// Where the timers are.
     pub(crate) database: SqliteSettings,
+    /// `None`: no service calls, only timers.
+    pub(crate) calls: Option<CallsSettings>,
+    pub(crate) api: Option<ApiSettings>,
     /// `None`: firings are lines on standard output, and there are no commands.
     pub(crate) broker: Option<NatsSettings>,
     pub(crate) worker: WorkerSettings,
@@ -167,18 +192,102 @@ impl Sources<'_> {
             .map_err(|advice| Failure::refused(refusal(setting.about, &raw, &source, &advice)))
     }
 
+    /// The database of service calls.
+    pub(crate) fn calls_database(&self) -> Result<PathBuf, Failure> {
+        let given = self.get(&table::DB_PATH)?;
+        Ok(given.unwrap_or_else(|| PathBuf::from(table::DB_PATH.about.default)))
+    }
+
+    /// Every database that these settings name: the one of service calls, unless timers are served
+    /// alone, and the timers' own.
+    pub(crate) fn databases(&self) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
+        let has_calls = match self.get(&table::MODULES)? {
+            Some(Modules::Timer | Modules::TimerAndApi) => self.get(&table::DB_PATH)?.is_some(),
+            Some(Modules::Calls | Modules::CallsWithoutApi) | None => true,
+        };
+        let has_timers = !has_calls
+            || self.get(&table::TIMER_DB_PATH)?.is_some()
+            || matches!(
+                self.get(&table::MODULES)?,
+                Some(Modules::Timer | Modules::TimerAndApi)
+            );
+        let mut databases = Vec::new();
+        if has_calls {
+            databases.push((self.calls_database()?, SchemaSet::Shared));
+        }
+        if has_timers {
+            databases.push((self.timer_database()?, SchemaSet::TimersOnly));
+        }
+        match databases.as_slice() {
+            [(one, _), (other, _)] if one == other => Err(Failure::refused(format!(
+                "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
+                one.display()
+            ))),
+            _ => Ok(databases),
+        }
+    }
+
     /// The timers' own database.
     pub(crate) fn timer_database(&self) -> Result<PathBuf, Failure> {
         let given = self.get(&table::TIMER_DB_PATH)?;
-        Ok(given.unwrap_or_else(|| PathBuf::from(table::TIMER_DB_PATH.about.default)))
+        Ok(given.unwrap_or_else(|| PathBuf::from(table::TIMERS_ALONE)))
     }
 
     /// How the timers' own database is opened.
     fn database(&self) -> Result<SqliteSettings, Failure> {
+        self.opened_by_rule(SqliteSettings::timers(self.timer_database()?))
+    }
+
+    fn opened_by_rule(&self, usual: SqliteSettings) -> Result<SqliteSettings, Failure> {
         Ok(SqliteSettings {
             synchronous: self.get(&table::DB_SYNCHRONOUS)?.unwrap_or_default(),
             max_file_bytes: self.get(&table::DB_MAX_MIB)?,
-            ..SqliteSettings::timers(self.timer_database()?)
+            ..usual
+        })
+    }
+
+    /// Where timers and calls are: in one file, unless the timers have one of their own.
+    fn calls(&self, keep: Duration) -> Result<(SqliteSettings, CallsSettings), Failure> {
+        let shared = self.calls_database()?;
+        let own = self.get(&table::TIMER_DB_PATH)?;
+        if own.as_ref() == Some(&shared) {
+            return Err(Failure::refused(format!(
+                "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
+                shared.display()
+            )));
+        }
+        let usual = CallSettings::default();
+        let calls = CallSettings {
+            timeout: self
+                .get(&table::EXECUTION_TIMEOUT)?
+                .unwrap_or(usual.timeout),
+            keep,
+            ..usual
+        };
+        let allowed = self.get(&table::EXECUTION_ALLOW_NETS)?.unwrap_or_default();
+        let (timers, database) = match own {
+            None => (SqliteSettings::service_calls(shared), None),
+            Some(own) => {
+                let calls = self.opened_by_rule(SqliteSettings::calls_alone(shared))?;
+                (SqliteSettings::timers(own), Some(calls))
+            }
+        };
+        let calls = CallsSettings {
+            database,
+            calls,
+            allowed,
+        };
+        Ok((self.opened_by_rule(timers)?, calls))
+    }
+
+    fn api(&self) -> Result<ApiSettings, Failure> {
+        let listen = self.get(&table::API_LISTEN)?;
+        Ok(ApiSettings {
+            listen: match listen {
+                Some(listen) => listen,
+                None => parse::listen(table::API_LISTEN.about.default).map_err(Failure::refused)?,
+            },
+            tokens_file: self.get(&table::API_TOKENS_FILE)?,
         })
     }
 
@@ -193,7 +302,7 @@ impl Sources<'_> {
     fn serve(&self) -> Result<ServeSettings, Failure> {
         let worker = WorkerSettings::default();
         let retention = RetentionSettings::default();
-        self.get(&table::MODULES)?;
+        let modules = self.get(&table::MODULES)?.unwrap_or(Modules::Calls);
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
@@ -202,8 +311,28 @@ impl Sources<'_> {
             None => worker,
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
+        let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
+        let (database, calls) = match modules {
+            Modules::Timer | Modules::TimerAndApi => (self.database()?, None),
+            Modules::Calls | Modules::CallsWithoutApi => {
+                let (database, calls) = self.calls(keep)?;
+                (database, Some(calls))
+            }
+        };
+        let api = match modules {
+            Modules::Timer => None,
+            Modules::TimerAndApi | Modules::Calls => Some(self.api()?),
+            Modules::CallsWithoutApi if broker.is_some() => None,
+            Modules::CallsWithoutApi => {
+                return Err(Failure::refused(
+                    "without a broker nobody could submit calls to these modules: add api to MODULES, or set TIMER_BROKER_URL",
+                ));
+            }
+        };
         Ok(ServeSettings {
-            database: self.database()?,
+            database,
+            calls,
+            api,
             broker,
             worker: WorkerSettings {
                 polling_interval: polling_interval.unwrap_or(worker.polling_interval),
@@ -211,10 +340,7 @@ impl Sources<'_> {
                 max_in_hand: worker.max_in_hand.max(batch_size),
                 ..worker
             },
-            retention: RetentionSettings {
-                keep: self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep),
-                ..retention
-            },
+            retention: RetentionSettings { keep, ..retention },
             log_format: self.get(&table::LOG_FORMAT)?,
             log_level: self.get(&table::LOG_LEVEL)?.unwrap_or(LevelFilter::INFO),
             file: self.file.as_ref().map(|file| file.path().to_path_buf()),
@@ -249,7 +375,6 @@ mod tests {
     use crate::cli::Cli;
     use clap::Parser;
     use punctual_adapters_sqlite::Synchronous;
-    use std::time::Duration;
 
     fn serve(variables: &[(&str, &str)], flags: &ServeFlags) -> Result<ServeSettings, Failure> {
         let lookup = |name: &str| {

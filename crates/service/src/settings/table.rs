@@ -5,9 +5,11 @@
 //! refusals are made from this table, so that a new setting is one line.
 
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use punctual::http::AllowedNets;
 use punctual_adapters_nats::{NatsSettings, Prefix};
 use punctual_adapters_sqlite::Synchronous;
 use tracing::level_filters::LevelFilter;
@@ -105,8 +107,8 @@ macro_rules! settings {
 
 #[rustfmt::skip]
 settings! {
-    TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "./data/timer.db", "the timers' database file";
-    DB_PATH: PathBuf, Text, parse::path, [], "none", "the shared database file, which `migrate` and `check` look at too";
+    TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "none", "a database file for timers alone; where no service calls run, and for the commands of timers, it is ./data/timer.db unless it is set";
+    DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large the timers' file may become, in MiB; then new timers are refused, and stored ones go on firing";
     TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks for due timers that nothing else asked for, 10 to 86400000";
@@ -123,10 +125,17 @@ settings! {
     TIMER_BROKER_CERT_FILE: PathBuf, Text, parse::path, [], "none", "our own certificate, in PEM, together with TIMER_BROKER_KEY_FILE";
     TIMER_BROKER_KEY_FILE: PathBuf, Text, parse::path, [], "none", "the key of our own certificate, in PEM";
     TIMER_BROKER_TLS: Tls, Text, |raw| parse::text(raw, broker::tls), [], "auto", "whether the connection has to be secure: require, or auto, which leaves it to the address and the broker";
-    MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "timer", "what to run, separated by commas; only `timer` exists so far";
+    API_LISTEN: SocketAddr, Text, |raw| parse::text(raw, parse::listen), ["listen" "ADDRESS"], "127.0.0.1:8080", "where the HTTP API listens; beyond this machine only with API_TOKENS_FILE";
+    API_TOKENS_FILE: PathBuf, Text, parse::path, ["tokens" "FILE"], "none", "a file with who may use the API: a line `tenant:sha256hex` for each token, with * for all tenants";
+    EXECUTION_TIMEOUT: Duration, Number, |raw| parse::text(raw, parse::execution_timeout), [], "30000", "milliseconds that the request of a call may take, from its beginning to the end of the answer";
+    EXECUTION_ALLOW_NETS: AllowedNets, List, |raw| parse::text(raw, parse::allowed_nets), ["allow-nets" "NETS"], "none", "networks that calls may reach besides the public internet, like 127.0.0.0/8,10.1.0.0/16";
+    MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "api,orchestration,timer,execution", "what to run: all of these for service calls, api,timer for timers over HTTP, or timer alone";
     LOG_FORMAT: LogFormat, Text, |raw| parse::text(raw, parse::log_format), ["log-format" "FORMAT"], "text on a terminal, else json", "how to log on standard error: text or json";
     LOG_LEVEL: LevelFilter, Text, |raw| parse::text(raw, parse::log_level), ["log-level" "LEVEL"], "info", "how much to log: off, error, warn, info, debug or trace";
 }
+
+/// Where timers are if they are served alone, and nobody says otherwise.
+pub(crate) const TIMERS_ALONE: &str = "./data/timer.db";
 
 /// What other versions can do and this one cannot. A wish that would be silently ignored is
 /// refused: timers would fire to the wrong place, or be stored in the wrong one.

@@ -5,6 +5,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod api_client;
 mod asyncapi;
 mod batch;
 mod broker;
@@ -19,6 +20,7 @@ mod completions;
 mod dead_letters;
 mod demo;
 mod kill;
+mod kill_calls;
 mod ledger;
 mod python_client;
 mod refusals;
@@ -29,3 +31,4 @@ mod serve_broker;
 mod serving;
 mod settings_file;
 mod stdout;
+mod target;

@@ -52,6 +52,7 @@ impl Home {
             .args(line.split_whitespace())
             .current_dir(self.0.path())
             .env_clear()
+            .env("MODULES", "timer")
             .env("TIMER_DB_PATH", self.db());
         command
     }

@@ -1,0 +1,276 @@
+//! `call`: submits a service call to a running service, and follows it to its outcome.
+
+use std::time::Duration;
+
+use punctual::http::{AllowedNets, HyperHttpClient, Roots};
+use punctual_adapters_system::{SystemClock, UuidIds};
+use punctual_domain::service_call::{
+    CallStatus, Headers, Method, RequestBody, RequestSpec, TargetUrl,
+};
+use punctual_domain::{CorrelationId, EnvelopeId, ServiceCallId, TimerKey, Timestamp};
+use punctual_ports::{ClockPort, HttpAttempt, HttpClientPort, HttpResponse, IdPort};
+use serde_json::{Map, Value, json};
+
+use super::{Answers, clock};
+use crate::cli::{ApiArgs, CallArgs, Output};
+use crate::failure::Failure;
+use crate::shown::cut_to;
+
+/// Between two looks at a call.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+/// How long one request to the service may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// An answer that is not ours can say anything, and at length.
+const LONGEST_ANSWER: usize = 500;
+
+/// Submits a call and waits for its outcome: fails unless that is a success.
+pub(crate) async fn call(args: CallArgs) -> Result<(), Failure> {
+    let clock = clock()?;
+    let service = Service::new(&args.api, clock.clone(), args.correlation)?;
+    let due_at = match (args.due, args.after) {
+        (Some(due_at), _) => due_at,
+        (None, Some(after)) => clock.now().next().saturating_add(after),
+        (None, None) => clock.now(),
+    };
+    let path = format!("/api/tenants/{}/service-calls", args.tenant);
+    let accepted = service
+        .ask(Method::Post, &path, Some(&body(&args, due_at)))
+        .await?;
+    let Some(id) = accepted["serviceCallId"].as_str().map(str::to_owned) else {
+        return Err(service.is_no_service());
+    };
+    let mut answers = Answers::open()?;
+    if args.no_wait {
+        return answers.line(&accepted);
+    }
+    crate::say(&format!(
+        "accepted: call {id} of tenant {}, due at {due_at}",
+        args.tenant
+    ));
+    let give_up = due_at.max(clock.now()).saturating_add(args.wait);
+    let outcome = service.follow(&format!("{path}/{id}"), give_up).await?;
+    match args.output {
+        Output::Json => answers.line(&outcome)?,
+        Output::Table => crate::say(&in_words(&outcome)),
+    }
+    if outcome["status"] == CallStatus::Succeeded.as_str() {
+        Ok(())
+    } else {
+        Err(Failure::failed(in_words(&outcome)))
+    }
+}
+
+/// What is submitted. What is wrong with it the service says, for all fields at once.
+fn body(args: &CallArgs, due_at: Timestamp) -> Value {
+    let method = args.method.as_deref().unwrap_or(match args.body {
+        Some(_) => "POST",
+        None => "GET",
+    });
+    let mut request = json!({ "method": method, "url": args.url });
+    if !args.header.is_empty() {
+        let headers: Map<String, Value> = args
+            .header
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        request["headers"] = json!(headers);
+    }
+    if let Some(body) = &args.body {
+        request["body"] = json!(body);
+    }
+    let name = args
+        .name
+        .clone()
+        .unwrap_or_else(|| cut_to(&format!("{method} {}", args.url), 100));
+    let mut submission = json!({ "name": name, "dueAt": due_at, "requestSpec": request });
+    if !args.tag.is_empty() {
+        submission["tags"] = json!(args.tag);
+    }
+    if let Some(id) = args.id {
+        submission["serviceCallId"] = json!(id);
+    }
+    if let Some(key) = &args.key {
+        submission["idempotencyKey"] = json!(key);
+    }
+    submission
+}
+
+/// The end of a call in one sentence.
+fn in_words(call: &Value) -> String {
+    let outcome = &call["outcome"];
+    let status = call["status"].as_str().unwrap_or("unknown");
+    if let Some(error) = outcome.get("errorMeta") {
+        let kind = error["kind"].as_str().unwrap_or("unknown");
+        let message = error["message"].as_str().unwrap_or("no more is known");
+        return format!("the call has {}: {kind}: {message}", status.to_lowercase());
+    }
+    let answer = &outcome["responseMeta"];
+    format!(
+        "the call has {}: the target answered {} in {} ms",
+        status.to_lowercase(),
+        answer["status"],
+        answer["latencyMs"]
+    )
+}
+
+/// A service that runs somewhere.
+struct Service {
+    base: String,
+    token: Option<String>,
+    client: HyperHttpClient,
+    clock: SystemClock,
+    correlation_id: CorrelationId,
+}
+
+impl Service {
+    fn new(
+        args: &ApiArgs,
+        clock: SystemClock,
+        correlation_id: Option<CorrelationId>,
+    ) -> Result<Self, Failure> {
+        let base = args.api.as_str().trim_end_matches('/').to_owned();
+        let token = match &args.token_file {
+            None => None,
+            Some(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    Failure::refused(format!(
+                        "--token-file {} cannot be read: {error}",
+                        path.display()
+                    ))
+                })?;
+                Some(text.trim().to_owned())
+            }
+        };
+        // Whoever types the address means it, wherever it is.
+        let everywhere: AllowedNets = "0.0.0.0/0,::/0"
+            .parse()
+            .map_err(|error| Failure::failed(format!("{error}")))?;
+        let client = HyperHttpClient::new(everywhere, Roots::of_this_machine())
+            .map_err(|error| Failure::refused(error.to_string()))?;
+        let drawn = || CorrelationId::from_uuid(UuidIds.next_id());
+        Ok(Self {
+            base,
+            token,
+            client,
+            clock,
+            correlation_id: correlation_id.unwrap_or_else(drawn),
+        })
+    }
+
+    /// Asks, and gives the answer if it is a good one.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let mut headers = Vec::new();
+        if body.is_some() {
+            headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        }
+        if let Some(token) = &self.token {
+            headers.push(("Authorization".to_owned(), format!("Bearer {token}")));
+        }
+        let url: TargetUrl = format!("{}{path}", self.base)
+            .parse()
+            .map_err(|error| Failure::usage(format!("--api: {error}")))?;
+        let too_long = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
+        let request = RequestSpec {
+            method,
+            url,
+            headers: Headers::new(headers).map_err(|_| {
+                Failure::usage("the token is not one: give printable ASCII on one line")
+            })?,
+            body: body
+                .map(|body| RequestBody::new(body.to_string()))
+                .transpose()
+                .map_err(|error| too_long(&error))?,
+        };
+        let attempt = HttpAttempt {
+            execution_id: EnvelopeId::from_uuid(UuidIds.next_id()),
+            key: TimerKey::new(
+                punctual_domain::TenantId::default(),
+                ServiceCallId::from_uuid(UuidIds.next_id()),
+            ),
+            correlation_id: self.correlation_id,
+            request,
+        };
+        let answered = tokio::select! {
+            answered = self.client.attempt(attempt) => answered.map_err(|failure| failure.message),
+            () = self.clock.sleep_for(PATIENCE) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        };
+        let response = answered.map_err(|reason| {
+            Failure::failed(format!(
+                "no service answers at {}: {reason}; start one with `timer-service`, or name it with --api",
+                self.base
+            ))
+        })?;
+        self.read(&response)
+    }
+
+    fn read(&self, response: &HttpResponse) -> Result<Value, Failure> {
+        let json: Option<Value> = serde_json::from_slice(&response.body).ok();
+        if (200..300).contains(&response.status) {
+            return json.ok_or_else(|| self.is_no_service());
+        }
+        let Some(problem) = json.filter(|json| json["title"].is_string()) else {
+            return Err(self.is_no_service());
+        };
+        let mut sentence = format!(
+            "the service answers {}: {}",
+            response.status,
+            problem["detail"]
+                .as_str()
+                .or(problem["title"].as_str())
+                .unwrap_or_default()
+        );
+        for error in problem["errors"].as_array().into_iter().flatten() {
+            let (pointer, detail) = (&error["pointer"], &error["detail"]);
+            let part = format!(
+                "\n  {} {}",
+                pointer.as_str().unwrap_or_default(),
+                detail.as_str().unwrap_or_default()
+            );
+            sentence.push_str(&part);
+        }
+        let sentence = cut_to(&sentence, LONGEST_ANSWER * 4);
+        Err(match response.status {
+            400..=499 => Failure::usage(sentence),
+            _ => Failure::failed(sentence),
+        })
+    }
+
+    fn is_no_service(&self) -> Failure {
+        Failure::failed(format!(
+            "what answers at {} is no timer-service with service calls: name it with --api",
+            self.base
+        ))
+    }
+
+    /// Looks at a call until it has its outcome, and says what happens to it meanwhile.
+    async fn follow(&self, path: &str, give_up: Timestamp) -> Result<Value, Failure> {
+        let mut last = String::new();
+        loop {
+            let call = self.ask(Method::Get, path, None).await?;
+            let status = call["status"].as_str().unwrap_or_default().to_owned();
+            if status != last {
+                crate::say(&format!("{}  {status}", self.clock.now()));
+                last.clone_from(&status);
+            }
+            match status.parse::<CallStatus>() {
+                Ok(CallStatus::Scheduled | CallStatus::Running) => {}
+                Ok(_) => return Ok(call),
+                Err(_) => return Err(self.is_no_service()),
+            }
+            let now = self.clock.now();
+            if now >= give_up {
+                return Err(Failure::failed(format!(
+                    "the call is still {status}: wait longer with --wait, or look at it with GET {}{path}",
+                    self.base
+                )));
+            }
+            // Nothing happens before its due time that would be worth many looks.
+            self.clock.sleep_for(BETWEEN_LOOKS).await;
+        }
+    }
+}
