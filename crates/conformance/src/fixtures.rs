@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{TimerKey, Timestamp};
 use punctual_ports::{
-    BusPositionPort, ClockPort, DeadLetterPort, EventBusPort, IdPort, TimerPersistencePort,
-    TimerQueuePort,
+    BusPositionPort, ClockPort, DeadLetterPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort,
+    ServiceCallPersistencePort, TimerPersistencePort, TimerQueuePort,
 };
 
 /// A store of timers, empty at first. Dropping the fixture cleans up.
@@ -33,6 +33,31 @@ pub trait TimerStoreFixture: Send + Sync {
 
     /// Whether a claim outlives the process that made it, and ends only with its lease.
     fn claims_survive_a_crash(&self) -> bool;
+}
+
+/// A store of service calls with their timers, empty at first. Dropping the fixture cleans up.
+#[async_trait]
+pub trait CallStoreFixture: Send + Sync {
+    /// The calls.
+    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort>;
+
+    /// Their messages.
+    fn outbox(&self) -> Arc<dyn OutboxPort>;
+
+    /// Their attempts.
+    fn attempts(&self) -> Arc<dyn ExecutionLogPort>;
+
+    /// Their timers, in the same database.
+    fn timers(&self) -> Arc<dyn TimerPersistencePort>;
+
+    /// The same timers, as the worker sees them.
+    fn queue(&self) -> Arc<dyn TimerQueuePort>;
+
+    /// The dead letters, in the same database.
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
+
+    /// Ends whoever has the store open as a crash would, and opens it again.
+    async fn crash_and_reopen(&mut self);
 }
 
 /// A clock, and a hand on it.

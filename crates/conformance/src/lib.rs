@@ -20,12 +20,13 @@
 #[macro_use]
 mod suite;
 
+mod calls;
 pub mod cases;
 mod fixtures;
 pub mod state_machine;
 mod store;
 
-pub use fixtures::{ClockFixture, EventBusFixture, IdFixture, TimerStoreFixture};
+pub use fixtures::{CallStoreFixture, ClockFixture, EventBusFixture, IdFixture, TimerStoreFixture};
 
 use std::future::Future;
 

@@ -76,3 +76,46 @@ macro_rules! timer_store_suites {
         }
     };
 }
+
+/// Everything that a store of service calls has to pass.
+#[macro_export]
+macro_rules! call_store_suites {
+    ($fixture:expr) => {
+        mod submitting {
+            use super::*;
+            $crate::call_submit_suite!($fixture);
+        }
+        mod changing {
+            use super::*;
+            $crate::call_change_suite!($fixture);
+        }
+        mod deleting {
+            use super::*;
+            $crate::call_delete_suite!($fixture);
+        }
+        mod reading {
+            use super::*;
+            $crate::call_read_suite!($fixture);
+        }
+        mod paging {
+            use super::*;
+            $crate::call_page_suite!($fixture);
+        }
+        mod purging {
+            use super::*;
+            $crate::call_purge_suite!($fixture);
+        }
+        mod outbox {
+            use super::*;
+            $crate::outbox_suite!($fixture);
+        }
+        mod attempts {
+            use super::*;
+            $crate::attempt_steps_suite!($fixture);
+        }
+        mod turns {
+            use super::*;
+            $crate::attempt_turns_suite!($fixture);
+        }
+    };
+}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod call_store;
 mod fake_clock;
 mod faults;
 mod ids;

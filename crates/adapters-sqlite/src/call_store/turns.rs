@@ -55,6 +55,9 @@ pub(super) fn waiting(
     turns: &Turns,
     query: &WaitingQuery,
 ) -> rusqlite::Result<Vec<Execution>> {
+    if query.per_tenant == 0 || query.per_host == 0 {
+        return Ok(Vec::new());
+    }
     let connection = connection.unchecked_transaction()?;
     let tenants = tenants(&connection, query)?;
     // Each of the others gets one at least, if they are so many.
@@ -98,20 +101,43 @@ fn in_turn<T: Copy>(lists: &[Vec<T>]) -> impl Iterator<Item = T> {
     (0..longest).flat_map(round)
 }
 
-/// The tenants for whom something waits, beginning after the last one, and no more than can get one.
+/// The tenants for whom something waits that is wanted, beginning after the last one, and no more than
+/// can get one.
 fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare_cached(call_sql::NEXT_TENANT)?;
-    let after = query.after_tenant.as_ref().map(TenantId::as_str);
     let next = |after: &str| {
-        statement
-            .query_row(params![after], |row| row.get(0))
-            .optional()
+        let row = statement.query_row(params![after], |row| row.get(0));
+        row.optional()
     };
     let is_wanted = |tenant: &str| {
         let mut without = query.without_tenants.iter();
-        without.all(|it| it.as_str() != tenant)
+        if without.any(|it| it.as_str() == tenant) {
+            return Ok(false);
+        }
+        // It would take a place, and have nothing to put there.
+        let has_hosts = query.without_hosts.is_empty()
+            || !hosts(connection, query, tenant, None, 1)?.is_empty();
+        Ok(has_hosts)
     };
+    let after = query.after_tenant.as_ref().map(TenantId::as_str);
     go_round(after, query.limit, next, is_wanted)
+}
+
+/// The hosts that something of a tenant waits for, beginning after the last one.
+fn hosts(
+    connection: &Connection,
+    query: &WaitingQuery,
+    tenant: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare_cached(call_sql::NEXT_HOST)?;
+    let next = |after: &str| {
+        let row = statement.query_row(params![tenant, after], |row| row.get(0));
+        row.optional()
+    };
+    let is_wanted = |host: &str| Ok(!query.without_hosts.iter().any(|it| it == host));
+    go_round(after, limit, next, is_wanted)
 }
 
 /// What waits of a tenant: one for each host in turn, then another for each, until it is enough.
@@ -122,13 +148,7 @@ fn of_tenant(
     after_host: Option<&str>,
     wanted: usize,
 ) -> rusqlite::Result<Vec<RowId>> {
-    let mut next_host = connection.prepare_cached(call_sql::NEXT_HOST)?;
-    let next = |after: &str| {
-        let row = next_host.query_row(params![tenant, after], |row| row.get(0));
-        row.optional()
-    };
-    let is_wanted = |host: &str| !query.without_hosts.iter().any(|it| it == host);
-    let hosts = go_round(after_host, wanted, next, is_wanted)?;
+    let hosts = hosts(connection, query, tenant, after_host, wanted)?;
     // As above: each of the other hosts gets one at least.
     let of_host = wanted.saturating_sub(hosts.len().saturating_sub(1));
     let of_host = sql_limit(of_host.min(query.per_host));
@@ -146,7 +166,7 @@ fn go_round(
     after: Option<&str>,
     limit: usize,
     mut next: impl FnMut(&str) -> rusqlite::Result<Option<String>>,
-    is_wanted: impl Fn(&str) -> bool,
+    is_wanted: impl Fn(&str) -> rusqlite::Result<bool>,
 ) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut at = after.unwrap_or_default().to_owned();
@@ -156,7 +176,7 @@ fn go_round(
             Some(it) if wrapped && after.is_some_and(|after| it.as_str() > after) => break,
             Some(it) => {
                 at.clone_from(&it);
-                if is_wanted(&it) {
+                if is_wanted(&it)? {
                     found.push(it);
                 }
             }

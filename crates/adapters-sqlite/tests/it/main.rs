@@ -4,6 +4,9 @@
 
 mod backup;
 mod beside_others;
+mod call_query_plans;
+mod call_store;
+mod calls;
 mod claim_races;
 mod foreign_rows;
 mod idle;

@@ -117,7 +117,7 @@ fn what_is_ready_is_read_from_the_index_alone() {
     }
 }
 
-fn plan(connection: &Connection, statement: &str) -> String {
+pub(crate) fn plan(connection: &Connection, statement: &str) -> String {
     let explain = format!("EXPLAIN QUERY PLAN {statement}");
     let mut statement = connection.prepare(&explain).unwrap();
     let parameters = vec!["2026-01-01T00:00:00.000Z"; statement.parameter_count()];

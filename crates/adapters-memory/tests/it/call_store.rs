@@ -1,0 +1,109 @@
+//! The in-memory store of calls keeps the contract of a store, bare and inside fault injection.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use punctual_adapters_memory::faults::{Faults, Faulty};
+use punctual_adapters_memory::{FakeClock, MemoryCallStore, MemoryTimerStore};
+use punctual_conformance::CallStoreFixture;
+use punctual_domain::Timestamp;
+use punctual_ports::{
+    DeadLetterPort, ExecutionLogPort, OutboxPort, ServiceCallPersistencePort, TimerPersistencePort,
+    TimerQueuePort,
+};
+
+struct Bare(MemoryCallStore);
+
+#[async_trait]
+impl CallStoreFixture for Bare {
+    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn outbox(&self) -> Arc<dyn OutboxPort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
+        Arc::new(self.0.clone())
+    }
+
+    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
+        Arc::new(self.0.timers())
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        Arc::new(self.0.timers())
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.0.crash_and_reopen();
+    }
+}
+
+/// The same store behind decorators without any fault: they must not change its behaviour.
+struct Decorated {
+    timers: MemoryTimerStore,
+    calls: MemoryCallStore,
+    faults: Faults,
+}
+
+impl Decorated {
+    fn new() -> Self {
+        let timers = MemoryTimerStore::new();
+        Self {
+            calls: MemoryCallStore::beside(&timers),
+            timers,
+            faults: Faults::new(Arc::new(FakeClock::new(Timestamp::MIN))),
+        }
+    }
+
+    fn wrapped(&self) -> Arc<Faulty<MemoryCallStore>> {
+        Arc::new(Faulty::new(Arc::new(self.calls.clone()), &self.faults))
+    }
+}
+
+#[async_trait]
+impl CallStoreFixture for Decorated {
+    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
+        self.wrapped()
+    }
+
+    fn outbox(&self) -> Arc<dyn OutboxPort> {
+        self.wrapped()
+    }
+
+    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
+        self.wrapped()
+    }
+
+    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
+        Arc::new(self.timers.clone())
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        Arc::new(self.timers.clone())
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        self.wrapped()
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.calls.crash_and_reopen();
+    }
+}
+
+mod bare {
+    use super::{Bare, MemoryCallStore};
+    punctual_conformance::call_store_suites!(Bare(MemoryCallStore::new()));
+}
+
+mod inside_fault_injection {
+    use super::Decorated;
+    punctual_conformance::call_store_suites!(Decorated::new());
+}

@@ -1,0 +1,371 @@
+//! A store of service calls under test, with the few words that cases are written in.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use punctual_domain::messages::ExecutionStarted;
+use punctual_domain::service_call::call::{Outgoing, Start};
+use punctual_domain::service_call::{
+    CallDetails, CallName, CallStep, ErrorKind, ErrorMeta, FinishedCall, Headers, IdempotencyKey,
+    Method, Outcome, RequestBody, RequestSpec, ResponseMeta, RunningCall, ScheduledCall,
+    ServiceCall, Tag, Tags,
+};
+use punctual_domain::{
+    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, TimerKey, Timestamp,
+};
+use punctual_ports::{
+    AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
+    ChangeOutcome, Execution, ExecutionKey, ExecutionOutcome, Fingerprint, FinishExecution,
+    NewCall, OutboxRow, StoredCall, SubmitOutcome,
+};
+use uuid::Uuid;
+
+use crate::CallStoreFixture;
+use crate::store::{at, correlation, only};
+
+/// What must not be found where it does not belong.
+pub(crate) const CANARY: &str = "canary-4711";
+/// How long the attempts of cases may take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An id that no other case and no other message has.
+pub(crate) fn envelope_id() -> EnvelopeId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    EnvelopeId::from_uuid(Uuid::from_u128((1 << 100) + u128::from(number)))
+}
+
+/// A request with a secret in a header.
+pub(crate) fn request_to(host: &str) -> RequestSpec {
+    let headers = [("Authorization", CANARY), ("Accept", "text/plain")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    RequestSpec {
+        method: Method::Post,
+        url: format!("https://{host}/hook?a=b")
+            .parse()
+            .expect("a good url"),
+        headers: Headers::new(headers.to_vec()).expect("good headers"),
+        body: Some(RequestBody::new("{\"hello\":true}").expect("a short body")),
+    }
+}
+
+pub(crate) fn tag(text: &str) -> Tag {
+    Tag::new(text).expect("a case gives a good tag")
+}
+
+pub(crate) fn details(key: TimerKey, due_at: i64) -> CallDetails {
+    CallDetails {
+        key,
+        correlation_id: correlation(1),
+        command_id: EnvelopeId::from_uuid(Uuid::from_u128(7)),
+        name: CallName::new("a call").expect("a good name"),
+        tags: Tags::default(),
+        submitted_at: at(1_000),
+        due_at: at(due_at),
+        request: request_to("example.com"),
+    }
+}
+
+pub(crate) fn tagged(key: TimerKey, due_at: i64, tags: &[&str]) -> CallDetails {
+    CallDetails {
+        tags: Tags::new(tags.iter().map(|text| tag(text))).expect("few tags"),
+        ..details(key, due_at)
+    }
+}
+
+pub(crate) fn correlated(details: CallDetails, n: u128) -> CallDetails {
+    CallDetails {
+        correlation_id: correlation(n),
+        ..details
+    }
+}
+
+pub(crate) fn fingerprint(n: u8) -> Fingerprint {
+    Fingerprint([n; 32])
+}
+
+/// The messages of a step, as they are written at an instant.
+pub(crate) fn envelopes(
+    outgoing: Vec<Outgoing>,
+    of: CorrelationId,
+    now: i64,
+) -> Vec<MessageEnvelope> {
+    let envelope = |outgoing: Outgoing| MessageEnvelope {
+        id: outgoing.id.unwrap_or_else(envelope_id),
+        timestamp: at(now),
+        metadata: MessageMetadata {
+            correlation_id: Some(of),
+            causation_id: Some(outgoing.caused_by),
+        },
+        message: outgoing.message,
+    };
+    outgoing.into_iter().map(envelope).collect()
+}
+
+/// A submission with an id of its own and no key.
+pub(crate) fn new_call(details: CallDetails) -> NewCall {
+    let (correlation_id, now) = (details.correlation_id, details.submitted_at.as_millis());
+    let CallStep { call, outgoing } = details.schedule();
+    NewCall {
+        call,
+        id_was_given: true,
+        idempotency_key: None,
+        fingerprint: fingerprint(1),
+        outbox: envelopes(outgoing, correlation_id, now),
+    }
+}
+
+pub(crate) fn with_key(new: NewCall, key: &str) -> NewCall {
+    NewCall {
+        idempotency_key: Some(IdempotencyKey::new(key).expect("a good key")),
+        ..new
+    }
+}
+
+pub(crate) fn succeeded() -> Outcome {
+    Outcome::Succeeded(ResponseMeta {
+        status: 204,
+        headers: vec![("server".to_owned(), "a".to_owned())],
+        body_snippet: Some("ok".to_owned()),
+        latency_ms: 7,
+    })
+}
+
+pub(crate) fn failed() -> Outcome {
+    let details = ResponseMeta {
+        status: 503,
+        headers: Vec::new(),
+        body_snippet: None,
+        latency_ms: 3,
+    };
+    Outcome::Failed(ErrorMeta {
+        details: Some(Box::new(details)),
+        ..ErrorMeta::new(ErrorKind::HttpStatus, "it answered with 503")
+    })
+}
+
+pub(crate) fn scheduled(stored: &StoredCall) -> ScheduledCall {
+    match &stored.call {
+        ServiceCall::Scheduled(call) => call.clone(),
+        other => panic!("{other:?} should be scheduled"),
+    }
+}
+
+pub(crate) fn running(stored: &StoredCall) -> RunningCall {
+    match &stored.call {
+        ServiceCall::Running(call) => call.clone(),
+        other => panic!("{other:?} should be running"),
+    }
+}
+
+pub(crate) fn finished(stored: &StoredCall) -> FinishedCall {
+    match &stored.call {
+        ServiceCall::Finished(call) => call.clone(),
+        other => panic!("{other:?} should be finished"),
+    }
+}
+
+/// A store that answers; an error fails the case.
+pub(crate) struct Calls<F> {
+    pub(crate) fixture: F,
+}
+
+impl<F: CallStoreFixture> Calls<F> {
+    pub(crate) const fn new(fixture: F) -> Self {
+        Self { fixture }
+    }
+
+    pub(crate) async fn submit(&self, new: NewCall) -> SubmitOutcome {
+        let answers = self.fixture.calls().submit(vec![new]).await;
+        only(answers.expect("submit answers")).expect("submit has an outcome")
+    }
+
+    /// Submits calls that are new.
+    pub(crate) async fn submit_all(&self, calls: Vec<CallDetails>) {
+        let batch = calls.into_iter().map(new_call).collect();
+        let answers = self.fixture.calls().submit(batch).await;
+        for outcome in answers.expect("submit answers") {
+            let outcome = outcome.expect("submit has an outcome");
+            assert!(matches!(outcome, SubmitOutcome::Accepted(_)), "{outcome:?}");
+        }
+    }
+
+    pub(crate) async fn submitted(&self, details: CallDetails) -> StoredCall {
+        let key = details.key.clone();
+        self.submit_all(vec![details]).await;
+        self.found(key).await
+    }
+
+    pub(crate) async fn find(&self, key: TimerKey) -> Option<StoredCall> {
+        let found = self.fixture.calls().find(vec![key]).await;
+        let mut found = found.expect("find answers");
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    pub(crate) async fn found(&self, key: TimerKey) -> StoredCall {
+        self.find(key).await.expect("the call is there")
+    }
+
+    pub(crate) async fn change(&self, seen: u64, step: CallStep, now: i64) -> ChangeOutcome {
+        let correlation_id = step.call.details().correlation_id;
+        let change = CallChange {
+            call: step.call,
+            seen,
+            outbox: envelopes(step.outgoing, correlation_id, now),
+        };
+        let answers = self.fixture.calls().change(vec![change]).await;
+        only(answers.expect("change answers")).expect("change has an outcome")
+    }
+
+    /// Starts a call that is scheduled, at its due time.
+    pub(crate) async fn started(&self, key: TimerKey) -> StoredCall {
+        let stored = self.found(key.clone()).await;
+        let call = scheduled(&stored);
+        let now = call.details.due_at;
+        let step = call.start(start(now)).expect("it is due");
+        let changed = self.change(stored.version, step, now.as_millis()).await;
+        assert_eq!(changed, ChangeOutcome::Changed);
+        self.found(key).await
+    }
+
+    /// Brings a call that is scheduled to its end, at an instant.
+    pub(crate) async fn ended(&self, key: TimerKey, now: i64) -> StoredCall {
+        let stored = self.started(key.clone()).await;
+        let step = running(&stored).finish(succeeded(), at(now), envelope_id());
+        let changed = self.change(stored.version, step, now).await;
+        assert_eq!(changed, ChangeOutcome::Changed);
+        self.found(key).await
+    }
+
+    pub(crate) async fn delete(&self, key: TimerKey, seen: u64, now: i64) -> ChangeOutcome {
+        let deletion = CallDeletion {
+            key,
+            seen,
+            deleted_at: at(now),
+            outbox: Vec::new(),
+        };
+        let answers = self.fixture.calls().delete(vec![deletion]).await;
+        only(answers.expect("delete answers")).expect("delete has an outcome")
+    }
+
+    pub(crate) async fn page(&self, query: CallPageQuery) -> CallPage {
+        let page = self.fixture.calls().page(query).await;
+        page.expect("page answers")
+    }
+
+    pub(crate) async fn purge(&self, before: i64, now: i64, limit: usize) -> usize {
+        let calls = self.fixture.calls();
+        let purged = calls.purge(at(before), at(now), limit).await;
+        purged.expect("purge answers")
+    }
+
+    pub(crate) async fn unpublished(&self) -> Vec<OutboxRow> {
+        let found = self.fixture.outbox().unpublished(None, 100_000).await;
+        found.expect("unpublished answers")
+    }
+
+    /// The messages that wait.
+    pub(crate) async fn messages(&self) -> Vec<MessageEnvelope> {
+        let rows = self.unpublished().await.into_iter();
+        rows.map(|row| row.envelope.expect("it can be read"))
+            .collect()
+    }
+
+    pub(crate) async fn accept(&self, execution: Execution) -> AcceptOutcome {
+        let answers = self.fixture.attempts().accept(vec![execution]).await;
+        only(answers.expect("accept answers")).expect("accept has an outcome")
+    }
+
+    /// A call with an attempt that waits.
+    pub(crate) async fn waiting(&self, key: TimerKey, host: &str, accepted_at: i64) -> Execution {
+        self.submitted(details(key.clone(), 5_000)).await;
+        let execution = execution(key, host, accepted_at);
+        let accepted = self.accept(execution.clone()).await;
+        assert_eq!(accepted, AcceptOutcome::Accepted);
+        execution
+    }
+
+    pub(crate) async fn begin(&self, key: ExecutionKey, now: i64) -> ExecutionOutcome {
+        let begin = BeginExecution {
+            outbox: vec![began(&key, now)],
+            key,
+            started_at: at(now),
+        };
+        let answers = self.fixture.attempts().begin(vec![begin]).await;
+        only(answers.expect("begin answers")).expect("begin has an outcome")
+    }
+
+    pub(crate) async fn finish(
+        &self,
+        key: ExecutionKey,
+        now: i64,
+        outcome: Outcome,
+    ) -> ExecutionOutcome {
+        let finish = FinishExecution {
+            // What it says does not matter to the store.
+            outbox: vec![began(&key, now)],
+            key,
+            finished_at: at(now),
+            outcome,
+        };
+        let answers = self.fixture.attempts().finish(vec![finish]).await;
+        only(answers.expect("finish answers")).expect("finish has an outcome")
+    }
+}
+
+pub(crate) fn start(now: Timestamp) -> Start {
+    Start {
+        reached_at: now,
+        now,
+        execution_id: envelope_id(),
+        caused_by: envelope_id(),
+        timeout: TIMEOUT,
+    }
+}
+
+/// An attempt that is asked for.
+pub(crate) fn execution(key: TimerKey, host: &str, accepted_at: i64) -> Execution {
+    Execution {
+        key: ExecutionKey {
+            call: key,
+            execution_id: envelope_id(),
+        },
+        correlation_id: correlation(1),
+        request: request_to(host),
+        timeout: TIMEOUT,
+        accepted_at: at(accepted_at),
+    }
+}
+
+/// The message that an attempt has begun.
+pub(crate) fn began(key: &ExecutionKey, now: i64) -> MessageEnvelope {
+    let event = ExecutionStarted {
+        tenant_id: key.call.tenant_id.clone(),
+        service_call_id: key.call.service_call_id,
+        execution_id: key.execution_id,
+        started_at: at(now),
+    };
+    MessageEnvelope {
+        id: envelope_id(),
+        timestamp: at(now),
+        metadata: MessageMetadata {
+            correlation_id: Some(correlation(1)),
+            causation_id: Some(key.execution_id),
+        },
+        message: event.into(),
+    }
+}
+
+/// All calls of a tenant.
+pub(crate) fn all_of(tenant: &str, limit: usize) -> CallPageQuery {
+    CallPageQuery {
+        tenant_id: crate::store::key_of(tenant, 0).tenant_id,
+        status: None,
+        tags: Vec::new(),
+        from: None,
+        to: None,
+        limit,
+        after: None,
+    }
+}

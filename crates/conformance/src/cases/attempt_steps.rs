@@ -1,0 +1,250 @@
+//! An attempt waits, is made and ends: each once, and told with each step.
+
+use punctual_domain::service_call::Outcome;
+use punctual_ports::{AcceptOutcome, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery};
+
+use ExecutionOutcome::{NotThere, Taken};
+
+use crate::CallStoreFixture;
+use crate::calls::{CANARY, Calls, TIMEOUT, details, envelope_id, execution, failed, succeeded};
+use crate::store::{at, correlation, key, key_of};
+
+suite! { $ attempt_steps_suite, attempt_steps =>
+    an_attempt_that_is_asked_for_waits_with_all_that_it_needs,
+    a_call_has_one_attempt,
+    an_attempt_needs_its_call,
+    an_attempt_goes_from_step_to_step_and_each_is_taken_once,
+    a_step_that_does_not_fit_changes_and_tells_nothing,
+    an_attempt_of_another_tenant_or_another_id_is_not_touched,
+    what_began_and_has_not_ended_is_open_and_the_oldest_comes_first,
+    people_see_how_far_it_has_come_and_no_secret,
+    a_deleted_calls_attempt_is_not_made,
+    attempts_survive_a_crash,
+}
+
+/// Everything that waits.
+fn all() -> WaitingQuery {
+    WaitingQuery {
+        limit: 100,
+        per_tenant: 100,
+        per_host: 100,
+        without_tenants: Vec::new(),
+        without_hosts: Vec::new(),
+        after_tenant: None,
+        after_host: None,
+    }
+}
+
+/// Its secrets included.
+pub async fn an_attempt_that_is_asked_for_waits_with_all_that_it_needs(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
+    assert_eq!(waiting, std::slice::from_ref(&asked));
+    assert_eq!(
+        waiting[0].request.headers.get("authorization"),
+        Some(CANARY)
+    );
+}
+
+/// However often it is asked for, and however far it has come.
+pub async fn a_call_has_one_attempt(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let other = execution(key(1), "example.com", 2_000);
+    for step in 0..3 {
+        let again = store.accept(asked.clone()).await;
+        assert_eq!(again, AcceptOutcome::AlreadyThere);
+        let another = store.accept(other.clone()).await;
+        assert_eq!(another, AcceptOutcome::AnotherAttempt);
+        if step == 0 {
+            store.begin(asked.key.clone(), 3_000).await;
+        } else {
+            store.finish(asked.key.clone(), 4_000, succeeded()).await;
+        }
+    }
+    let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
+    assert_eq!(entries.len(), 1);
+}
+
+/// Of this tenant; and one that is gone is none.
+pub async fn an_attempt_needs_its_call(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let stored = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
+    let missing = store.accept(execution(key(1), "example.com", 2_000)).await;
+    assert_eq!(missing, AcceptOutcome::NoParent);
+    let theirs = key_of("tenant-b", 1);
+    store.delete(theirs.clone(), stored.version, 2_000).await;
+    let gone = store.accept(execution(theirs, "example.com", 2_000)).await;
+    assert_eq!(gone, AcceptOutcome::NoParent);
+    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+}
+
+/// And each tells of itself.
+pub async fn an_attempt_goes_from_step_to_step_and_each_is_taken_once(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let told = store.messages().await.len();
+    for (expected, more) in [(Taken, 1), (NotThere, 1)] {
+        assert_eq!(store.begin(asked.key.clone(), 3_000).await, expected);
+        assert_eq!(store.messages().await.len(), told + more);
+    }
+    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+    for (expected, more) in [(Taken, 2), (NotThere, 2)] {
+        let ended = store.finish(asked.key.clone(), 4_000, succeeded()).await;
+        assert_eq!(ended, expected);
+        assert_eq!(store.messages().await.len(), told + more);
+    }
+    assert_eq!(store.begin(asked.key, 5_000).await, NotThere);
+}
+
+/// The end before the beginning, for instance.
+pub async fn a_step_that_does_not_fit_changes_and_tells_nothing(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let told = store.messages().await;
+    let ended = store.finish(asked.key.clone(), 4_000, failed()).await;
+    assert_eq!(ended, NotThere);
+    let nowhere = execution(key(2), "example.com", 2_000).key;
+    assert_eq!(store.begin(nowhere, 3_000).await, NotThere);
+    assert_eq!(store.messages().await, told);
+    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
+    assert_eq!(waiting, [asked]);
+}
+
+/// Not even one of the same call.
+pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let mine = store.waiting(key(1), "example.com", 2_000).await;
+    let theirs = ExecutionKey {
+        call: key_of("tenant-b", 1),
+        ..mine.key.clone()
+    };
+    let other = ExecutionKey {
+        execution_id: envelope_id(),
+        ..mine.key.clone()
+    };
+    for wrong in [theirs, other] {
+        let begun = store.begin(wrong.clone(), 3_000).await;
+        assert_eq!(begun, NotThere);
+        store.begin(mine.key.clone(), 3_000).await;
+        let ended = store.finish(wrong, 4_000, succeeded()).await;
+        assert_eq!(ended, NotThere);
+    }
+    let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
+    assert_eq!(entries[0].state, ExecutionState::Attempted);
+    let none = store
+        .fixture
+        .attempts()
+        .entries(key_of("tenant-b", 1), 10)
+        .await;
+    assert_eq!(none.unwrap(), []);
+}
+
+/// Of all tenants; before an instant, and not at it.
+pub async fn what_began_and_has_not_ended_is_open_and_the_oldest_comes_first(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let began = [
+        (key(1), Some(5_000)),
+        (key_of("tenant-b", 2), Some(3_000)),
+        (key(3), Some(4_000)),
+        (key(4), None),
+        (key(5), Some(1_000)),
+    ];
+    for (call, began_at) in began {
+        let asked = store.waiting(call, "example.com", 500).await;
+        if let Some(began_at) = began_at {
+            store.begin(asked.key.clone(), began_at).await;
+            if began_at == 1_000 {
+                store.finish(asked.key, 2_000, succeeded()).await;
+            }
+        }
+    }
+    let attempts = store.fixture.attempts();
+    for (before, limit, expected) in [
+        (5_000, 10, vec![3_000, 4_000]),
+        (5_001, 10, vec![3_000, 4_000, 5_000]),
+        (5_001, 2, vec![3_000, 4_000]),
+        (3_000, 10, vec![]),
+    ] {
+        let open = attempts.open(at(before), limit).await.unwrap();
+        let began: Vec<i64> = open.iter().map(|it| it.started_at.as_millis()).collect();
+        assert_eq!(began, expected, "before {before}");
+    }
+    let open = attempts.open(at(9_000), 1).await.unwrap();
+    assert_eq!(open[0].key.call, key_of("tenant-b", 2));
+    assert_eq!(open[0].timeout, TIMEOUT);
+    assert_eq!(open[0].correlation_id, correlation(1));
+}
+
+/// At every step.
+pub async fn people_see_how_far_it_has_come_and_no_secret(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    for (n, outcome) in [(1, succeeded()), (2, failed())] {
+        let asked = store.waiting(key(n), "example.com", 2_000).await;
+        let finished_at = at(4_000);
+        let steps = [
+            (2_000, ExecutionState::Waiting),
+            (3_000, ExecutionState::Attempted),
+            (3_000, over(finished_at, &outcome)),
+        ];
+        for (step, (started_at, state)) in steps.into_iter().enumerate() {
+            let attempt = asked.key.clone();
+            let taken = match step {
+                0 => Taken,
+                1 => store.begin(attempt, 3_000).await,
+                _ => store.finish(attempt, 4_000, outcome.clone()).await,
+            };
+            assert_eq!(taken, Taken);
+            let entries = store.fixture.attempts().entries(key(n), 10).await.unwrap();
+            assert_eq!(entries.len(), 1);
+            let entry = &entries[0];
+            assert_eq!(entry.key, asked.key);
+            assert_eq!(entry.started_at, at(started_at));
+            assert_eq!(entry.state, state);
+            assert_eq!(entry.request, asked.request.redacted());
+            assert_ne!(entry.request.headers.get("authorization"), Some(CANARY));
+        }
+    }
+    let none = store.fixture.attempts().entries(key(1), 0).await.unwrap();
+    assert_eq!(none, []);
+}
+
+fn over(finished_at: punctual_domain::Timestamp, outcome: &Outcome) -> ExecutionState {
+    ExecutionState::Finished {
+        finished_at,
+        outcome: outcome.clone(),
+    }
+}
+
+/// It goes with its call.
+pub async fn a_deleted_calls_attempt_is_not_made(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let stored = store.found(key(1)).await;
+    store.delete(key(1), stored.version, 3_000).await;
+    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+    assert_eq!(store.begin(asked.key, 3_000).await, NotThere);
+}
+
+/// Where they were.
+pub async fn attempts_survive_a_crash(fixture: impl CallStoreFixture) {
+    let mut store = Calls::new(fixture);
+    let first = store.waiting(key(1), "example.com", 2_000).await;
+    let second = store.waiting(key(2), "example.com", 2_000).await;
+    store.begin(second.key.clone(), 3_000).await;
+    store.fixture.crash_and_reopen().await;
+    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
+    assert_eq!(waiting, [first]);
+    let open = store.fixture.attempts().open(at(9_000), 10).await.unwrap();
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0].key, second.key);
+}

@@ -1,0 +1,274 @@
+//! Whose attempt is next: tenants take turns, their hosts too, and nobody hides behind another.
+
+use std::collections::BTreeSet;
+
+use punctual_domain::TimerKey;
+use punctual_ports::{Execution, WaitingQuery};
+
+use crate::CallStoreFixture;
+use crate::calls::{Calls, details, execution};
+use crate::store::key_of;
+
+suite! { $ attempt_turns_suite, attempt_turns =>
+    the_oldest_of_a_tenant_and_host_come_first,
+    tenants_take_turns_beginning_after_the_last,
+    hosts_take_turns_within_a_tenant,
+    no_more_are_given_than_the_query_says,
+    tenants_and_hosts_that_have_enough_are_left_out,
+    a_tenant_whose_hosts_are_all_left_out_hides_nobody,
+    whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_and_host,
+    ten_thousand_for_one_host_hide_nobody_else,
+}
+
+fn query(limit: usize) -> WaitingQuery {
+    WaitingQuery {
+        limit,
+        per_tenant: limit,
+        per_host: limit,
+        without_tenants: Vec::new(),
+        without_hosts: Vec::new(),
+        after_tenant: None,
+        after_host: None,
+    }
+}
+
+/// An attempt that waits: a tenant, a host and when it was asked for.
+type Wait = (&'static str, &'static str, i64);
+
+/// The calls and their attempts, numbered from one.
+async fn fill<F: CallStoreFixture>(store: &Calls<F>, waits: &[Wait]) {
+    for (number, (tenant, host, accepted_at)) in waits.iter().enumerate() {
+        let key = key_of(tenant, number as u128 + 1);
+        store.waiting(key, host, *accepted_at).await;
+    }
+}
+
+async fn given<F: CallStoreFixture>(store: &Calls<F>, query: WaitingQuery) -> Vec<Execution> {
+    let given = store.fixture.attempts().waiting(query).await;
+    given.expect("waiting answers")
+}
+
+fn numbers(given: &[Execution]) -> Vec<u128> {
+    let number = |key: &TimerKey| key.service_call_id.as_uuid().as_u128();
+    given.iter().map(|it| number(&it.key.call)).collect()
+}
+
+/// By when they were asked for, and then in the order in which they came.
+pub async fn the_oldest_of_a_tenant_and_host_come_first(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "h", 3_000),
+        ("a", "h", 1_000),
+        ("a", "h", 2_000),
+        ("a", "h", 1_000),
+    ];
+    fill(&store, &waits).await;
+    assert_eq!(numbers(&given(&store, query(10)).await), [2, 4, 3, 1]);
+    assert_eq!(numbers(&given(&store, query(2)).await), [2, 4]);
+}
+
+/// One each, and then another, for as long as there are any.
+pub async fn tenants_take_turns_beginning_after_the_last(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "h", 1_000),
+        ("a", "h", 1_000),
+        ("a", "h", 1_000),
+        ("b", "h", 2_000),
+        ("c", "h", 3_000),
+        ("c", "h", 3_000),
+    ];
+    fill(&store, &waits).await;
+    for (after, expected) in [
+        (None, [1, 4, 5, 2, 6, 3]),
+        (Some("a"), [4, 5, 1, 6, 2, 3]),
+        (Some("b"), [5, 1, 4, 6, 2, 3]),
+        (Some("bb"), [5, 1, 4, 6, 2, 3]),
+        (Some("z"), [1, 4, 5, 2, 6, 3]),
+    ] {
+        let query = WaitingQuery {
+            after_tenant: after.map(|tenant| key_of(tenant, 0).tenant_id),
+            ..query(10)
+        };
+        assert_eq!(numbers(&given(&store, query).await), expected, "{after:?}");
+    }
+}
+
+/// Beginning after the last one.
+pub async fn hosts_take_turns_within_a_tenant(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "x", 1_000),
+        ("a", "x", 1_000),
+        ("a", "x", 1_000),
+        ("a", "y", 2_000),
+        ("a", "z", 3_000),
+        ("a", "z", 3_000),
+    ];
+    fill(&store, &waits).await;
+    for (after, expected) in [
+        (None, [1, 4, 5, 2, 6, 3]),
+        (Some("x"), [4, 5, 1, 6, 2, 3]),
+        (Some("y"), [5, 1, 4, 6, 2, 3]),
+    ] {
+        let query = WaitingQuery {
+            after_tenant: Some(key_of("a", 0).tenant_id),
+            after_host: after.map(str::to_owned),
+            ..query(10)
+        };
+        assert_eq!(numbers(&given(&store, query).await), expected, "{after:?}");
+    }
+}
+
+/// Altogether, of one tenant, and of one tenant to one host.
+pub async fn no_more_are_given_than_the_query_says(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let mut waits = Vec::new();
+    for tenant in ["a", "b", "c"] {
+        for host in ["x", "y", "z"] {
+            waits.extend([(tenant, host, 1_000); 4]);
+        }
+    }
+    fill(&store, &waits).await;
+    for (limit, per_tenant, per_host, expected) in [
+        (100, 100, 100, 36),
+        (10, 100, 100, 10),
+        (100, 5, 100, 15),
+        (100, 100, 2, 18),
+        (100, 5, 1, 9),
+        (4, 2, 1, 4),
+        (0, 100, 100, 0),
+        (100, 0, 100, 0),
+        (100, 100, 0, 0),
+    ] {
+        let query = WaitingQuery {
+            per_tenant,
+            per_host,
+            ..query(limit)
+        };
+        let given = given(&store, query).await;
+        let limits = (limit, per_tenant, per_host);
+        assert_eq!(given.len(), expected, "{limits:?}");
+        let count = |is_it: &dyn Fn(&&Execution) -> bool| given.iter().filter(is_it).count();
+        for one in &given {
+            let tenant = &one.key.call.tenant_id;
+            let host = one.request.url.host();
+            let of_tenant = |it: &&Execution| it.key.call.tenant_id == *tenant;
+            let of_host = |it: &&Execution| of_tenant(it) && it.request.url.host() == host;
+            assert!(count(&of_tenant) <= per_tenant && count(&of_host) <= per_host);
+        }
+        let keys: BTreeSet<_> = given.iter().map(|it| &it.key).collect();
+        assert_eq!(keys.len(), given.len(), "none is given twice");
+    }
+}
+
+/// Wherever the turn would be.
+pub async fn tenants_and_hosts_that_have_enough_are_left_out(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "x", 1_000),
+        ("a", "y", 1_000),
+        ("b", "x", 1_000),
+        ("b", "y", 1_000),
+        ("c", "x", 1_000),
+    ];
+    fill(&store, &waits).await;
+    for (tenants, hosts, expected) in [
+        (vec!["a"], vec![], vec![3, 5, 4]),
+        (vec![], vec!["x"], vec![2, 4]),
+        (vec!["b"], vec!["y"], vec![1, 5]),
+        (vec!["a", "b", "c"], vec![], vec![]),
+        (vec![], vec!["x", "y"], vec![]),
+    ] {
+        let query = WaitingQuery {
+            without_tenants: tenants.iter().map(|it| key_of(it, 0).tenant_id).collect(),
+            without_hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            // What was given before says where hosts go on; here, from the beginning.
+            after_tenant: Some(key_of("z", 0).tenant_id),
+            ..query(10)
+        };
+        let mut given = numbers(&given(&store, query).await);
+        given.sort_unstable();
+        let mut expected = expected;
+        expected.sort_unstable();
+        assert_eq!(given, expected, "without {tenants:?} and {hosts:?}");
+    }
+}
+
+/// Its turn is passed over.
+pub async fn a_tenant_whose_hosts_are_all_left_out_hides_nobody(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "x", 1_000),
+        ("b", "x", 1_000),
+        ("c", "y", 1_000),
+        ("c", "y", 1_000),
+    ];
+    fill(&store, &waits).await;
+    for (limit, expected) in [(1, vec![3]), (2, vec![3, 4]), (3, vec![3, 4])] {
+        let query = WaitingQuery {
+            without_hosts: vec!["x".to_owned()],
+            ..query(limit)
+        };
+        assert_eq!(numbers(&given(&store, query).await), expected, "{limit}");
+    }
+}
+
+/// Also one at a time, and if none of them is ever begun.
+pub async fn whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_and_host(
+    fixture: impl CallStoreFixture,
+) {
+    let mut store = Calls::new(fixture);
+    let mut waits = Vec::new();
+    for tenant in ["a", "b", "c", "d"] {
+        for host in ["w", "x", "y", "z"] {
+            waits.extend([(tenant, host, 1_000); 3]);
+        }
+    }
+    waits.push(("e", "w", 1_000));
+    fill(&store, &waits).await;
+    for limit in [1, 2, 3, 5] {
+        let mut seen = BTreeSet::new();
+        let mut next = query(limit);
+        // Each of the five tenants comes every fifth time, and each of its hosts every fourth.
+        for _ in 0..20 {
+            let given = given(&store, next.clone()).await;
+            let last = given.last().expect("something waits");
+            next.after_tenant = Some(last.key.call.tenant_id.clone());
+            next.after_host = Some(last.request.url.host().to_owned());
+            for one in given {
+                let host = one.request.url.host().to_owned();
+                seen.insert((one.key.call.tenant_id, host));
+            }
+        }
+        assert_eq!(seen.len(), 17, "limit {limit}");
+        store.fixture.crash_and_reopen().await;
+    }
+}
+
+/// Neither another host of the same tenant nor another tenant.
+pub async fn ten_thousand_for_one_host_hide_nobody_else(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let keys = (1..=10_000).map(|n| key_of("m", n));
+    let calls = keys.clone().map(|key| details(key, 5_000)).collect();
+    store.submit_all(calls).await;
+    let attempts = keys.map(|key| execution(key, "h", 1_000)).collect();
+    store.fixture.attempts().accept(attempts).await.unwrap();
+    for (number, (tenant, host)) in [("m", "a"), ("m", "z"), ("b", "h"), ("z", "h")]
+        .into_iter()
+        .enumerate()
+    {
+        store
+            .waiting(key_of(tenant, 20_000 + number as u128), host, 9_000)
+            .await;
+    }
+    let query = WaitingQuery {
+        per_tenant: 4,
+        per_host: 2,
+        ..query(8)
+    };
+    let given = given(&store, query).await;
+    let mut numbers = numbers(&given);
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 20_000, 20_001, 20_002, 20_003]);
+}

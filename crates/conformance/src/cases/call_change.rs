@@ -1,0 +1,171 @@
+//! Changes are made to what was seen, with what is told of them, or not at all.
+
+use punctual_domain::service_call::{CallStep, ServiceCall};
+use punctual_ports::{CallChange, ChangeOutcome};
+
+use crate::CallStoreFixture;
+use crate::calls::{
+    CANARY, Calls, details, envelope_id, failed, finished, new_call, running, scheduled, start,
+    succeeded, tagged,
+};
+use crate::store::{at, key, key_of};
+
+suite! { $ call_change_suite, call_change =>
+    a_change_raises_the_version_by_one,
+    every_state_comes_back_as_it_was_given,
+    a_change_to_what_was_not_seen_is_outdated_and_tells_nothing,
+    a_finished_call_does_not_change_any_more,
+    a_call_that_is_not_there_cannot_be_changed,
+    the_messages_of_changes_are_in_the_order_of_the_changes,
+    a_finished_call_is_kept_without_its_secrets,
+    a_change_touches_no_other_call,
+    changes_of_one_batch_apply_in_their_order,
+}
+
+/// Whatever it is.
+pub async fn a_change_raises_the_version_by_one(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let first = store.submitted(details(key(1), 5_000)).await;
+    let second = store.started(key(1)).await;
+    assert_eq!(second.version, first.version + 1);
+    let step = running(&second).ask_again(at(70_000));
+    let changed = store.change(second.version, step, 70_000).await;
+    assert_eq!(changed, ChangeOutcome::Changed);
+    assert_eq!(store.found(key(1)).await.version, first.version + 2);
+}
+
+/// Scheduled, running, with and without its beginning, succeeded and failed.
+pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixture) {
+    let mut store = Calls::new(fixture);
+    for (n, outcome) in [(1, succeeded()), (2, failed())] {
+        let call = tagged(key(n), 5_000, &["a", "b"]);
+        let mut stored = store.submitted(call.clone()).await;
+        assert_eq!(scheduled(&stored).details, call);
+        let step = scheduled(&stored).start(start(at(5_001))).unwrap();
+        let ServiceCall::Running(started) = step.call.clone() else {
+            panic!("a call that was started is running");
+        };
+        let began = started.clone().attempt_began(at(6_000));
+        let ended = began.clone().finish(outcome, at(7_000), envelope_id());
+        for call in [step.call, ServiceCall::Running(began), ended.call] {
+            let step = CallStep {
+                call: call.clone(),
+                outgoing: Vec::new(),
+            };
+            let changed = store.change(stored.version, step, 5_000).await;
+            assert_eq!(changed, ChangeOutcome::Changed);
+            stored = store.found(key(n)).await;
+            assert_eq!(stored.call, call);
+            store.fixture.crash_and_reopen().await;
+            assert_eq!(store.found(key(n)).await, stored);
+        }
+    }
+}
+
+/// Somebody else was faster.
+pub async fn a_change_to_what_was_not_seen_is_outdated_and_tells_nothing(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let seen = store.submitted(details(key(1), 5_000)).await;
+    let now = store.started(key(1)).await;
+    let told = store.messages().await;
+    for version in [seen.version, now.version + 1, 0, u64::MAX] {
+        let step = running(&now).finish(succeeded(), at(9_000), envelope_id());
+        let changed = store.change(version, step, 9_000).await;
+        assert_eq!(changed, ChangeOutcome::Outdated, "{version}");
+    }
+    assert_eq!(store.found(key(1)).await, now);
+    assert_eq!(store.messages().await, told);
+}
+
+/// Whatever version was seen.
+pub async fn a_finished_call_does_not_change_any_more(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submitted(details(key(1), 5_000)).await;
+    let before = store.started(key(1)).await;
+    let step = running(&before).finish(failed(), at(9_000), envelope_id());
+    store.change(before.version, step, 9_000).await;
+    let ended = store.found(key(1)).await;
+    let again = running(&before).finish(succeeded(), at(9_500), envelope_id());
+    let changed = store.change(ended.version, again, 9_500).await;
+    assert_eq!(changed, ChangeOutcome::Outdated);
+    assert_eq!(store.found(key(1)).await, ended);
+}
+
+/// Neither made nor told.
+pub async fn a_call_that_is_not_there_cannot_be_changed(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let step = details(key(1), 5_000).schedule();
+    let changed = store.change(1, step, 5_000).await;
+    assert_eq!(changed, ChangeOutcome::Outdated);
+    assert_eq!(store.find(key(1)).await, None);
+    assert_eq!(store.messages().await, []);
+}
+
+/// And those of one change keep their own.
+pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let new = new_call(details(key(1), 5_000));
+    store.submit(new).await;
+    store.ended(key(1), 9_000).await;
+    let told = store.messages().await;
+    let types: Vec<&str> = told.iter().map(|it| it.message.type_name()).collect();
+    assert_eq!(
+        types,
+        [
+            "ServiceCallSubmitted",
+            "ScheduleTimer",
+            "ServiceCallScheduled",
+            "ServiceCallRunning",
+            "StartExecution",
+            "ServiceCallSucceeded",
+        ]
+    );
+}
+
+/// Until then they are needed.
+pub async fn a_finished_call_is_kept_without_its_secrets(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submitted(details(key(1), 5_000)).await;
+    let before = store.started(key(1)).await;
+    let headers = &before.call.details().request.headers;
+    assert_eq!(headers.get("Authorization"), Some(CANARY));
+    let step = running(&before).finish(succeeded(), at(9_000), envelope_id());
+    store.change(before.version, step, 9_000).await;
+    let kept = finished(&store.found(key(1)).await);
+    let request = &kept.details().request;
+    assert_ne!(request.headers.get("Authorization"), Some(CANARY));
+    assert_eq!(request.headers.get("Accept"), Some("text/plain"));
+}
+
+/// Of the same id in another tenant least of all.
+pub async fn a_change_touches_no_other_call(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let theirs = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
+    let beside = store.submitted(details(key(2), 5_000)).await;
+    store.submitted(details(key(1), 5_000)).await;
+    store.ended(key(1), 9_000).await;
+    assert_eq!(store.found(key_of("tenant-b", 1)).await, theirs);
+    assert_eq!(store.found(key(2)).await, beside);
+}
+
+/// The second sees what the first has done.
+pub async fn changes_of_one_batch_apply_in_their_order(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let seen = store.submitted(details(key(1), 5_000)).await;
+    let change = |seen: u64| CallChange {
+        call: details(key(1), 5_000).schedule().call,
+        seen,
+        outbox: Vec::new(),
+    };
+    let batch = [seen.version, seen.version, seen.version + 1].map(change);
+    let answers = store.fixture.calls().change(batch.to_vec()).await.unwrap();
+    let answers: Vec<ChangeOutcome> = answers.into_iter().map(Result::unwrap).collect();
+    let expected = [ChangeOutcome::Changed, ChangeOutcome::Outdated];
+    assert_eq!(answers[..2], expected);
+    assert_eq!(answers[2], ChangeOutcome::Changed);
+    assert_eq!(store.found(key(1)).await.version, seen.version + 2);
+}

@@ -1,0 +1,136 @@
+//! Finding calls by key and by request, and those to which nothing has happened.
+
+use std::time::Duration;
+
+use punctual_domain::TimerKey;
+use punctual_domain::service_call::call::{GRACE, OVERDUE, UNHEARD};
+use punctual_domain::service_call::{CallDetails, CallStep, ServiceCall};
+
+use crate::CallStoreFixture;
+use crate::calls::{Calls, TIMEOUT, correlated, details, running};
+use crate::store::{at, correlation, key, key_of};
+
+suite! { $ call_read_suite, call_read =>
+    calls_are_found_in_the_order_of_their_keys,
+    another_tenants_call_is_not_found,
+    the_calls_of_a_request_come_by_their_submission_whatever_their_tenant,
+    what_is_overdue_is_overlooked_and_the_oldest_comes_first,
+    a_running_call_is_looked_at_when_its_state_says,
+    a_finished_call_is_never_overlooked,
+}
+
+/// Each place has its answer, also those of keys that are not there or come twice.
+pub async fn calls_are_found_in_the_order_of_their_keys(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let one = store.submitted(details(key(1), 5_000)).await;
+    let two = store.submitted(details(key(2), 6_000)).await;
+    let keys = [2, 9, 1, 2].map(key).to_vec();
+    let found = store.fixture.calls().find(keys).await.unwrap();
+    let expected = [Some(two.clone()), None, Some(one), Some(two)];
+    assert_eq!(found, expected);
+    let none = store.fixture.calls().find(Vec::new()).await.unwrap();
+    assert_eq!(none, []);
+}
+
+/// Not even by its own id.
+pub async fn another_tenants_call_is_not_found(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submitted(details(key(1), 5_000)).await;
+    assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
+}
+
+/// At most as many as were asked for, the first ones.
+pub async fn the_calls_of_a_request_come_by_their_submission_whatever_their_tenant(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let call = |key: TimerKey, submitted_at: i64, request: u128| CallDetails {
+        submitted_at: at(submitted_at),
+        ..correlated(details(key, 50_000), request)
+    };
+    let calls = vec![
+        call(key(1), 3_000, 5),
+        call(key_of("tenant-b", 2), 1_000, 5),
+        call(key(3), 2_000, 5),
+        call(key(4), 1_500, 6),
+    ];
+    store.submit_all(calls).await;
+    for (limit, expected) in [(10, vec![2, 3, 1]), (2, vec![2, 3]), (0, vec![])] {
+        let calls = store.fixture.calls();
+        let found = calls.find_by_correlation(correlation(5), limit).await;
+        let ids = found.unwrap().iter().map(number).collect::<Vec<_>>();
+        assert_eq!(ids, expected);
+    }
+}
+
+fn number(call: &ServiceCall) -> u128 {
+    call.details().key.service_call_id.as_uuid().as_u128()
+}
+
+/// Of all tenants; and it is told when to look again.
+pub async fn what_is_overdue_is_overlooked_and_the_oldest_comes_first(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    store
+        .submit_all(vec![
+            details(key(1), 3_000),
+            details(key_of("tenant-b", 2), 1_000),
+            details(key(3), 2_000),
+            details(key(4), 9_000),
+        ])
+        .await;
+    let look = |millis: i64| at(millis).saturating_add(OVERDUE);
+    let calls = store.fixture.calls();
+    for (now, limit, expected, next) in [
+        (at(900), 10, vec![], look(1_000)),
+        (look(1_000), 10, vec![2], look(2_000)),
+        (look(3_000), 10, vec![2, 3, 1], look(9_000)),
+        (look(3_000), 2, vec![2, 3], look(9_000)),
+    ] {
+        let found = calls.overlooked(now, limit).await.unwrap();
+        let ids: Vec<u128> = found.calls.iter().map(|it| number(&it.call)).collect();
+        assert_eq!((ids, found.next), (expected, Some(next)), "{now}");
+    }
+    let all = calls.overlooked(look(9_000), 10).await.unwrap();
+    assert_eq!((all.calls.len(), all.next), (4, None));
+    let stored = store.found(key(4)).await;
+    assert_eq!(all.calls[3], stored, "with the version to change it by");
+}
+
+/// Its command was not heard, or its attempt has no result.
+pub async fn a_running_call_is_looked_at_when_its_state_says(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submitted(details(key(1), 5_000)).await;
+    let stored = store.started(key(1)).await;
+    let calls = store.fixture.calls();
+    let unheard = at(5_000).saturating_add(UNHEARD);
+    let before = unheard.saturating_sub(Duration::from_millis(1));
+    let looked = calls.overlooked(before, 10).await.unwrap();
+    assert_eq!((looked.calls, looked.next), (vec![], Some(unheard)));
+    let looked = calls.overlooked(unheard, 10).await.unwrap();
+    assert_eq!(looked.calls, std::slice::from_ref(&stored));
+    let began = running(&stored).attempt_began(at(6_000));
+    let step = CallStep {
+        call: ServiceCall::Running(began),
+        outgoing: Vec::new(),
+    };
+    store.change(stored.version, step, 6_000).await;
+    let looked = calls.overlooked(unheard, 10).await.unwrap();
+    let over = at(6_000).saturating_add(TIMEOUT + GRACE);
+    assert_eq!((looked.calls, looked.next), (vec![], Some(over)));
+}
+
+/// Nothing is to happen to it.
+pub async fn a_finished_call_is_never_overlooked(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submitted(details(key(1), 5_000)).await;
+    store.ended(key(1), 9_000).await;
+    let looked = store
+        .fixture
+        .calls()
+        .overlooked(at(99_000_000_000), 10)
+        .await;
+    let looked = looked.unwrap();
+    assert_eq!((looked.calls, looked.next), (vec![], None));
+}

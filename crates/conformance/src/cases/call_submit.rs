@@ -1,0 +1,225 @@
+//! Which submission is new, which a repetition and which a conflict.
+
+use punctual_domain::service_call::ServiceCall;
+use punctual_ports::{NewCall, Receipt, SubmitOutcome, Taken};
+
+use crate::CallStoreFixture;
+use crate::calls::{Calls, correlated, details, fingerprint, new_call, tagged, with_key};
+use crate::store::{at, correlation, key, key_of};
+
+suite! { $ call_submit_suite, call_submit =>
+    a_new_call_is_stored_as_it_was_given_and_told,
+    a_repetition_gets_the_first_receipt_and_anything_else_a_conflict,
+    a_repetition_is_known_by_its_key_although_its_id_was_drawn_anew,
+    an_id_that_was_drawn_and_is_taken_is_a_conflict,
+    a_key_belongs_to_one_id,
+    a_conflict_of_the_id_is_told_before_one_of_the_key,
+    a_key_that_comes_with_a_repetition_is_not_taken,
+    ids_and_keys_are_a_tenants_own,
+    submissions_of_one_batch_apply_in_their_order,
+    a_submission_that_is_not_accepted_changes_and_tells_nothing,
+    what_was_accepted_survives_a_crash,
+}
+
+const fn drawn(new: NewCall) -> NewCall {
+    let mut new = new;
+    new.id_was_given = false;
+    new
+}
+
+fn receipt_of(n: u128) -> Receipt {
+    Receipt {
+        service_call_id: key(n).service_call_id,
+        correlation_id: correlation(1),
+        submitted_at: at(1_000),
+    }
+}
+
+fn conflict(taken: Taken, n: u128) -> SubmitOutcome {
+    let by = key(n).service_call_id;
+    SubmitOutcome::Conflict { taken, by }
+}
+
+/// Call one, submitted with this key, or without any.
+fn one(with: Option<&str>) -> NewCall {
+    call(1, with)
+}
+
+fn call(n: u128, with: Option<&str>) -> NewCall {
+    let new = new_call(details(key(n), 5_000));
+    match with {
+        Some(text) => with_key(new, text),
+        None => new,
+    }
+}
+
+fn other_body(new: NewCall) -> NewCall {
+    NewCall {
+        fingerprint: fingerprint(2),
+        ..new
+    }
+}
+
+/// Every part of it comes back, and its messages wait in their order.
+pub async fn a_new_call_is_stored_as_it_was_given_and_told(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let new = new_call(tagged(key(1), 5_000, &["b", "a", "ä ✓"]));
+    let outcome = store.submit(new.clone()).await;
+    assert_eq!(outcome, SubmitOutcome::Accepted(receipt_of(1)));
+    assert_eq!(store.found(key(1)).await.call, new.call);
+    assert_eq!(store.messages().await, new.outbox);
+}
+
+/// By id, by key and by both; while the call is there, and when it is gone.
+pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    store.submit(one(Some("k"))).await;
+    store.submit(call(2, None)).await;
+    for gone in [false, true] {
+        if gone {
+            for n in [1, 2] {
+                let seen = store.found(key(n)).await.version;
+                store.delete(key(n), seen, 2_000).await;
+            }
+        }
+        for (again, n, taken) in [
+            (one(Some("k")), 1, Taken::Id),
+            (one(None), 1, Taken::Id),
+            (drawn(one(Some("k"))), 1, Taken::Id),
+            (drawn(call(3, Some("k"))), 1, Taken::Key),
+            (call(2, None), 2, Taken::Id),
+        ] {
+            let repeated = SubmitOutcome::Repeated(receipt_of(n));
+            assert_eq!(store.submit(again.clone()).await, repeated, "gone: {gone}");
+            let other = store.submit(other_body(again)).await;
+            assert_eq!(other, conflict(taken, n), "gone: {gone}");
+        }
+        let there = store.find(key(1)).await.is_some();
+        assert_eq!(there, !gone, "a repetition brings nothing back");
+    }
+}
+
+/// Nobody who lets us draw an id sends the same one twice.
+pub async fn a_repetition_is_known_by_its_key_although_its_id_was_drawn_anew(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let first = drawn(one(Some("k")));
+    let accepted = SubmitOutcome::Accepted(receipt_of(1));
+    assert_eq!(store.submit(first).await, accepted);
+    let again = drawn(new_call(correlated(details(key(2), 5_000), 9)));
+    let repeated = SubmitOutcome::Repeated(receipt_of(1));
+    assert_eq!(store.submit(with_key(again, "k")).await, repeated);
+    assert_eq!(store.find(key(2)).await, None);
+}
+
+/// Two different calls that happen to get the same id are not the same call.
+pub async fn an_id_that_was_drawn_and_is_taken_is_a_conflict(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submit(one(Some("k"))).await;
+    for with in [None, Some("another")] {
+        let again = store.submit(drawn(one(with))).await;
+        assert_eq!(again, conflict(Taken::Id, 1), "{with:?}");
+    }
+}
+
+/// Whoever gives both has to give those that belong together.
+pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submit(one(Some("k"))).await;
+    store.submit(call(2, None)).await;
+    let with_new_id = store.submit(call(3, Some("k"))).await;
+    assert_eq!(with_new_id, conflict(Taken::Key, 1));
+    let with_other_id = store.submit(call(2, Some("k"))).await;
+    assert_eq!(with_other_id, conflict(Taken::Key, 1));
+    let with_other_key = store.submit(one(Some("other"))).await;
+    assert_eq!(with_other_key, conflict(Taken::Id, 1));
+}
+
+/// If both are taken, by two calls.
+pub async fn a_conflict_of_the_id_is_told_before_one_of_the_key(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submit(one(Some("k"))).await;
+    store.submit(call(2, Some("l"))).await;
+    let both = store.submit(call(2, Some("k"))).await;
+    assert_eq!(both, conflict(Taken::Id, 2));
+    let both = store.submit(other_body(call(1, Some("l")))).await;
+    assert_eq!(both, conflict(Taken::Id, 1));
+}
+
+/// Nothing is stored with a repetition, and so not its key either.
+pub async fn a_key_that_comes_with_a_repetition_is_not_taken(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submit(one(None)).await;
+    let repeated = SubmitOutcome::Repeated(receipt_of(1));
+    assert_eq!(store.submit(one(Some("k"))).await, repeated);
+    let accepted = SubmitOutcome::Accepted(receipt_of(2));
+    assert_eq!(store.submit(call(2, Some("k"))).await, accepted);
+}
+
+/// The same id and key in another tenant are another call.
+pub async fn ids_and_keys_are_a_tenants_own(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    store.submit(one(Some("k"))).await;
+    let theirs = new_call(details(key_of("tenant-b", 1), 9_000));
+    let theirs = other_body(with_key(theirs, "k"));
+    let outcome = store.submit(theirs.clone()).await;
+    assert!(matches!(outcome, SubmitOutcome::Accepted(_)), "{outcome:?}");
+    let found = store.found(key_of("tenant-b", 1)).await;
+    assert_eq!(found.call, theirs.call);
+    assert_eq!(store.found(key(1)).await.call.details().due_at, at(5_000));
+}
+
+/// As if each had come by itself.
+pub async fn submissions_of_one_batch_apply_in_their_order(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let batch = vec![
+        one(Some("k")),
+        one(Some("k")),
+        call(2, Some("k")),
+        call(3, None),
+    ];
+    let answers = store.fixture.calls().submit(batch).await.unwrap();
+    let answers: Vec<SubmitOutcome> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(
+        answers,
+        [
+            SubmitOutcome::Accepted(receipt_of(1)),
+            SubmitOutcome::Repeated(receipt_of(1)),
+            conflict(Taken::Key, 1),
+            SubmitOutcome::Accepted(receipt_of(3)),
+        ]
+    );
+    let empty = store.fixture.calls().submit(Vec::new()).await.unwrap();
+    assert_eq!(empty.len(), 0);
+}
+
+/// Neither a repetition nor a conflict.
+pub async fn a_submission_that_is_not_accepted_changes_and_tells_nothing(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let first = one(Some("k"));
+    store.submit(first.clone()).await;
+    let stored = store.found(key(1)).await;
+    let moved = new_call(details(key(1), 99_000));
+    store.submit(moved.clone()).await;
+    store.submit(other_body(moved)).await;
+    assert_eq!(store.found(key(1)).await, stored);
+    assert_eq!(store.messages().await, first.outbox);
+}
+
+/// The call, its messages, and that its id and key are taken.
+pub async fn what_was_accepted_survives_a_crash(fixture: impl CallStoreFixture) {
+    let mut store = Calls::new(fixture);
+    let first = one(Some("k"));
+    store.submit(first.clone()).await;
+    store.fixture.crash_and_reopen().await;
+    let found = store.found(key(1)).await;
+    assert!(matches!(found.call, ServiceCall::Scheduled(_)));
+    assert_eq!(store.messages().await, first.outbox);
+    let again = store.submit(first).await;
+    assert_eq!(again, SubmitOutcome::Repeated(receipt_of(1)));
+}

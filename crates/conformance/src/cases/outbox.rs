@@ -1,0 +1,251 @@
+//! Messages wait in the order of commits until they are published, and go no sooner.
+
+use punctual_domain::{Message, MessageEnvelope};
+use punctual_ports::{OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow};
+
+use OutboxOutcome::{AlreadyDone, Marked};
+
+use crate::CallStoreFixture;
+use crate::calls::{CANARY, Calls, details};
+use crate::store::{at, key, key_of, letter, only};
+
+suite! { $ outbox_suite, outbox =>
+    messages_wait_in_the_order_of_their_places,
+    whoever_goes_on_behind_a_place_sees_what_comes_after_it,
+    places_never_go_back_when_the_clock_does,
+    a_published_message_waits_no_more,
+    a_message_is_marked_once,
+    a_buried_message_waits_no_more_and_its_letter_is_kept,
+    what_waits_is_counted_up_to_a_limit,
+    the_messages_about_a_call_are_its_own_and_in_order,
+    what_is_secret_is_published_and_then_forgotten,
+    old_messages_go_if_they_were_published,
+    what_waits_survives_a_crash,
+}
+
+/// A call of this number, submitted at this time, whose three messages wait.
+async fn told<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64) {
+    let mut call = details(key(n), 50_000);
+    call.submitted_at = at(submitted_at);
+    store.submit_all(vec![call]).await;
+}
+
+async fn mark<F: CallStoreFixture>(
+    store: &Calls<F>,
+    place: OutboxPlace,
+    now: i64,
+) -> OutboxOutcome {
+    let outbox = store.fixture.outbox();
+    let answers = outbox.mark_published(vec![place], at(now)).await;
+    only(answers.expect("mark_published answers")).expect("it has an outcome")
+}
+
+fn places(rows: &[OutboxRow]) -> Vec<OutboxPlace> {
+    rows.iter().map(|row| row.place).collect()
+}
+
+/// Those of one commit as they were given.
+pub async fn messages_wait_in_the_order_of_their_places(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    for n in 1..=3 {
+        told(&store, n, 1_000).await;
+    }
+    let rows = store.unpublished().await;
+    assert_eq!(rows.len(), 9);
+    assert!(places(&rows).is_sorted_by(|a, b| a < b));
+    let calls: Vec<_> = store.messages().await;
+    let calls = calls.iter().map(|it| it.message.service_call_id());
+    let expected = [1, 1, 1, 2, 2, 2, 3, 3, 3].map(|n| key(n).service_call_id);
+    assert!(calls.eq(expected));
+}
+
+/// At most as many as were asked for.
+pub async fn whoever_goes_on_behind_a_place_sees_what_comes_after_it(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    for (n, at) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
+        told(&store, n, at).await;
+    }
+    let all = store.unpublished().await;
+    let outbox = store.fixture.outbox();
+    for limit in [1, 2, 4, 9, 100] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let rows = outbox.unpublished(after, limit).await.unwrap();
+            assert!(rows.len() <= limit);
+            let Some(last) = rows.last() else { break };
+            after = Some(last.place);
+            seen.extend(rows);
+        }
+        assert_eq!(seen, all, "{limit}");
+    }
+    assert_eq!(outbox.unpublished(None, 0).await.unwrap(), []);
+}
+
+/// Also by hours, and after everything before was published and a crash.
+pub async fn places_never_go_back_when_the_clock_does(fixture: impl CallStoreFixture) {
+    let mut store = Calls::new(fixture);
+    told(&store, 1, 9_000_000).await;
+    told(&store, 2, 1_000).await;
+    let first = store.unpublished().await;
+    assert!(places(&first).is_sorted_by(|a, b| a < b));
+    let last = first.last().expect("there are six").place;
+    for place in places(&first) {
+        mark(&store, place, 1_000).await;
+    }
+    store.fixture.crash_and_reopen().await;
+    told(&store, 3, 500).await;
+    let behind = store.fixture.outbox().unpublished(Some(last), 10).await;
+    assert_eq!(behind.unwrap().len(), 3, "nobody who goes on misses them");
+}
+
+/// And the others do.
+pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    told(&store, 1, 1_000).await;
+    let rows = store.unpublished().await;
+    let marked = mark(&store, rows[1].place, 2_000).await;
+    assert_eq!(marked, Marked);
+    let left = store.unpublished().await;
+    assert_eq!(left, [rows[0].clone(), rows[2].clone()]);
+}
+
+/// The first time counts; and what is not there is done.
+pub async fn a_message_is_marked_once(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    told(&store, 1, 1_000).await;
+    let place = store.unpublished().await[0].place;
+    let nowhere = OutboxPlace {
+        number: place.number + 1_000,
+        ..place
+    };
+    let outbox = store.fixture.outbox();
+    let batch = vec![place, place, nowhere];
+    let answers = outbox.mark_published(batch, at(2_000)).await.unwrap();
+    let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [Marked, AlreadyDone, AlreadyDone]);
+    assert_eq!(mark(&store, place, 3_000).await, AlreadyDone);
+    let about = outbox.about(key(1), 1).await.unwrap();
+    assert_eq!(about[0].published_at, Some(at(2_000)));
+}
+
+/// Once, however often it is buried.
+pub async fn a_buried_message_waits_no_more_and_its_letter_is_kept(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    told(&store, 1, 1_000).await;
+    let rows = store.unpublished().await;
+    let burial = |id: &str| OutboxBurial {
+        place: rows[0].place,
+        letter: letter(id),
+    };
+    let outbox = store.fixture.outbox();
+    let answers = outbox.bury(vec![burial("a"), burial("b")]).await.unwrap();
+    let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [Marked, AlreadyDone]);
+    assert_eq!(store.unpublished().await, rows[1..]);
+    let letters = store.fixture.dead_letters().list(None, 10).await.unwrap();
+    let letters: Vec<_> = letters.into_iter().map(|it| it.letter).collect();
+    assert_eq!(letters, [letter("a")]);
+}
+
+/// Published ones are not counted.
+pub async fn what_waits_is_counted_up_to_a_limit(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let outbox = store.fixture.outbox();
+    assert_eq!(outbox.count(10).await.unwrap(), 0);
+    told(&store, 1, 1_000).await;
+    told(&store, 2, 1_000).await;
+    mark(&store, store.unpublished().await[0].place, 2_000).await;
+    for (limit, count) in [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (usize::MAX, 5)] {
+        assert_eq!(outbox.count(limit).await.unwrap(), count);
+    }
+}
+
+/// Published or not; of this tenant's call and no other.
+pub async fn the_messages_about_a_call_are_its_own_and_in_order(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    told(&store, 1, 1_000).await;
+    told(&store, 2, 1_000).await;
+    store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
+    let mine: Vec<OutboxRow> = store.unpublished().await[..3].to_vec();
+    mark(&store, mine[1].place, 2_000).await;
+    let about = store.fixture.outbox().about(key(1), 10).await.unwrap();
+    let envelopes: Vec<MessageEnvelope> = about.iter().map(|it| it.envelope.clone()).collect();
+    let expected = mine.into_iter().map(|row| row.envelope.unwrap());
+    assert!(expected.eq(envelopes));
+    let published: Vec<_> = about.iter().map(|it| it.published_at).collect();
+    assert_eq!(published, [None, Some(at(2_000)), None]);
+    let few = store.fixture.outbox().about(key(1), 2).await.unwrap();
+    assert_eq!(few, about[..2]);
+}
+
+fn shows(envelope: &MessageEnvelope) -> bool {
+    let json = envelope.to_json().expect("it can be written");
+    String::from_utf8_lossy(&json).contains(CANARY)
+}
+
+/// Who publishes has to have it; who only looks never sees it.
+pub async fn what_is_secret_is_published_and_then_forgotten(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let outbox = store.fixture.outbox();
+    for (n, buried) in [(1, false), (2, true)] {
+        store.submitted(details(key(n), 5_000)).await;
+        store.started(key(n)).await;
+        let waiting = store.unpublished().await;
+        let shown: Vec<&OutboxRow> = waiting
+            .iter()
+            .filter(|row| row.envelope.as_ref().is_ok_and(shows))
+            .collect();
+        assert_eq!(shown.len(), 1, "the command that asks for the attempt");
+        let place = shown[0].place;
+        let about = |()| async { outbox.about(key(n), 100).await.unwrap() };
+        assert!(!about(()).await.iter().any(|it| shows(&it.envelope)));
+        if buried {
+            let letter = letter("it");
+            outbox
+                .bury(vec![OutboxBurial { place, letter }])
+                .await
+                .unwrap();
+        } else {
+            mark(&store, place, 6_000).await;
+        }
+        let kept = about(()).await;
+        assert!(!kept.iter().any(|it| shows(&it.envelope)));
+        let is_command = |it: &MessageEnvelope| matches!(it.message, Message::StartExecution(_));
+        let command = kept.iter().find(|it| is_command(&it.envelope));
+        assert!(command.is_some_and(|it| it.published_at.is_some()));
+    }
+}
+
+/// Before an instant, at most so many, and never one that waits.
+pub async fn old_messages_go_if_they_were_published(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    told(&store, 1, 1_000).await;
+    told(&store, 2, 1_000).await;
+    let rows = store.unpublished().await;
+    for (row, now) in [(0, 2_000), (1, 2_999), (2, 2_500), (3, 3_000)] {
+        mark(&store, rows[row].place, now).await;
+    }
+    let outbox = store.fixture.outbox();
+    assert_eq!(outbox.purge(at(3_000), 0).await.unwrap(), 0);
+    assert_eq!(outbox.purge(at(3_000), 2).await.unwrap(), 2);
+    let left = outbox.about(key(1), 10).await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].published_at, Some(at(2_999)), "the oldest go first");
+    assert_eq!(outbox.purge(at(3_000), 10).await.unwrap(), 1);
+    assert_eq!(outbox.purge(at(3_000), 10).await.unwrap(), 0);
+    assert_eq!(store.unpublished().await, rows[4..]);
+}
+
+/// Also what an attempt has to tell.
+pub async fn what_waits_survives_a_crash(fixture: impl CallStoreFixture) {
+    let mut store = Calls::new(fixture);
+    let waiting = store.waiting(key(1), "example.com", 2_000).await;
+    store.begin(waiting.key.clone(), 3_000).await;
+    let rows = store.unpublished().await;
+    assert_eq!(rows.len(), 4);
+    mark(&store, rows[0].place, 4_000).await;
+    store.fixture.crash_and_reopen().await;
+    assert_eq!(store.unpublished().await, rows[1..]);
+}
