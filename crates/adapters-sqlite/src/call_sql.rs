@@ -140,15 +140,15 @@ statements! {
     LAST_CREATED = "\
         SELECT created_at FROM outbox WHERE id = (SELECT max(id) FROM outbox)";
 
-    /// Messages of the same instant that wait behind a place.
+    /// Messages of the same instant that wait behind a place; read until there are enough.
     UNPUBLISHED_OF_INSTANT = "\
         SELECT id, created_at, event_payload FROM outbox \
-        WHERE published_at IS NULL AND created_at = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+        WHERE published_at IS NULL AND created_at = ?1 AND id > ?2 ORDER BY id";
 
-    /// Messages that wait, of later instants.
+    /// Messages that wait, of later instants; read until there are enough.
     UNPUBLISHED = "\
         SELECT id, created_at, event_payload FROM outbox \
-        WHERE published_at IS NULL AND created_at > ?1 ORDER BY created_at, id LIMIT ?2";
+        WHERE published_at IS NULL AND created_at > ?1 ORDER BY created_at, id";
 
     /// How many wait; read until there are enough.
     WAITING_MESSAGES = "SELECT 1 FROM outbox WHERE published_at IS NULL LIMIT ?1";

@@ -4,8 +4,9 @@ use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
     OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PublishedMessage, Unreadable,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
+use super::rows::{readable, to_json};
 use crate::call_sql;
 use crate::dead_letters;
 use crate::timer_store::rows::{parsed, parsed_or_null, sql_limit};
@@ -34,7 +35,7 @@ pub(super) fn append(
 }
 
 fn text(envelope: &MessageEnvelope) -> rusqlite::Result<String> {
-    super::rows::to_json(envelope)
+    to_json(envelope)
 }
 
 pub(super) fn unpublished(
@@ -45,20 +46,22 @@ pub(super) fn unpublished(
     let connection = connection.unchecked_transaction()?;
     let created_at = after.map_or(String::new(), |after| after.created_at.to_string());
     let mut found: Vec<OutboxRow> = Vec::new();
+    let mut take = |mut rows: Rows<'_>| -> rusqlite::Result<()> {
+        while found.len() < limit
+            && let Some(row) = rows.next()?
+        {
+            found.extend(readable("message", read_row(row))?);
+        }
+        Ok(())
+    };
     // Many messages may share an instant, if the clock was set back: the first list goes on within it
     // without passing over those that came before.
     if let Some(after) = after {
         let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED_OF_INSTANT)?;
-        let within = params![created_at, after.number, sql_limit(limit)];
-        for row in statement.query_map(within, read_row)? {
-            found.push(row?);
-        }
+        take(statement.query(params![created_at, after.number])?)?;
     }
-    let left = sql_limit(limit.saturating_sub(found.len()));
     let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED)?;
-    for row in statement.query_map(params![created_at, left], read_row)? {
-        found.push(row?);
-    }
+    take(statement.query(params![created_at])?)?;
     Ok(found)
 }
 

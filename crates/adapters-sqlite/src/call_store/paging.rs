@@ -14,9 +14,9 @@ use super::reading::find_one;
 use super::rows::{read_call, readable};
 use crate::call_sql;
 
-/// So many steps are made for one page at most. Lists that keep missing each other would take long,
-/// and the next page goes on where this one ended.
-const MOST_STEPS: usize = 20_000;
+/// So many steps are made for one page at most, besides those that its calls need. Lists that keep
+/// missing each other would take long, and the next page goes on where this one ended.
+const MOST_STEPS: usize = 2_500;
 /// Comes after every due time.
 const END: &str = "~";
 
@@ -183,7 +183,8 @@ fn several_lists(
     let mut lists = lists(connection, query)?;
     let mut calls = Vec::new();
     let (mut behind, mut agreeing, mut turn) = (begin, 0, 0);
-    for _ in 0..MOST_STEPS.max(query.limit) {
+    let needed = query.limit.saturating_add(1).saturating_mul(lists.len());
+    for _ in 0..needed.saturating_add(MOST_STEPS) {
         let Some(found) = lists[turn].behind(bounds, &behind)? else {
             return Ok(cut(calls, query.limit));
         };

@@ -18,7 +18,8 @@ pub(super) fn find(
 ) -> rusqlite::Result<Vec<Option<StoredCall>>> {
     // One snapshot for all of them.
     let connection = connection.unchecked_transaction()?;
-    keys.iter().map(|key| find_one(&connection, key)).collect()
+    let find = |key| Ok(readable("service call", find_one(&connection, key))?.flatten());
+    keys.iter().map(find).collect()
 }
 
 pub(super) fn find_one(

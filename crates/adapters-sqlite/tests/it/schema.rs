@@ -378,7 +378,7 @@ fn expected() -> BTreeMap<String, Table> {
         let added = columns
             .iter_mut()
             .find(|it| it.split('|').next() == Some(name));
-        *added.unwrap() = (*column).to_owned();
+        (*column).clone_into(added.unwrap());
     }
     let states = "state in ('waiting', 'attempted', 'finished')".to_owned();
     let log = tables.get_mut("http_execution_log").unwrap();

@@ -4,7 +4,7 @@ use punctual_ports::{FiredTimer, SubmitOutcome};
 
 use crate::CallStoreFixture;
 use crate::calls::{Calls, details, execution, new_call, tagged, with_key};
-use crate::store::{at, direct, key, key_of};
+use crate::store::{LEASE, at, direct, key, key_of};
 
 suite! { $ call_purge_suite, call_purge =>
     calls_that_finished_before_the_instant_go_with_all_that_is_theirs,
@@ -12,6 +12,7 @@ suite! { $ call_purge_suite, call_purge =>
     at_most_so_many_go_and_it_is_told_how_many,
     an_id_and_a_key_stay_taken_until_their_call_is_gone_for_long_enough,
     a_call_of_any_tenant_goes_and_no_other_of_its_id,
+    a_timer_that_goes_with_its_call_is_in_nobodys_hand_any_more,
 }
 
 /// Before, and not at.
@@ -110,4 +111,27 @@ pub async fn a_call_of_any_tenant_goes_and_no_other_of_its_id(fixture: impl Call
     assert_eq!(store.purge(9_001, 10_000, 100).await, 1);
     assert!(store.find(key(1)).await.is_some());
     assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
+}
+
+/// The call was started without it, and has ended long ago.
+pub async fn a_timer_that_goes_with_its_call_is_in_nobodys_hand_any_more(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let (timers, queue) = (store.fixture.timers(), store.fixture.queue());
+    store.submitted(details(key(1), 5_000)).await;
+    let timer = direct(key(1), 5_000);
+    timers.save(vec![timer], at(1_000)).await.unwrap();
+    let claimed = queue.claim_due(at(5_000), 10, LEASE).await.unwrap();
+    assert_eq!(claimed.claims.len(), 1);
+    store.ended(key(1), 5_001).await;
+    assert_eq!(store.purge(5_002, 5_002, 10).await, 1);
+    assert_eq!(timers.find(key(1)).await.unwrap(), None);
+    // It may well get the place of the one that is gone.
+    store.submitted(details(key(2), 5_000)).await;
+    let timer = direct(key(2), 5_000);
+    timers.save(vec![timer], at(5_003)).await.unwrap();
+    let claimed = queue.claim_due(at(5_004), 10, LEASE).await.unwrap();
+    let keys: Vec<_> = claimed.claims.iter().map(|it| &it.timer.key).collect();
+    assert_eq!(keys, [&key(2)]);
 }
