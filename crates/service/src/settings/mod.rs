@@ -387,7 +387,21 @@ mod tests {
     #[test]
     fn an_empty_environment_gives_the_documented_defaults() {
         let settings = serve(&[], &ServeFlags::default()).unwrap();
-        assert_eq!(settings.database, SqliteSettings::timers("./data/timer.db"));
+        let shared = SqliteSettings::service_calls("./data/event_service.db");
+        assert_eq!(settings.database, shared);
+        let calls = settings.calls.unwrap();
+        assert_eq!(calls.database, None);
+        assert_eq!(calls.calls, CallSettings::default());
+        assert_eq!(calls.calls.timeout, Duration::from_secs(30));
+        assert_eq!(calls.allowed, AllowedNets::default());
+        let api = settings.api.unwrap();
+        assert_eq!(
+            (api.listen.to_string().as_str(), api.tokens_file),
+            ("127.0.0.1:8080", None)
+        );
+        let alone = serve(&[("MODULES", "timer")], &ServeFlags::default()).unwrap();
+        assert_eq!(alone.database, SqliteSettings::timers("./data/timer.db"));
+        assert!(alone.calls.is_none() && alone.api.is_none());
         assert_eq!(settings.worker, WorkerSettings::default());
         assert_eq!(settings.worker.polling_interval, Duration::from_secs(5));
         assert_eq!(settings.worker.drain_limit, Duration::from_secs(25));
@@ -450,7 +464,10 @@ mod tests {
             ("LOG_FORMAT", "xml", "text or json"),
             ("LOG_LEVEL", "loud", "debug"),
             ("DB_MAX_MIB", "1.5", "MiB"),
-            ("MODULES", "api", "only \"timer\""),
+            ("MODULES", "api", "or timer alone"),
+            ("API_LISTEN", "8080", "127.0.0.1:8080"),
+            ("EXECUTION_TIMEOUT", "30s", "milliseconds"),
+            ("EXECUTION_ALLOW_NETS", "intranet", "127.0.0.0/8"),
             ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
             ("DATABASE_URL", "postgres://localhost", "unset"),
         ] {
