@@ -158,6 +158,11 @@ impl DispatchOutbox {
                 return published;
             }
         };
+        if answers.len() < places.len() {
+            // Silence is not consent: those without an answer are read again.
+            let (kind, reason) = (PortErrorKind::Unavailable, "the bus gave too few answers");
+            published.away = Some(PortError::new(kind, "publish messages", reason));
+        }
         for ((place, envelope), answer) in places.into_iter().zip(envelopes).zip(answers) {
             published.take(place, envelope, answer);
         }
@@ -219,11 +224,13 @@ impl DispatchOutbox {
             let rows = self.ports.outbox.unpublished(Some(before), 1).await?;
             let rows: Vec<OutboxRow> = rows.into_iter().filter(|row| row.place == place).collect();
             let published = self.publish(rows).await;
-            if published.failed.is_empty() && published.away.is_none() {
-                self.aside.remove(&place);
-            }
+            let is_over = published.failed.is_empty() && published.away.is_none();
             if let Some(error) = self.settle(published).await? {
                 return Err(error);
+            }
+            // Not before it is settled: nobody else would come back to it.
+            if is_over {
+                self.aside.remove(&place);
             }
         }
         Ok(())
