@@ -107,7 +107,8 @@ impl Chore for LookAfterCalls {
             .into_iter()
             .filter_map(|stored| self.help(stored, now))
             .collect();
-        if !helped.is_empty() {
+        let has_helped = !helped.is_empty();
+        if has_helped {
             // One line for all: after a downtime there may be very many.
             tracing::warn!(
                 calls = helped.len(),
@@ -125,7 +126,8 @@ impl Chore for LookAfterCalls {
             }
         }
         self.failures = 0;
-        if is_full {
+        // Those that were helped have another time by now, which the answer does not know.
+        if is_full || has_helped {
             return Ok(Duration::ZERO);
         }
         let until_next = overlooked.next.map(|next| next.since(now));
