@@ -11,8 +11,8 @@ use punctual_domain::{
     Backoff, CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Timestamp,
 };
 use punctual_ports::{
-    Execution, ExecutionKey, FinishExecution, HttpAttempt, HttpClientPort, HttpFailure,
-    HttpResponse, IdPort, PortError,
+    Execution, ExecutionEntry, ExecutionKey, ExecutionState, FinishExecution, HttpAttempt,
+    HttpClientPort, HttpFailure, HttpResponse, IdPort, PortError,
 };
 use tokio::sync::watch;
 
@@ -180,19 +180,8 @@ fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> Res
 
 /// The event that an attempt begins.
 pub(super) fn started(execution: &Execution, now: Timestamp, ids: &dyn IdPort) -> MessageEnvelope {
-    let event = ExecutionStarted {
-        tenant_id: execution.key.call.tenant_id.clone(),
-        service_call_id: execution.key.call.service_call_id,
-        execution_id: execution.key.execution_id,
-        started_at: now,
-    };
-    told(
-        event.into(),
-        &execution.key,
-        execution.correlation_id,
-        now,
-        ids,
-    )
+    let (key, correlation_id) = (&execution.key, execution.correlation_id);
+    told(beginning(key, now), key, correlation_id, now, ids)
 }
 
 /// The end of an attempt with the event that tells it.
@@ -203,29 +192,62 @@ pub(super) fn finish_of(
     now: Timestamp,
     ids: &dyn IdPort,
 ) -> FinishExecution {
+    let event = end(key, outcome.clone(), now);
+    FinishExecution {
+        key: key.clone(),
+        finished_at: now,
+        outcome,
+        outbox: vec![told(event, key, correlation_id, now, ids)],
+    }
+}
+
+/// The last that was told of an attempt, to be told again; nothing if it has not begun.
+pub(super) fn last_told(
+    attempt: ExecutionEntry,
+    correlation_id: CorrelationId,
+    now: Timestamp,
+    ids: &dyn IdPort,
+) -> Option<MessageEnvelope> {
+    let key = attempt.key;
+    let event = match attempt.state {
+        ExecutionState::Waiting => return None,
+        ExecutionState::Attempted => beginning(&key, attempt.started_at),
+        ExecutionState::Finished {
+            finished_at,
+            outcome,
+        } => end(&key, outcome, finished_at),
+    };
+    Some(told(event, &key, correlation_id, now, ids))
+}
+
+fn beginning(key: &ExecutionKey, started_at: Timestamp) -> Message {
+    ExecutionStarted {
+        tenant_id: key.call.tenant_id.clone(),
+        service_call_id: key.call.service_call_id,
+        execution_id: key.execution_id,
+        started_at,
+    }
+    .into()
+}
+
+fn end(key: &ExecutionKey, outcome: Outcome, finished_at: Timestamp) -> Message {
     let (tenant_id, service_call_id) = (key.call.tenant_id.clone(), key.call.service_call_id);
     let execution_id = key.execution_id;
-    let event = match outcome.clone() {
+    match outcome {
         Outcome::Succeeded(response_meta) => Message::from(ExecutionSucceeded {
             tenant_id,
             service_call_id,
             execution_id,
-            finished_at: now,
+            finished_at,
             response_meta,
         }),
         Outcome::Failed(error_meta) => Message::from(ExecutionFailed {
             tenant_id,
             service_call_id,
             execution_id,
-            finished_at: now,
+            finished_at,
             error_meta,
         }),
-    };
-    FinishExecution {
-        key: key.clone(),
-        finished_at: now,
-        outcome,
-        outbox: vec![told(event, key, correlation_id, now, ids)],
     }
 }
 

@@ -4,7 +4,8 @@
 //! - [`ReactToEvents`] starts a call when its due time is reached, and ends it with its result;
 //! - [`LookAfterCalls`] helps a call on when a message about it was lost;
 //! - [`AcceptExecutions`] and [`ExecuteCalls`] make the one attempt of a call;
-//! - [`DispatchOutbox`] publishes what was committed: nothing else here publishes;
+//! - [`DispatchOutbox`] publishes what was committed; nothing else here publishes, but that
+//!   [`AcceptExecutions`] repeats what was told of an attempt to whoever has not heard it;
 //! - [`ForgetDeletedCalls`] removes the timer of a call that is gone;
 //! - [`ReadCalls`] shows calls, and the trace of a request;
 //! - [`ForgetOldCalls`] removes what is older than anybody wants to know.
