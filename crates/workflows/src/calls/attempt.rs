@@ -41,6 +41,7 @@ pub(super) struct Attempt {
 /// An attempt that is over.
 pub(super) struct Ended {
     pub(super) place: Place,
+    pub(super) key: ExecutionKey,
     /// Or why its result can never be recorded here.
     pub(super) recorded: Result<(), PortError>,
 }

@@ -3,8 +3,9 @@
 //! An attempt is marked as begun, durably, before anything is sent, and its result is written
 //! together with the event that tells it. Whatever ends the process in between leaves an attempt
 //! that began and has no result: nobody can know whether the target got it, so it is `Interrupted`
-//! and never made again.
+//! and never made again. So is one whose beginning was stored although the store said that it failed.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use futures_util::stream::FuturesUnordered;
 use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome};
 use punctual_domain::{Backoff, Timestamp};
 use punctual_ports::{
-    BeginExecution, Execution, ExecutionOutcome, FinishExecution, HttpClientPort, PortError,
+    BeginExecution, Execution, ExecutionKey, ExecutionOutcome, FinishExecution, HttpClientPort,
+    PortError,
 };
 use tokio::sync::watch;
 
@@ -27,8 +29,12 @@ use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::{SettingsError, WorkerStopped};
 
-/// So many attempts that a dead process has left are ended at once.
+/// So many attempts that nobody makes any more are ended at once.
 const LEFT_BEHIND: usize = 200;
+/// So often it is looked for them: a store may carry out late what it said had failed.
+const LOOK_BACK: Duration = Duration::from_mins(1);
+/// So long the results of what was interrupted may take to be recorded.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_millis(100),
@@ -44,6 +50,10 @@ pub struct ExecuteCalls {
     http: Arc<dyn HttpClientPort>,
     settings: CallSettings,
     places: Places,
+    /// The attempts that are being made here.
+    under_way: BTreeSet<ExecutionKey>,
+    /// When to look for attempts that nobody makes, on the monotonic clock; `None` for at once.
+    look_back_at: Option<Duration>,
     /// Whether what an earlier process left behind was ended.
     has_recovered: bool,
     failures: u32,
@@ -68,6 +78,8 @@ impl ExecuteCalls {
             http,
             settings,
             places: Places::default(),
+            under_way: BTreeSet::new(),
+            look_back_at: None,
             has_recovered: false,
             failures: 0,
             interrupt: watch::Sender::new(false),
@@ -99,20 +111,29 @@ impl ExecuteCalls {
 
     async fn drain(&mut self, mut under_way: UnderWay) -> Result<usize, WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
-        let mut time_is_up = pin!(clock.sleep_for(self.settings.drain));
-        let mut left = 0;
+        let mut time_is_up = clock.sleep_for(self.settings.drain);
+        let mut interrupted = None;
         loop {
             tokio::select! {
                 biased;
                 ended = under_way.next() => match ended {
                     Some(ended) => self.ended(&ended)?,
-                    None => return Ok(left),
+                    None => return Ok(interrupted.unwrap_or_default()),
                 },
-                () = &mut time_is_up, if left == 0 => {
-                    left = under_way.len();
-                    tracing::warn!(attempts = left, "attempts are still under way and are interrupted");
-                    self.interrupt.send_replace(true);
-                }
+                () = &mut time_is_up => match interrupted {
+                    None => {
+                        let left = under_way.len();
+                        tracing::warn!(attempts = left, "attempts are still under way and are interrupted");
+                        interrupted = Some(left);
+                        self.interrupt.send_replace(true);
+                        time_is_up = clock.sleep_for(LAST_WORDS);
+                    }
+                    Some(interrupted) => {
+                        let left = under_way.len();
+                        tracing::warn!(attempts = left, "results cannot be recorded: the next start will call them interrupted");
+                        return Ok(interrupted);
+                    }
+                },
             }
         }
     }
@@ -123,7 +144,7 @@ impl ExecuteCalls {
         let mut ended = Vec::new();
         let filled = {
             // Not to be dropped in the middle: what has begun must be attempted.
-            let mut beginning = pin!(self.begin_all());
+            let mut beginning = pin!(self.begin_some());
             loop {
                 tokio::select! {
                     biased;
@@ -136,15 +157,16 @@ impl ExecuteCalls {
             self.ended(one)?;
         }
         let (begun, failure) = filled;
+        // There may be more; and a place that became free meanwhile may be somebody's.
+        let look_again = !begun.is_empty() || !ended.is_empty();
         under_way.extend(begun);
         let wait = match failure {
             None => {
                 self.failures = 0;
-                // A place that became free meanwhile may be somebody's.
-                if ended.is_empty() {
-                    self.settings.polling_interval
-                } else {
+                if look_again {
                     Duration::ZERO
+                } else {
+                    self.settings.polling_interval
                 }
             }
             Some(cause) if cause.kind().is_critical() => return Err(WorkerStopped { cause }),
@@ -163,6 +185,7 @@ impl ExecuteCalls {
 
     fn ended(&mut self, ended: &Ended) -> Result<(), WorkerStopped> {
         self.places.give_back(&ended.place);
+        self.under_way.remove(&ended.key);
         match &ended.recorded {
             Ok(()) => Ok(()),
             Err(cause) => Err(WorkerStopped {
@@ -171,30 +194,22 @@ impl ExecuteCalls {
         }
     }
 
-    /// Begins attempts until there is no place or nothing that waits. What has begun is given back
-    /// also if something fails after it.
-    async fn begin_all(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
+    /// Begins attempts for which there is a place, once: they are to be sent before anybody looks
+    /// for more. What has begun is given back also if something fails after it.
+    async fn begin_some(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
         let mut begun = Vec::new();
-        if !self.has_recovered
-            && let Err(error) = self.recover().await
-        {
+        if let Err(error) = self.look_back().await {
             return (begun, Some(error));
         }
-        self.has_recovered = true;
-        while let Some(query) = self.places.query(&self.settings) {
-            let waiting = match self.ports.executions.waiting(query).await {
-                Ok(waiting) => waiting,
-                Err(error) => return (begun, Some(error)),
-            };
-            let before = begun.len();
-            if let Err(error) = self.begin(waiting, &mut begun).await {
-                return (begun, Some(error));
-            }
-            if begun.len() == before {
-                break;
-            }
-        }
-        (begun, None)
+        let Some(query) = self.places.query(&self.settings) else {
+            return (begun, None);
+        };
+        let failure = match self.ports.executions.waiting(query).await {
+            Ok(waiting) if waiting.is_empty() => None,
+            Ok(waiting) => self.begin(waiting, &mut begun).await.err(),
+            Err(error) => Some(error),
+        };
+        (begun, failure)
     }
 
     async fn begin(
@@ -225,6 +240,7 @@ impl ExecuteCalls {
                 for (_, place) in &chosen {
                     self.places.give_back(place);
                 }
+                self.look_back_at = None;
                 return Err(error);
             }
         };
@@ -232,9 +248,11 @@ impl ExecuteCalls {
         for ((execution, place), outcome) in chosen.into_iter().zip(outcomes) {
             match outcome {
                 Ok(ExecutionOutcome::Taken) => begun.push(self.attempt(execution, place)),
-                other => {
+                Ok(_) => self.places.give_back(&place),
+                Err(error) => {
                     self.places.give_back(&place);
-                    failure = failure.or(other.err());
+                    self.look_back_at = None;
+                    failure = Some(error);
                 }
             }
         }
@@ -242,7 +260,7 @@ impl ExecuteCalls {
     }
 
     fn attempt(
-        &self,
+        &mut self,
         execution: Execution,
         place: super::places::Place,
     ) -> BoxFuture<'static, Ended> {
@@ -252,41 +270,62 @@ impl ExecuteCalls {
             interrupted: self.interrupt.subscribe(),
             execution,
         };
+        let key = attempt.execution.key.clone();
+        self.under_way.insert(key.clone());
         Box::pin(async move {
             let recorded = attempt.make().await;
-            Ended { place, recorded }
+            Ended {
+                place,
+                key,
+                recorded,
+            }
         })
     }
 
-    /// Ends what an earlier process began and did not finish.
-    async fn recover(&self) -> Result<(), PortError> {
+    /// Looks for attempts that nobody makes, if it is time to.
+    async fn look_back(&mut self) -> Result<(), PortError> {
+        let now = self.ports.clock.monotonic();
+        if self.look_back_at.is_some_and(|at| now < at) {
+            return Ok(());
+        }
+        self.end_abandoned().await?;
+        self.has_recovered = true;
+        self.look_back_at = Some(now.saturating_add(LOOK_BACK));
+        Ok(())
+    }
+
+    /// Ends what an earlier process began and did not finish, and what began here without our
+    /// knowing.
+    async fn end_abandoned(&self) -> Result<(), PortError> {
+        let reason = if self.has_recovered {
+            "the beginning of the attempt could not be confirmed, and the request was not sent"
+        } else {
+            "the process ended during the attempt: whether the target got the request is not known"
+        };
+        let executions = &self.ports.executions;
         loop {
-            let open = self
-                .ports
-                .executions
-                .open(Timestamp::MAX, LEFT_BEHIND)
-                .await?;
+            let limit = LEFT_BEHIND + self.under_way.len();
+            let mut open = executions.open(Timestamp::MAX, limit).await?;
+            open.retain(|open| !self.under_way.contains(&open.key));
             if open.is_empty() {
                 return Ok(());
             }
             tracing::warn!(
                 attempts = open.len(),
-                "attempts had begun when the process ended: they count as interrupted"
+                reason,
+                "attempts have begun and nobody makes them: they count as interrupted"
             );
             let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
             let finished: Vec<FinishExecution> = open
                 .iter()
                 .map(|open| {
-                    let meta = ErrorMeta::new(
-                        ErrorKind::Interrupted,
-                        "the process ended during the attempt: whether the target got the request is not known",
-                    );
-                    finish_of(&open.key, open.correlation_id, Outcome::Failed(meta), now, ids)
+                    let outcome = Outcome::Failed(ErrorMeta::new(ErrorKind::Interrupted, reason));
+                    finish_of(&open.key, open.correlation_id, outcome, now, ids)
                 })
                 .collect();
-            let outcomes = self.ports.executions.finish(finished).await?;
+            let outcomes = executions.finish(finished).await;
             self.ports.to_publish.ring();
-            for outcome in outcomes {
+            for outcome in outcomes? {
                 outcome?;
             }
         }
@@ -297,9 +336,9 @@ impl ExecuteCalls {
 impl SteppedWorker for ExecuteCalls {
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
         let mut under_way = UnderWay::new();
-        let bell = self.ports.to_execute.clone();
+        let (clock, bell) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
-            self.fill(&mut under_way).await?;
+            let alarm = self.fill(&mut under_way).await?;
             if under_way.is_empty() && !bell.is_rung() {
                 return Ok(());
             }
@@ -307,6 +346,7 @@ impl SteppedWorker for ExecuteCalls {
                 biased;
                 Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
                 () = bell.rung() => {}
+                () = alarm.poll_only(clock.as_ref()) => {}
             }
         }
     }
