@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "calls")]
+mod calls;
 mod edges;
 mod fairness;
 mod firing;

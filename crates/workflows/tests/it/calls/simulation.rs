@@ -1,0 +1,512 @@
+//! Random lives of a service of calls: messages are lost, repeated and late, ports fail and are slow,
+//! and the process ends at any call of any port. Whatever happens, every accepted call that was not
+//! deleted has one end, and its request was made at most once and never early.
+//!
+//! A scenario is made by its seed alone. A failing one prints its seed; to run just that:
+//! `PUNCTUAL_SEED=123 cargo test -p punctual-workflows --all-features calls::simulation`. To run more
+//! of them than the usual number in each test, set `PUNCTUAL_SEEDS`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use punctual_adapters_memory::faults::{Fault, Faults};
+use punctual_domain::service_call::{CallStatus, ErrorKind, Submission};
+use punctual_domain::{EnvelopeId, Message, TimerKey, Timestamp};
+use punctual_ports::{
+    ClockPort, ExecutionLogPort, OutboxPort, PortErrorKind, ServiceCallPersistencePort,
+    SubmitOutcome,
+};
+use punctual_workflows::calls::{CallSettings, DeleteCallOutcome};
+
+use super::http::{Behaviour, OK};
+use super::wire::Fate;
+use super::world::{Outside, Process, call_to};
+use crate::simulation::random::Random;
+use crate::world::key_of;
+
+/// Each happens once in so many; zero is never.
+#[derive(Debug, Clone, Copy)]
+struct Chaos {
+    failures: u64,
+    delays: u64,
+    crashes: u64,
+    lost: u64,
+    repeated: u64,
+    late: u64,
+    bad_targets: u64,
+}
+
+const NONE: Chaos = Chaos {
+    failures: 0,
+    delays: 0,
+    crashes: 0,
+    lost: 0,
+    repeated: 0,
+    late: 0,
+    bad_targets: 0,
+};
+
+/// How many scenarios each test runs unless it is told otherwise.
+const USUAL: u64 = 75;
+const ACTIONS: u32 = 40;
+const NAMES: u64 = 12;
+const TENANTS: [&str; 3] = ["a", "b", "c"];
+
+/// Small limits, so that a few calls reach them.
+const SETTINGS: CallSettings = CallSettings {
+    timeout: Duration::from_secs(10),
+    polling_interval: Duration::from_secs(5),
+    attempts: 4,
+    attempts_per_tenant: 3,
+    attempts_per_host: 2,
+    drain: Duration::from_secs(25),
+    keep: Duration::from_hours(24 * 365),
+};
+
+/// What has happened on purpose, for the proof that it has.
+#[derive(Debug, Default)]
+struct Happened {
+    faults: u64,
+    crashes: u64,
+    lost: u64,
+    repeated: u64,
+    late: u64,
+    succeeded: u64,
+    failed: u64,
+    deleted: u64,
+}
+
+struct Scenario {
+    random: Random,
+    chaos: Chaos,
+    outside: Outside,
+    process: Option<Process>,
+    happened: Happened,
+    accepted: BTreeMap<TimerKey, Submission>,
+    /// The deleted, with the number of their requests at that time.
+    deleted: BTreeMap<TimerKey, usize>,
+    /// Those of which nobody knows, because the answer was an error.
+    unsure: BTreeSet<TimerKey>,
+}
+
+fn fault(chaos: Chaos, random: &mut Random) -> Option<Fault> {
+    if random.once_in(chaos.crashes) {
+        return Some(match random.below(2) {
+            0 => Fault::CrashBefore,
+            _ => Fault::CrashAfter,
+        });
+    }
+    if random.once_in(chaos.failures) {
+        let kind = match random.below(3) {
+            0 => PortErrorKind::Busy,
+            1 => PortErrorKind::StorageFull,
+            _ => PortErrorKind::Unavailable,
+        };
+        return Some(match random.below(2) {
+            0 => Fault::FailBefore(kind),
+            _ => Fault::FailAfter(kind),
+        });
+    }
+    if random.once_in(chaos.delays) {
+        let by = Duration::from_millis(random.below(20_000));
+        return Some(match random.below(2) {
+            0 => Fault::DelayBefore(by),
+            _ => Fault::DelayAfter(by),
+        });
+    }
+    None
+}
+
+impl Scenario {
+    async fn new(seed: u64, chaos: Chaos) -> Self {
+        let mut random = Random::new(seed);
+        let outside = Outside::new();
+        let fates = Mutex::new(random.fork());
+        outside.wire.decides(move |_| {
+            let mut random = fates.lock().unwrap();
+            if random.once_in(chaos.lost) {
+                Fate::Delivered(0)
+            } else if random.once_in(chaos.late) {
+                Fate::Held
+            } else if random.once_in(chaos.repeated) {
+                Fate::Delivered(usize::try_from(random.below(4) + 2).unwrap())
+            } else {
+                Fate::Delivered(1)
+            }
+        });
+        let targets = Mutex::new(random.fork());
+        outside.http.decides(move |_| {
+            let mut random = targets.lock().unwrap();
+            if !random.once_in(chaos.bad_targets) {
+                return Behaviour::Answer(200, Duration::from_millis(random.below(3_000)));
+            }
+            match random.below(5) {
+                0 => Behaviour::Hang,
+                1 => Behaviour::Answer(503, Duration::from_millis(random.below(9_000))),
+                2 => Behaviour::Fail(ErrorKind::ConnectFailed),
+                3 => Behaviour::Panic,
+                _ => Behaviour::Answer(200, Duration::from_millis(random.below(12_000))),
+            }
+        });
+        let mut scenario = Self {
+            random,
+            chaos,
+            outside,
+            process: None,
+            happened: Happened::default(),
+            accepted: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            unsure: BTreeSet::new(),
+        };
+        scenario.start().await;
+        scenario
+    }
+
+    async fn start(&mut self) {
+        let faults = Faults::new(Arc::new(self.outside.clock.clone()));
+        let (mut decisions, chaos) = (self.random.fork(), self.chaos);
+        faults.decide(move |_| fault(chaos, &mut decisions));
+        self.process = Some(Process::start(&self.outside, SETTINGS, faults).await);
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().unwrap()
+    }
+
+    /// Does something while time passes as it must; `None` if the process ends on the way.
+    async fn attempt<T>(&mut self, action: impl Future<Output = T>) -> Option<T> {
+        let (clock, faults) = (self.outside.clock.clone(), self.process().faults.clone());
+        let time_passes = async {
+            loop {
+                clock.advance(Duration::from_secs(5)).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        let done = tokio::select! {
+            biased;
+            done = action => Some(done),
+            () = faults.crashed() => None,
+            () = time_passes => None,
+        };
+        if faults.has_crashed() {
+            self.happened.crashes += 1;
+            self.end_process();
+            self.outside.store.crash_and_reopen();
+            self.start().await;
+        }
+        done
+    }
+
+    fn end_process(&mut self) {
+        let ended = self.process.take().unwrap();
+        self.happened.faults += ended.faults.fired().len() as u64;
+    }
+
+    async fn act(&mut self) {
+        match self.random.below(20) {
+            0..5 => self.submit().await,
+            5..9 => self.delete().await,
+            9 => self.deliver_late().await,
+            _ => {
+                let by = Duration::from_millis(self.random.below(15_000));
+                let clock = self.outside.clock.clone();
+                self.attempt(async move { clock.advance(by).await }).await;
+            }
+        }
+    }
+
+    fn name(&mut self) -> (TimerKey, &'static str, String) {
+        let n = self.random.below(NAMES);
+        let tenant = TENANTS[usize::try_from(n).unwrap() % TENANTS.len()];
+        // Two tenants have calls of the same names, and so the other's ids under their own.
+        let name = format!("call-{}", n / 2);
+        (key_of(tenant, &name), tenant, name)
+    }
+
+    async fn submit(&mut self) {
+        let (key, tenant, name) = self.name();
+        let host = ["x.example", "y.example"][usize::try_from(self.random.below(2)).unwrap()];
+        let due_in = Duration::from_millis(self.random.below(90_000));
+        let now = self.outside.clock.now();
+        let due_at = now.saturating_add(due_in);
+        let due_at = due_at.saturating_sub(Duration::from_secs(10));
+        let fresh = call_to(tenant, host, &name, due_at);
+        // The same again, if there was one: or else another under the same id is a conflict.
+        let known = self.accepted.get(&key).cloned();
+        let submission = known.filter(|_| self.random.once_in(2)).unwrap_or(fresh);
+        let (submit, asked) = (self.process().submit.clone(), submission.clone());
+        let answer = self
+            .attempt(async move { submit.submit(asked, None).await })
+            .await;
+        match answer {
+            Some(Ok(SubmitOutcome::Accepted(_))) => {
+                let before = self.accepted.insert(key.clone(), submission);
+                assert!(before.is_none(), "{key} was accepted twice");
+            }
+            Some(Ok(SubmitOutcome::Repeated(_))) => {
+                self.accepted.insert(key, submission);
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => {
+                self.unsure.insert(key);
+            }
+        }
+    }
+
+    async fn delete(&mut self) {
+        let (key, ..) = self.name();
+        let (submit, asked) = (self.process().submit.clone(), key.clone());
+        let answer = self
+            .attempt(async move { submit.delete(asked, None).await })
+            .await;
+        match answer {
+            Some(Ok(DeleteCallOutcome::Deleted)) => {
+                let seen = self.outside.http.count(&key);
+                self.deleted.insert(key, seen);
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => {
+                self.unsure.insert(key);
+            }
+        }
+    }
+
+    /// What was held back arrives, in another order, and some of it is held back further.
+    async fn deliver_late(&mut self) {
+        let mut held = self.outside.wire.take_held();
+        self.happened.late += held.len() as u64;
+        held.sort_by_key(|envelope| {
+            let mut place = Random::new(envelope.id.as_uuid().as_u128() as u64);
+            place.next()
+        });
+        let wire = Arc::clone(&self.outside.wire);
+        self.attempt(async move { _ = wire.deliver(held).await })
+            .await;
+    }
+
+    /// The faults end, and everything has to come to its end.
+    async fn settle(&mut self) {
+        self.process().faults.clear();
+        self.deliver_late().await;
+        self.outside.wire.is_good();
+        self.outside.http.does(OK);
+        // As long as asking again takes at its rarest, and a message that was set aside.
+        for _ in 0..40 {
+            self.outside.clock.advance(Duration::from_mins(5)).await;
+            if self.is_quiet().await {
+                break;
+            }
+        }
+        for passed in self.outside.wire.passed() {
+            match passed.fate {
+                Fate::Delivered(0) => self.happened.lost += 1,
+                Fate::Delivered(1) | Fate::Held => {}
+                Fate::Delivered(_) => self.happened.repeated += 1,
+            }
+        }
+        self.end_process();
+    }
+
+    async fn is_quiet(&self) -> bool {
+        let open = self.outside.store.overlooked(Timestamp::MAX, 1).await;
+        let waiting = OutboxPort::count(&self.outside.store, 1).await;
+        open.unwrap().calls.is_empty() && waiting.unwrap() == 0
+    }
+
+    /// The messages that told the end of each call; a repetition is the same message.
+    fn ends(&self) -> BTreeMap<TimerKey, BTreeSet<EnvelopeId>> {
+        let mut ends: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for passed in self.outside.wire.passed() {
+            let key = match &passed.envelope.message {
+                Message::ServiceCallSucceeded(event) => event.key(),
+                Message::ServiceCallFailed(event) => event.key(),
+                _ => continue,
+            };
+            ends.entry(key).or_default().insert(passed.envelope.id);
+        }
+        ends
+    }
+
+    async fn check(&mut self) -> Result<(), String> {
+        self.check_requests().await?;
+        let ends = self.ends();
+        let keys: BTreeSet<TimerKey> = self.accepted.keys().chain(&self.unsure).cloned().collect();
+        for key in keys {
+            let found = self.outside.store.find(vec![key.clone()]).await.unwrap();
+            let status = found[0].as_ref().map(|stored| stored.call.status());
+            let told = ends.get(&key).map_or(0, BTreeSet::len);
+            match status {
+                None if self.deleted.contains_key(&key) || self.unsure.contains(&key) => {
+                    self.happened.deleted += 1;
+                }
+                None => return Err(format!("{key} was accepted and is lost")),
+                Some(CallStatus::Succeeded) => self.happened.succeeded += 1,
+                Some(CallStatus::Failed) => self.happened.failed += 1,
+                Some(open) => return Err(format!("{key} is {open} for ever")),
+            }
+            if told != usize::from(status.is_some()) {
+                return Err(format!("{key} is {status:?}, and {told} ends were told"));
+            }
+            let requests = self.outside.http.count(&key);
+            if status == Some(CallStatus::Succeeded) && requests != 1 {
+                return Err(format!("{key} has succeeded with {requests} requests"));
+            }
+            if let Some(seen) = self.deleted.get(&key)
+                && (requests > *seen || status.is_some())
+            {
+                return Err(format!(
+                    "{key} was deleted, is {status:?} and was requested"
+                ));
+            }
+        }
+        let open = self.outside.store.open(Timestamp::MAX, 10).await.unwrap();
+        if !open.is_empty() {
+            return Err(format!("attempts without an end: {open:?}"));
+        }
+        Ok(())
+    }
+
+    /// No attempt twice, no call twice, none early, none of a call that nobody submitted, and each as
+    /// its own tenant asked for it.
+    async fn check_requests(&self) -> Result<(), String> {
+        let (mut attempts, mut calls) = (BTreeSet::new(), BTreeSet::new());
+        for request in self.outside.http.requests() {
+            let (key, attempt) = (&request.attempt.key, &request.attempt);
+            if !attempts.insert(attempt.execution_id) || !calls.insert(key.clone()) {
+                return Err(format!("{key} was requested twice"));
+            }
+            let found = self.outside.store.find(vec![key.clone()]).await.unwrap();
+            let Some(stored) = &found[0] else {
+                return Err(format!("{key} was requested and is gone"));
+            };
+            let details = stored.call.details();
+            if request.at < details.due_at {
+                return Err(format!("{key} was requested at {}, early", request.at));
+            }
+            let of_others = !self.accepted.contains_key(key) && !self.unsure.contains(key);
+            if of_others || attempt.request.redacted() != details.request.redacted() {
+                return Err(format!("{key}: not the request that was asked for"));
+            }
+        }
+        for name in ["tenant a", "tenant b", "tenant c"] {
+            // A process that has ended leaves no request under way.
+            if self.outside.http.most(name) > SETTINGS.attempts_per_tenant {
+                return Err(format!("too many requests at once of {name}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run(first_seed: u64, chaos: Chaos) -> Happened {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let seeds = match from_environment("PUNCTUAL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => first_seed..first_seed + from_environment("PUNCTUAL_SEEDS").unwrap_or(USUAL),
+    };
+    let mut all = Happened::default();
+    for seed in seeds {
+        let (checked, happened) = runtime.block_on(async {
+            let mut scenario = Scenario::new(seed, chaos).await;
+            for _ in 0..ACTIONS {
+                scenario.act().await;
+            }
+            scenario.settle().await;
+            let checked = scenario.check().await;
+            (checked, scenario.happened)
+        });
+        if let Err(violation) = checked {
+            panic!("{chaos:?}, PUNCTUAL_SEED={seed}: {violation}");
+        }
+        all.faults += happened.faults;
+        all.crashes += happened.crashes;
+        all.lost += happened.lost;
+        all.repeated += happened.repeated;
+        all.late += happened.late;
+        all.succeeded += happened.succeeded;
+        all.failed += happened.failed;
+        all.deleted += happened.deleted;
+    }
+    all
+}
+
+/// That faults really happen, and yet calls are made, is part of the test.
+fn is_enough(counts: &[u64], happened: &Happened) {
+    if from_environment("PUNCTUAL_SEED").is_none() {
+        assert!(
+            counts.iter().all(|count| *count >= USUAL / 4),
+            "{happened:?}"
+        );
+    }
+}
+
+#[test]
+fn without_faults_every_call_succeeds_or_is_deleted() {
+    let happened = run(0, NONE);
+    assert_eq!((happened.faults, happened.failed), (0, 0));
+    is_enough(&[happened.succeeded, happened.deleted], &happened);
+}
+
+#[test]
+fn with_messages_lost_repeated_and_late_every_call_has_one_end() {
+    let chaos = Chaos {
+        lost: 6,
+        repeated: 4,
+        late: 6,
+        bad_targets: 4,
+        ..NONE
+    };
+    let it = run(1_000_000, chaos);
+    is_enough(
+        &[it.lost, it.repeated, it.late, it.succeeded, it.failed],
+        &it,
+    );
+}
+
+#[test]
+fn with_failing_and_slow_ports_every_call_has_one_end() {
+    let chaos = Chaos {
+        failures: 8,
+        delays: 25,
+        bad_targets: 4,
+        ..NONE
+    };
+    let it = run(2_000_000, chaos);
+    is_enough(&[it.faults, it.succeeded, it.failed], &it);
+}
+
+#[test]
+fn with_crashes_at_any_port_call_every_call_has_one_end() {
+    let chaos = Chaos {
+        crashes: 40,
+        bad_targets: 6,
+        ..NONE
+    };
+    let it = run(3_000_000, chaos);
+    is_enough(&[it.crashes, it.succeeded, it.failed], &it);
+}
+
+#[test]
+fn with_everything_at_once_every_call_has_one_end() {
+    let chaos = Chaos {
+        failures: 20,
+        delays: 60,
+        crashes: 60,
+        lost: 12,
+        repeated: 8,
+        late: 12,
+        bad_targets: 6,
+    };
+    let it = run(4_000_000, chaos);
+    let counts = [it.faults, it.crashes, it.lost, it.repeated, it.late];
+    is_enough(&counts, &it);
+    is_enough(&[it.succeeded, it.failed], &it);
+}
