@@ -141,6 +141,8 @@ async fn a_beginning_that_fails_is_made_again_and_one_that_only_seemed_to_is_int
     world.submit(call("a", world.now())).await;
     world.advance(secs(1)).await;
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
+    let made = world.outside.http.requests().len();
+    assert_eq!(made, 1, "nothing was sent before it had begun");
 
     let world = CallWorld::new().await;
     let fault = Fault::FailAfter(unavailable);
@@ -177,13 +179,13 @@ async fn what_is_under_way_is_not_taken_for_left_behind() {
 #[tokio::test]
 async fn an_attempt_under_way_holds_up_no_retry_of_another() {
     let world = CallWorld::new().await;
-    world
-        .outside
-        .http
-        .decides(|attempt| match attempt.key == key("slow") {
-            true => Behaviour::Hang,
-            false => super::http::OK,
-        });
+    world.outside.http.decides(|attempt| {
+        if attempt.key == key("slow") {
+            Behaviour::Hang
+        } else {
+            super::http::OK
+        }
+    });
     world.submit(call("slow", world.now())).await;
     world.advance(secs(1)).await;
     let mut left = 2;
@@ -235,13 +237,13 @@ async fn a_shutdown_lets_attempts_finish_begins_no_more_and_interrupts_the_rest(
     let settings = CallSettings::default();
     let mut world = CallWorld::with(settings).await;
     let (stop, task) = run(&mut world, settings);
-    world
-        .outside
-        .http
-        .decides(|attempt| match attempt.key == key("a") {
-            true => Behaviour::Answer(200, secs(10)),
-            false => Behaviour::Hang,
-        });
+    world.outside.http.decides(|attempt| {
+        if attempt.key == key("a") {
+            Behaviour::Answer(200, secs(10))
+        } else {
+            Behaviour::Hang
+        }
+    });
     world.submit(call("a", world.now())).await;
     world.submit(call("b", world.in_(secs(4)))).await;
     world.advance(secs(5)).await;

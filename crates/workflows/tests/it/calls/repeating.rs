@@ -64,10 +64,7 @@ async fn the_same_submission_again_is_one_call_also_when_that_is_gone_or_done() 
         for keyed in [false, true] {
             let world = CallWorld::new().await;
             let plain = call("a", world.in_(secs(10)));
-            let submission = match keyed {
-                true => with_key(plain, "k"),
-                false => plain,
-            };
+            let submission = if keyed { with_key(plain, "k") } else { plain };
             bring_about(&world, &submission, state).await;
             let made = world.outside.http.requests().len();
             assert_eq!(made, usize::from(state != "deleted"), "{state}");
@@ -136,13 +133,13 @@ async fn every_message_one_to_five_times_changes_nothing() {
             let times = random.lock().unwrap().below(5) + 1;
             Fate::Delivered(usize::try_from(times).unwrap())
         });
-        world
-            .outside
-            .http
-            .decides(|attempt| match attempt.key == key("b") {
-                true => Behaviour::Answer(500, ms(3)),
-                false => Behaviour::Answer(200, ms(3)),
-            });
+        world.outside.http.decides(|attempt| {
+            if attempt.key == key("b") {
+                Behaviour::Answer(500, ms(3))
+            } else {
+                Behaviour::Answer(200, ms(3))
+            }
+        });
         world.submit(call("a", world.in_(secs(2)))).await;
         world.submit(call("b", world.now())).await;
         world.submit(call("c", world.in_(secs(3)))).await;

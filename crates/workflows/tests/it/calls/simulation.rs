@@ -277,10 +277,8 @@ impl Scenario {
     async fn deliver_late(&mut self) {
         let mut held = self.outside.wire.take_held();
         self.happened.late += held.len() as u64;
-        held.sort_by_key(|envelope| {
-            let mut place = Random::new(envelope.id.as_uuid().as_u128() as u64);
-            place.next()
-        });
+        let mut places = self.random.fork();
+        held.sort_by_cached_key(|_| places.next());
         let wire = Arc::clone(&self.outside.wire);
         self.attempt(async move { _ = wire.deliver(held).await })
             .await;
