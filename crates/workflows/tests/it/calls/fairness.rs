@@ -120,3 +120,35 @@ async fn a_tenant_alone_has_at_most_its_share_and_the_next_one_starts_at_once() 
     assert_eq!((requests.len(), other.at), (6, world.now()));
     assert_eq!(other.attempt.key, key_of("other", "o"));
 }
+
+#[tokio::test]
+async fn a_burst_exceeds_no_limit_either() {
+    let settings = CallSettings {
+        attempts: 10,
+        attempts_per_tenant: 6,
+        attempts_per_host: 4,
+        ..CallSettings::default()
+    };
+    // Three tenants at once to one host.
+    let world = CallWorld::with(settings).await;
+    world.outside.http.does(Behaviour::Answer(200, secs(20)));
+    for n in 0..30 {
+        let tenant = ["a", "b", "c"][n % 3];
+        let asked = call_to(tenant, "x.example", &n.to_string(), world.now());
+        world.submit(asked).await;
+    }
+    world.settle().await;
+    assert_eq!(world.outside.http.most("host x.example"), 4);
+    // One tenant to many hosts, when it has half of its places already.
+    let world = CallWorld::with(settings).await;
+    world.outside.http.does(Behaviour::Answer(200, secs(20)));
+    for (burst, hosts) in [(1, 0..3), (2, 3..15)] {
+        for n in hosts {
+            let host = format!("h{n}.example");
+            let asked = call_to("a", &host, &n.to_string(), world.now());
+            world.submit(asked).await;
+        }
+        world.settle().await;
+        assert_eq!(world.outside.http.most("tenant a"), 3 * burst);
+    }
+}
