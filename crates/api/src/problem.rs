@@ -98,7 +98,7 @@ pub(crate) struct Problem {
     pub(crate) kind: Kind,
     detail: String,
     errors: Vec<FieldError>,
-    header: Option<(header::HeaderName, HeaderValue)>,
+    header: Option<Box<(header::HeaderName, HeaderValue)>>,
     closes: bool,
 }
 
@@ -151,7 +151,7 @@ impl Problem {
     }
 
     pub(crate) fn with_header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
-        self.header = Some((name, value));
+        self.header = Some(Box::new((name, value)));
         self
     }
 
@@ -188,8 +188,8 @@ impl Problem {
         if self.closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Some((name, value)) = self.header {
-            headers.insert(name, value);
+        if let Some(header) = self.header {
+            headers.insert(header.0, header.1);
         }
         response
     }

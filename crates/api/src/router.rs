@@ -49,7 +49,7 @@ pub fn router(parts: ApiParts) -> Router {
     for template in templates {
         let api = Arc::clone(&api);
         let answer = move |path: Result<RawPathParams, _>, request: Request| {
-            let path = path.ok().map(decoded);
+            let path = path.ok().map(|path| decoded(&path));
             let api = Arc::clone(&api);
             async move { api.handle(Some(template), path, request).await }
         };
@@ -61,7 +61,7 @@ pub fn router(parts: ApiParts) -> Router {
     })
 }
 
-fn decoded(path: RawPathParams) -> Vec<(String, String)> {
+fn decoded(path: &RawPathParams) -> Vec<(String, String)> {
     path.iter()
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()

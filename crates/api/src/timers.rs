@@ -226,7 +226,7 @@ fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceC
             continue;
         };
         let pointer = format!("{place}/serviceCallId");
-        let id = read_text(errors, &pointer, fields.get("serviceCallId"))
+        let id = read_text(errors, &pointer, field(&fields, "serviceCallId"))
             .and_then(|text| errors.check(&pointer, text.parse::<ServiceCallId>()));
         let known = ["serviceCallId", "dueAt", "data"];
         let wish = read_wish(errors, &place, &fields, &known);
@@ -243,10 +243,10 @@ fn read_wish(
 ) -> Option<Wish> {
     refuse_unknown(errors, place, fields, known);
     let pointer = format!("{place}/dueAt");
-    let due_at = read_text(errors, &pointer, fields.get("dueAt"))
+    let due_at = read_text(errors, &pointer, field(fields, "dueAt"))
         .and_then(|text| errors.check(&pointer, text.parse::<Timestamp>()));
     // Null is no data, as in messages.
-    let given = fields.get("data").filter(|data| data.get() != "null");
+    let given = field(fields, "data").filter(|data| data.get() != "null");
     let data = match given {
         None => None,
         Some(data) => {
@@ -257,11 +257,11 @@ fn read_wish(
     Some((due_at?, data))
 }
 
-fn read_text(
-    errors: &mut FieldErrors,
-    pointer: &str,
-    value: Option<&Box<RawValue>>,
-) -> Option<String> {
+fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a RawValue> {
+    fields.get(name).map(AsRef::as_ref)
+}
+
+fn read_text(errors: &mut FieldErrors, pointer: &str, value: Option<&RawValue>) -> Option<String> {
     let Some(value) = value.filter(|value| value.get() != "null") else {
         errors.add(pointer, "is missing");
         return None;

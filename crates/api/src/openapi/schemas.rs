@@ -61,7 +61,7 @@ fn text(longest: usize, pattern: &str, description: &str) -> Value {
     })
 }
 
-fn object(required: &[&str], properties: Value) -> Value {
+fn object(required: &[&str], properties: &Value) -> Value {
     json!({
         "type": "object",
         "required": required,
@@ -157,19 +157,19 @@ fn of_requests() -> Value {
     let tags = json!({ "type": "array", "items": tag(), "maxItems": Tags::MOST, "description": "Repeated ones count once." });
     let shown_body = json!({ "type": "string", "description": "Only its beginning." });
     json!({
-        "RequestSpec": object(&["method", "url"], json!({
+        "RequestSpec": object(&["method", "url"], &json!({
             "method": { "type": "string", "enum": methods },
             "url": url,
             "headers": or_null(headers),
             "body": or_null(body),
         })),
-        "ShownRequestSpec": object(&["method", "url"], json!({
+        "ShownRequestSpec": object(&["method", "url"], &json!({
             "method": { "type": "string", "enum": methods },
             "url": { "type": "string", "maxLength": TargetUrl::LONGEST },
             "headers": { "type": "object", "additionalProperties": { "type": "string" } },
             "body": shown_body,
         })),
-        "Submission": object(&["name", "dueAt", "requestSpec"], json!({
+        "Submission": object(&["name", "dueAt", "requestSpec"], &json!({
             "name": text(CallName::LONGEST, PRINTABLE, "What people call it."),
             "dueAt": instant_in("When the request is to be made; in the past means now."),
             "requestSpec": named("RequestSpec"),
@@ -179,7 +179,7 @@ fn of_requests() -> Value {
         })),
         "AcceptedCall": object(
             &["serviceCallId", "tenantId", "name", "dueAt", "submittedAt", "correlationId"],
-            json!({
+            &json!({
                 "serviceCallId": uuid(),
                 "tenantId": tenant(),
                 "name": { "type": "string" },
@@ -223,13 +223,13 @@ fn of_calls() -> Value {
     let always_whole = [&always[..], &["requestSpec", "executionLog"]].concat();
     json!({
         "CallStatus": { "type": "string", "enum": statuses },
-        "CallSummary": object(&always, summary),
-        "CallPage": object(&["items"], json!({
+        "CallSummary": object(&always, &summary),
+        "CallPage": object(&["items"], &json!({
             "items": { "type": "array", "items": named("CallSummary") },
             "nextCursor": { "type": "string", "description": "There if there is more." },
         })),
-        "Call": object(&always_whole, whole),
-        "Attempt": object(&["executionId", "state", "startedAt", "requestSpec"], json!({
+        "Call": object(&always_whole, &whole),
+        "Attempt": object(&["executionId", "state", "startedAt", "requestSpec"], &json!({
             "executionId": uuid(),
             "state": { "type": "string", "enum": views::ATTEMPT_STATES },
             "startedAt": instant(),
@@ -240,17 +240,17 @@ fn of_calls() -> Value {
         })),
         "Outcome": {
             "oneOf": [
-                object(&["responseMeta"], json!({ "responseMeta": named("ResponseMeta") })),
-                object(&["errorMeta"], json!({ "errorMeta": named("ErrorMeta") })),
+                object(&["responseMeta"], &json!({ "responseMeta": named("ResponseMeta") })),
+                object(&["errorMeta"], &json!({ "errorMeta": named("ErrorMeta") })),
             ],
         },
-        "ResponseMeta": object(&["status", "latencyMs"], json!({
+        "ResponseMeta": object(&["status", "latencyMs"], &json!({
             "status": { "type": "integer" },
             "headers": { "type": "object", "additionalProperties": { "type": "string" } },
             "bodySnippet": { "type": "string" },
             "latencyMs": { "type": "integer", "minimum": 0 },
         })),
-        "ErrorMeta": object(&["kind", "latencyMs"], json!({
+        "ErrorMeta": object(&["kind", "latencyMs"], &json!({
             "kind": { "type": "string", "enum": ErrorKind::ALL.map(ErrorKind::as_str) },
             "message": { "type": "string" },
             "details": named("ResponseMeta"),
@@ -267,7 +267,7 @@ fn of_timers() -> Value {
     json!({
         "Timer": object(
             &["tenantId", "serviceCallId", "correlationId", "dueAt", "registeredAt", "state"],
-            json!({
+            &json!({
                 "tenantId": tenant(),
                 "serviceCallId": uuid(),
                 "correlationId": uuid(),
@@ -278,21 +278,21 @@ fn of_timers() -> Value {
                 "data": data,
             }),
         ),
-        "TimerWish": object(&["dueAt"], json!({ "dueAt": due_at, "data": data })),
-        "TimerBatch": object(&["timers"], json!({
+        "TimerWish": object(&["dueAt"], &json!({ "dueAt": due_at, "data": data })),
+        "TimerBatch": object(&["timers"], &json!({
             "timers": {
                 "type": "array",
                 "minItems": 1,
                 "maxItems": timers::MOST,
                 "items": object(
                     &["serviceCallId", "dueAt"],
-                    json!({ "serviceCallId": uuid(), "dueAt": due_at, "data": data }),
+                    &json!({ "serviceCallId": uuid(), "dueAt": due_at, "data": data }),
                 ),
             },
         })),
         "ScheduledTimer": object(
             &["tenantId", "serviceCallId", "dueAt", "correlationId", "outcome"],
-            json!({
+            &json!({
                 "tenantId": tenant(),
                 "serviceCallId": uuid(),
                 "dueAt": instant(),
@@ -300,10 +300,10 @@ fn of_timers() -> Value {
                 "outcome": { "type": "string", "enum": ["Created", "Rescheduled"] },
             }),
         ),
-        "TimerResults": object(&["results"], json!({
+        "TimerResults": object(&["results"], &json!({
             "results": {
                 "type": "array",
-                "items": object(&["serviceCallId", "outcome"], json!({
+                "items": object(&["serviceCallId", "outcome"], &json!({
                     "serviceCallId": uuid(),
                     "outcome": { "type": "string", "enum": timers::OUTCOMES },
                     "detail": { "type": "string", "description": "Why it failed." },
@@ -316,7 +316,7 @@ fn of_timers() -> Value {
 fn of_the_rest() -> Value {
     let step = object(
         &["at", "tenantId", "serviceCallId", "what"],
-        json!({
+        &json!({
             "at": instant(),
             "tenantId": tenant(),
             "serviceCallId": uuid(),
@@ -328,25 +328,25 @@ fn of_the_rest() -> Value {
     );
     let check = object(
         &["name", "ok"],
-        json!({
+        &json!({
             "name": { "type": "string" },
             "ok": { "type": "boolean" },
             "problem": { "type": "string" },
         }),
     );
     json!({
-        "Trace": object(&["correlationId", "calls", "timers", "steps"], json!({
+        "Trace": object(&["correlationId", "calls", "timers", "steps"], &json!({
             "correlationId": uuid(),
             "calls": { "type": "array", "items": named("CallSummary") },
             "timers": { "type": "array", "items": named("Timer") },
             "steps": { "type": "array", "items": step },
         })),
-        "Health": object(&["status"], json!({ "status": { "const": "ok" } })),
-        "Readiness": object(&["status", "checks"], json!({
+        "Health": object(&["status"], &json!({ "status": { "const": "ok" } })),
+        "Readiness": object(&["status", "checks"], &json!({
             "status": { "type": "string", "enum": ["ready", "notReady"] },
             "checks": { "type": "array", "items": check },
         })),
-        "Problem": object(&["type", "title", "status", "detail", "correlationId"], json!({
+        "Problem": object(&["type", "title", "status", "detail", "correlationId"], &json!({
             "type": { "type": "string", "enum": Kind::ALL.map(Kind::type_uri) },
             "title": { "type": "string" },
             "status": { "type": "integer", "enum": Kind::ALL.map(|kind| kind.status().as_u16()) },
@@ -355,7 +355,7 @@ fn of_the_rest() -> Value {
             "errors": {
                 "type": "array",
                 "description": "For a 422: every field that is wrong.",
-                "items": object(&["pointer", "detail"], json!({
+                "items": object(&["pointer", "detail"], &json!({
                     "pointer": { "type": "string", "description": "A JSON pointer into the body, or /path/…, /query/… or /header/…" },
                     "detail": { "type": "string" },
                 })),

@@ -25,7 +25,7 @@ async fn a_submission_is_answered_the_same_each_time() {
     assert_eq!(answer["correlationId"], first.header("x-correlation-id"));
     let place = format!("{CALLS}/{}", answer["serviceCallId"].as_str().unwrap());
     assert_eq!(first.header("location"), place);
-    world.clock.advance(Duration::from_secs(60)).await;
+    world.clock.advance(Duration::from_mins(1)).await;
     let again = world.submit(&body).await.expect(202);
     assert_eq!(again.body, first.body, "byte for byte");
     assert_eq!(again.header("location"), place);

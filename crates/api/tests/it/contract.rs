@@ -8,7 +8,7 @@ use punctual_api::{Access, openapi_document, routes};
 use punctual_domain::service_call::{CallName, RequestBody, Tags, TargetUrl};
 use serde_json::Value;
 
-use crate::world::{ID, World};
+use crate::world::{ID, World, request, submission, with_body};
 
 /// Set to anything, it lets the test below write the file instead of comparing it.
 const WRITE: &str = "PUNCTUAL_WRITE_OPENAPI";
@@ -154,4 +154,47 @@ async fn its_examples_work() {
         tried += 1;
     }
     assert_eq!(tried, 3);
+}
+
+/// Method, path and body of a `curl` command.
+fn read_curl(command: &str) -> (Method, String, Option<Value>) {
+    let (_, rest) = command.split_once("http://127.0.0.1:8080").unwrap();
+    let end = rest.find([' ', '\'', '\n']).unwrap_or(rest.len());
+    let path = rest[..end].to_owned();
+    let data = command.split_once("-d '").map(|(_, data)| {
+        let (data, _) = data.rsplit_once('\'').unwrap();
+        serde_json::from_str(data).unwrap()
+    });
+    let method = match command.split_once("-X ") {
+        Some((_, rest)) => rest.split(' ').next().unwrap().parse().unwrap(),
+        None if data.is_some() => Method::POST,
+        None => Method::GET,
+    };
+    (method, path, data)
+}
+
+#[tokio::test]
+async fn the_commands_of_the_page_for_users_work() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    // The page's id stands for whatever the reader has got: here for a call that is there.
+    let mut call = submission();
+    call["serviceCallId"] = Value::from(ID);
+    let mut tried = 0;
+    for block in page.split("```sh\n").skip(1) {
+        let (method, path, body) = read_curl(block.split("```").next().unwrap());
+        let world = World::new();
+        let calls = "/api/tenants/tenant-a/service-calls";
+        let mut there = with_body(Method::POST, calls, call.to_string());
+        let id = ID.parse().unwrap();
+        there.headers_mut().insert("x-correlation-id", id);
+        world.ask(there).await.expect(202);
+        let reply = match body {
+            Some(body) => world.send(method, &path, &body).await,
+            None => world.ask(request(method, &path)).await,
+        };
+        assert!(reply.status.is_success(), "{path}: {reply:?}");
+        tried += 1;
+    }
+    assert_eq!(tried, 6);
 }

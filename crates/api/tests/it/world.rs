@@ -62,7 +62,7 @@ impl World {
             submit: SubmitCalls::new(&ports),
             read: ReadCalls::new(&ports),
         };
-        let parts = ApiParts {
+        let api = ApiParts {
             calls: Some(calls),
             timers: Some(TimersApi {
                 schedule: ScheduleTimers::new(&timer_ports),
@@ -81,7 +81,7 @@ impl World {
             settings: ApiSettings::default(),
         };
         Self {
-            parts,
+            parts: api,
             clock,
             ports,
             timers,
