@@ -9,6 +9,7 @@ use serde_json::error::Category;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::{Kind, Problem};
+use crate::strict::REPEATED;
 
 /// Room for bodies is counted in pieces of so many bytes.
 const PIECE: usize = 1_024;
@@ -115,12 +116,15 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
 /// Reads JSON: what is none is malformed, what is another JSON than expected is invalid.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {
-        Category::Data => {
+        Category::Data if !error.to_string().starts_with(REPEATED) => {
             let mut errors = FieldErrors::default();
             errors.add("", "it is not a JSON object");
             Problem::invalid(errors)
         }
-        // The parser's words say what it met and where, and repeat nothing of the text.
-        _ => Problem::new(Kind::Malformed, format!("the body is not JSON: {error}")),
+        // A name that stands twice, or no JSON at all. The parser's words say what it met and where, and repeat nothing of the text.
+        _ => Problem::new(
+            Kind::Malformed,
+            format!("the body is not JSON that can be read: {error}"),
+        ),
     })
 }

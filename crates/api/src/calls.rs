@@ -17,6 +17,7 @@ use crate::body::parse;
 use crate::parts::CallsApi;
 use crate::problem::{Kind, Problem};
 use crate::router::Api;
+use crate::strict::Strict;
 use crate::views::{Accepted, Page, Summary, Whole};
 
 /// So many calls are on a page if nobody says how many.
@@ -37,7 +38,7 @@ fn calls(api: &Api) -> Result<&CallsApi, Problem> {
 
 pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
     let calls = calls(&api)?;
-    let body: Value = parse(&ask.body)?;
+    let Strict(body) = parse(&ask.body)?;
     let tenant = ask.path::<TenantId>("tenantId");
     let key = header_key(&mut ask, &body);
     let read = Submission::read(

@@ -20,6 +20,7 @@ mod router;
 mod routes;
 mod serve;
 mod status;
+mod strict;
 mod timers;
 mod tokens;
 mod trace;

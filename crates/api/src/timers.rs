@@ -1,6 +1,5 @@
 //! Timers on their own over HTTP.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -17,12 +16,13 @@ use crate::body::parse;
 use crate::parts::TimersApi;
 use crate::problem::{Kind, Problem};
 use crate::router::Api;
+use crate::strict;
 
 /// So many timers fit into one batch.
 pub(crate) const MOST: usize = 1_000;
 
 /// An object whose values are still texts: data keeps every digit that it was given with.
-type Fields = BTreeMap<String, Box<RawValue>>;
+type Fields = strict::Fields<Box<RawValue>>;
 
 fn timers(api: &Api) -> Result<&TimersApi, Problem> {
     api.parts.timers.as_ref().ok_or_else(|| {
@@ -205,7 +205,7 @@ type Wish = (Timestamp, Option<TimerData>);
 
 fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceCallId, Wish)>> {
     refuse_unknown(errors, "", fields, &["timers"]);
-    let Some(list) = fields.get("timers") else {
+    let Some(list) = field(fields, "timers") else {
         errors.add("/timers", "is missing");
         return None;
     };
@@ -222,7 +222,7 @@ fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceC
     for (number, item) in list.iter().enumerate() {
         let place = format!("/timers/{number}");
         let Ok(fields) = serde_json::from_str::<Fields>(item.get()) else {
-            errors.add(place, "is not an object");
+            errors.add(place, "is not an object with each name once");
             continue;
         };
         let pointer = format!("{place}/serviceCallId");
@@ -258,7 +258,7 @@ fn read_wish(
 }
 
 fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a RawValue> {
-    fields.get(name).map(AsRef::as_ref)
+    fields.0.get(name).map(AsRef::as_ref)
 }
 
 fn read_text(errors: &mut FieldErrors, pointer: &str, value: Option<&RawValue>) -> Option<String> {
@@ -271,7 +271,11 @@ fn read_text(errors: &mut FieldErrors, pointer: &str, value: Option<&RawValue>) 
 }
 
 fn refuse_unknown(errors: &mut FieldErrors, place: &str, fields: &Fields, known: &[&str]) {
-    for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
+    for name in fields
+        .0
+        .keys()
+        .filter(|name| !known.contains(&name.as_str()))
+    {
         let known = known.join(", ");
         let pointer = format!("{place}/{}", step(name));
         errors.add(pointer, format!("is unknown: {known} are known"));

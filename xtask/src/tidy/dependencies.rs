@@ -61,6 +61,7 @@ fn banned(folder: &str) -> Vec<&'static str> {
         "ports" => &["tokio", "hyper", "anyhow"],
         "workflows" => &["hyper", "anyhow"],
         "conformance" => &[],
+        "api" => &["anyhow"],
         _ => return Vec::new(),
     };
     [DRIVERS, more].concat()
@@ -211,6 +212,8 @@ mod tests {
             ("ports", "tokio"),
             ("workflows", "anyhow"),
             ("conformance", "rusqlite"),
+            ("api", "rusqlite"),
+            ("api", "punctual-adapters-memory"),
         ] {
             assert_eq!(
                 advice(folder, dependency).len(),
@@ -235,6 +238,10 @@ mod tests {
             ("adapters-nats", "dev:punctual-test-servers"),
             ("adapters-sqlite", "rusqlite"),
             ("app", "punctual-adapters-memory"),
+            ("api", "punctual-workflows"),
+            ("api", "hyper"),
+            ("api", "dev:punctual-adapters-memory"),
+            ("api", "dev:punctual-test-servers"),
         ] {
             assert_eq!(
                 advice(folder, dependency),

@@ -103,6 +103,7 @@ async fn what_is_no_json_is_told_by_its_place() {
         ("{\n\"name\": x}", "line 2 column 9"),
         ("{\"name\":\"\\ud800\"}", "line 1"),
         ("{} {}", "line 1 column 4"),
+        (r#"{"dueAt":1,"dueAt":1}"#, "stands twice"),
         (deep.as_str(), "recursion limit"),
     ] {
         for (method, path) in [
