@@ -236,7 +236,8 @@ impl Api {
         };
         match tokens.grant(token, tenant) {
             Grant::Here => Ok(()),
-            Grant::Elsewhere => Err(Problem::not_found().closing()),
+            // In nothing, headers included, does it differ from what is absent.
+            Grant::Elsewhere => Err(Problem::not_found()),
             Grant::Unknown => Err(refused(
                 "nobody knows this token: is it the token itself, and not its hash?",
                 "Bearer realm=\"punctual\", error=\"invalid_token\"",
