@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
     DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
     PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter,
     TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
@@ -113,6 +113,10 @@ impl<P: TimerQueuePort> TimerQueuePort for WaitedFor<P> {
     ) -> BatchResult<ClaimOutcome> {
         let work = self.inner.renew(batch, now, lease);
         self.wait_for(work).await
+    }
+
+    async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError> {
+        self.wait_for(self.inner.backlog(now, limit)).await
     }
 
     async fn fired_since(

@@ -33,3 +33,4 @@ pub use router::router;
 pub use routes::{Access, Route, routes};
 pub use serve::{Served, serve};
 pub use tokens::{Tokens, TokensError, hash_token};
+pub use views::Traced;

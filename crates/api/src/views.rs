@@ -188,10 +188,10 @@ impl From<ExecutionEntry> for Attempt {
     }
 }
 
-/// The life of one request.
+/// The life of one request, as it may be shown to whoever may see all tenants.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Traced {
+pub struct Traced {
     correlation_id: CorrelationId,
     calls: Vec<Summary>,
     timers: Vec<TimerEntry>,

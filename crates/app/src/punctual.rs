@@ -57,6 +57,16 @@ impl Punctual {
         self.engine.ports.last_look.at()
     }
 
+    /// How many timers wait, and how many of them are overdue, each counted up to `limit`.
+    ///
+    /// # Errors
+    /// If the store cannot be read now.
+    pub async fn backlog(&self, limit: usize) -> Result<(usize, usize), Error> {
+        let now = self.engine.ports.clock.now();
+        let backlog = self.engine.ports.queue.backlog(now, limit).await?;
+        Ok((backlog.pending, backlog.overdue))
+    }
+
     /// Whether timers can be scheduled that belong to no service call.
     pub fn has_timers_of_their_own(&self) -> bool {
         self.engine.store.has_timers_of_their_own()

@@ -58,7 +58,7 @@ pub use timer_persistence::{
     TimerPageQuery, TimerPersistencePort,
 };
 pub use timer_queue::{
-    Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, FiredCursor, FiredPage,
+    Backlog, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, FiredCursor, FiredPage,
     RetryLater, TimerQueuePort,
 };
 

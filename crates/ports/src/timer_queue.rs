@@ -102,6 +102,15 @@ pub struct FiredPage {
     pub next: Option<FiredCursor>,
 }
 
+/// How much there is to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Timers that wait for their due time, or to be fired.
+    pub pending: usize,
+    /// Those of them that could have been fired by now.
+    pub overdue: usize,
+}
+
 /// What became of something that was said about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -156,6 +165,10 @@ pub enum ClaimOutcome {
 ///   cursor if there is one. A page with a cursor is followed by others, and each timer is on one of
 ///   them; what is reached meanwhile may be on a later one.
 /// - A timer that was replaced since is scheduled, and its firing is not among them.
+///
+/// ## Counting
+/// - `backlog` counts the scheduled timers of all tenants, claimed ones included, and among them those
+///   whose due time (retry time) is at or before `now`; each number no further than `limit`.
 #[async_trait]
 pub trait TimerQueuePort: Send + Sync {
     /// Claims due timers for `lease`.
@@ -182,6 +195,9 @@ pub trait TimerQueuePort: Send + Sync {
         now: Timestamp,
         lease: Duration,
     ) -> BatchResult<ClaimOutcome>;
+
+    /// How much there is to do, counted no further than `limit`.
+    async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError>;
 
     /// The timers that were reached at an instant or later.
     async fn fired_since(

@@ -9,7 +9,7 @@ use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerSt
 
 use crate::demo::DemoArgs;
 use crate::parse;
-use crate::settings::{BrokerFlags, DatabaseFlags, ServeFlags, table};
+use crate::settings::{BrokerFlags, DatabaseFlags, ServeFlags, TraceFlags, table};
 
 const EXAMPLES: &str = "\
 `timer-service <COMMAND> --help` shows the flags of a command, and examples.
@@ -117,10 +117,10 @@ pub(crate) enum Command {
     /// Prints {"items":[…],"nextCursor":"…"}; give nextCursor to --after to go on. An empty list is
     /// no failure.
     List(ListArgs),
-    /// List the timers of one request, of whatever tenants
+    /// Show the life of one request: its calls and timers, of whatever tenants, and what happened
     ///
-    /// A request is known by its correlation id: the one that was given to `schedule`, or that it
-    /// drew and printed. The exit code is 1 if no timer belongs to it.
+    /// A request is known by its correlation id: the one that was given to `call` or `schedule` or in
+    /// X-Correlation-Id, or that was drawn and printed. The exit code is 1 if nothing belongs to it.
     Trace(TraceArgs),
     /// Remove a timer that has not fired
     ///
@@ -372,14 +372,14 @@ pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: CorrelationId,
-    /// At most so many, 1 to 1000
+    /// At most so many timers, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
     /// How to show them: json for programs, a table for people
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]

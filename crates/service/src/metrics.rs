@@ -1,8 +1,10 @@
 //! The figures that `/metrics` shows.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use punctual::Punctual;
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use punctual_workflows::metric_names;
@@ -18,6 +20,10 @@ const SECONDS: &[f64] = &[
 /// Without it, what was measured would be kept whole until somebody asks.
 const UPKEEP: Duration = Duration::from_secs(5);
 
+/// Every so many times, what waits is counted: that reads an index, up to a million places of it.
+const COUNT_EVERY: u32 = 3;
+const COUNT_TO: usize = 1_000_000;
+
 /// Begins to count.
 pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
     let failed = |error| Failure::refused(format!("figures cannot be counted: {error}"));
@@ -27,15 +33,37 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
         .install_recorder()
         .map_err(failed)?;
     metric_names::describe();
+    punctual_api::metric_names::describe();
+    // What has not happened yet is shown as none, so that an alert can be set on it.
+    for name in [
+        metric_names::COMMANDS_RECEIVED,
+        metric_names::SCHEDULES_PROCESSED,
+        metric_names::PERMANENT_ERRORS,
+        metric_names::CALLS_SUBMITTED,
+        metric_names::CALLS_DELETED,
+        metric_names::OUTBOX_SET_ASIDE,
+        metric_names::EXECUTIONS_REFUSED,
+    ] {
+        metrics::counter!(name).increment(0);
+    }
     Ok(handle)
 }
 
-/// Keeps what is counted small, for as long as it is polled.
+/// Keeps what is counted small, and counts what waits, for as long as it is polled.
 pub(crate) async fn keep(
     handle: &PrometheusHandle,
     clock: &SystemClock,
-) -> std::convert::Infallible {
+    punctual: &Punctual,
+) -> Infallible {
+    let mut turns = (0..COUNT_EVERY).cycle();
     loop {
+        if turns.next() == Some(0)
+            && let Ok((pending, overdue)) = punctual.backlog(COUNT_TO).await
+        {
+            let shown = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+            metrics::gauge!(metric_names::PENDING).set(shown(pending));
+            metrics::gauge!(metric_names::OVERDUE).set(shown(overdue));
+        }
         clock.sleep_for(UPKEEP).await;
         handle.run_upkeep();
     }

@@ -12,6 +12,10 @@ pub const POLLING_DURATION: &str = "timer_polling_duration_seconds";
 pub const LATENESS: &str = "timer_lateness_seconds";
 /// When the store was last looked at. Alert if that is over 30 s ago.
 pub const LAST_POLL: &str = "timer_last_poll_timestamp_seconds";
+/// Timers that wait, counted up to a million.
+pub const PENDING: &str = "timer_pending";
+/// Those of them whose time has come.
+pub const OVERDUE: &str = "timer_overdue";
 /// Firings that will not succeed by themselves. Alert if over 1 % of those processed.
 pub const PERMANENT_ERRORS: &str = "timer_permanent_errors_total";
 /// Firings that failed and are tried again later.
@@ -71,6 +75,8 @@ pub fn describe() {
     describe_counter!(PURGED, "rows removed by retention");
     describe_counter!(BROKER_LOST, "possible losses of the broker");
     describe_counter!(REPUBLISHED, "firings published again after a loss");
+    describe_gauge!(PENDING, "timers that wait");
+    describe_gauge!(OVERDUE, "timers whose time has come");
     describe_counter!(CALLS_SUBMITTED, "calls accepted");
     describe_counter!(CALLS_DELETED, "calls deleted before their due time");
     describe_counter!(CALLS_FINISHED, "calls with their outcome, by status");

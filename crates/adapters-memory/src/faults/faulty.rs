@@ -9,7 +9,7 @@ use punctual_domain::{
     CorrelationId, MessageEnvelope, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
     DeadLetter, DeadLetterPort, DeleteOutcome, EventBusPort, FiredCursor, FiredPage, FiredTimer,
     Loss, MarkOutcome, PortError, PublishOutcome, RecordOutcome, RemoveOutcome, RetryLater,
     SaveOutcome, SaveTimer, StoredDeadLetter, Subscribe, Subscription, TimerPage, TimerPageQuery,
@@ -118,6 +118,11 @@ impl<P: TimerQueuePort + ?Sized> TimerQueuePort for Faulty<P> {
     ) -> BatchResult<ClaimOutcome> {
         let work = self.inner.renew(batch, now, lease);
         self.faults.call("renew", work).await
+    }
+
+    async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError> {
+        let work = self.inner.backlog(now, limit);
+        self.faults.call("backlog", work).await
     }
 
     async fn fired_since(

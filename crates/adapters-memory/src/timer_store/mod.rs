@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
     DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
     PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter,
     TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
@@ -152,6 +152,10 @@ impl TimerQueuePort for MemoryTimerStore {
     ) -> BatchResult<ClaimOutcome> {
         let until = now.saturating_add(lease);
         self.each(batch, |state, claim| Ok(state.renew(&claim, until)))
+    }
+
+    async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError> {
+        Ok(lock(&self.state).backlog(now, limit))
     }
 
     async fn fired_since(

@@ -6,7 +6,9 @@ use punctual_domain::{
     CorrelationId, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey,
     Timestamp,
 };
-use punctual_ports::{FiredCursor, FiredPage, PageCursor, PortError, TimerPage, TimerPageQuery};
+use punctual_ports::{
+    Backlog, FiredCursor, FiredPage, PageCursor, PortError, TimerPage, TimerPageQuery,
+};
 use uuid::Uuid;
 
 use super::state::{Row, State};
@@ -67,6 +69,15 @@ impl State {
         timers.truncate(query.limit);
         let next = timers.last().filter(|_| more).map(write_cursor);
         Ok(TimerPage { timers, next })
+    }
+
+    pub(super) fn backlog(&self, now: Timestamp, limit: usize) -> Backlog {
+        let scheduled = || self.rows.values().filter(|row| row.reached_at.is_none());
+        let overdue = scheduled().filter(|row| row.ready_at() <= now);
+        Backlog {
+            pending: scheduled().take(limit).count(),
+            overdue: overdue.take(limit).count(),
+        }
     }
 
     pub(super) fn fired_since(

@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
     DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
     PortError, PortErrorKind, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
     StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
@@ -247,6 +247,13 @@ impl TimerQueuePort for SqliteTimerStore {
         let mut claims = self.claims.lock();
         let renew = |claim: ClaimRef| Ok(outcome(claims.renew(&claim, until)));
         Ok(batch.into_iter().map(renew).collect())
+    }
+
+    async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError> {
+        self.read("count timers", move |connection| {
+            reading::backlog(connection, now, limit)
+        })
+        .await
     }
 
     async fn fired_since(

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use punctual_domain::{
     CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, TimerState, Timestamp,
 };
-use punctual_ports::{PageCursor, PortError, TimerPage, TimerPageQuery};
+use punctual_ports::{Backlog, PageCursor, PortError, TimerPage, TimerPageQuery};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{TimerRow, sql_limit};
@@ -140,4 +140,22 @@ pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
         Some((due_at, row.parse().ok()?))
     };
     parse().ok_or_else(|| PageCursor::rejection("list timers"))
+}
+
+/// How much there is to do, counted no further than `limit`.
+pub(super) fn backlog(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Backlog> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let counted = |count: i64| usize::try_from(count).unwrap_or_default();
+    let mut pending = connection.prepare_cached(sql::PENDING)?;
+    let pending = pending.query_row(params![limit], |row| row.get(0))?;
+    let mut overdue = connection.prepare_cached(sql::OVERDUE)?;
+    let overdue = overdue.query_row(params![now.to_string(), limit], |row| row.get(0))?;
+    Ok(Backlog {
+        pending: counted(pending),
+        overdue: counted(overdue),
+    })
 }

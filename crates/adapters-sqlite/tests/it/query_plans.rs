@@ -41,6 +41,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
         "FIRED_SINCE",
         &["idx_timer_schedules_reached_at (reached_at>?)"],
     ),
+    ("PENDING", &[READY]),
+    ("OVERDUE", &[READY]),
     ("READY", &[READY]),
     ("NEWEST_READY", &[READY]),
     ("NEXT_READY", &[READY]),

@@ -10,6 +10,8 @@ use crate::TimerStoreFixture;
 use crate::store::{LEASE, Store, at, correlation, direct, key, key_of, with_data};
 
 suite! { $ timer_claim_suite, timer_claim =>
+    the_backlog_is_counted_whatever_its_tenant_and_who_has_it_in_hand,
+    a_count_ends_at_its_limit,
     nothing_is_claimed_early,
     a_timer_is_claimed_at_its_instant,
     claims_come_by_due_time_through_all_tenants,
@@ -198,4 +200,35 @@ async fn claim_all(queue: Arc<dyn punctual_ports::TimerQueuePort>) -> Vec<TimerK
         keys.extend(batch.claims.into_iter().map(|claim| claim.timer.key));
         tokio::task::yield_now().await;
     }
+}
+
+/// What was fired is not there any more; what is in hand still is.
+pub async fn the_backlog_is_counted_whatever_its_tenant_and_who_has_it_in_hand(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    let counted = async |now: i64| {
+        let backlog = store.fixture.queue().backlog(at(now), 100).await;
+        let backlog = backlog.expect("backlog answers");
+        (backlog.pending, backlog.overdue)
+    };
+    assert_eq!(counted(0).await, (0, 0));
+    store.save(direct(key(1), 1_000), 500).await;
+    store.save(direct(key_of("other", 2), 2_000), 500).await;
+    store.reached(key(3), 900).await;
+    assert_eq!(counted(999).await, (2, 0));
+    assert_eq!(counted(1_000).await, (2, 1));
+    store.claim_one(1_000).await;
+    assert_eq!(counted(2_000).await, (2, 2));
+}
+
+/// Whoever counts does not count for ever.
+pub async fn a_count_ends_at_its_limit(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    for n in 1..=5 {
+        store.save(direct(key(n), 1_000), 500).await;
+    }
+    let backlog = store.fixture.queue().backlog(at(1_000), 3).await;
+    let backlog = backlog.expect("backlog answers");
+    assert_eq!((backlog.pending, backlog.overdue), (3, 3));
 }

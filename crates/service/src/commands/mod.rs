@@ -12,6 +12,7 @@ mod output;
 mod read;
 mod schedule;
 mod send;
+mod trace;
 
 use punctual_adapters_sqlite::SqliteTimerStore;
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
@@ -31,9 +32,10 @@ pub(crate) use completions::completions;
 pub(crate) use dead_letters::dead_letters;
 pub(crate) use migrate::migrate;
 pub(crate) use output::Answers;
-pub(crate) use read::{get, list, trace};
+pub(crate) use read::{get, list};
 pub(crate) use schedule::schedule;
 pub(crate) use send::send;
+pub(crate) use trace::trace;
 
 /// Whether a command may begin a database or needs one with timers in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

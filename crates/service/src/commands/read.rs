@@ -1,4 +1,4 @@
-//! Reading timers: one, a tenant's, or those of one request.
+//! Reading timers: one, or a tenant's.
 
 use punctual_domain::TimerEntry;
 use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistencePort};
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::output::Answers;
 use super::{Database, Session, clock, key, shown};
-use crate::cli::{GetArgs, ListArgs, Output, TraceArgs};
+use crate::cli::{GetArgs, ListArgs, Output};
 use crate::failure::Failure;
 use crate::settings::Environment;
 
 /// A part of a list, as the HTTP API gives it too.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
-    items: &'a [TimerEntry],
+pub(super) struct Page<'a> {
+    pub(super) items: &'a [TimerEntry],
     #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<&'a str>,
+    pub(super) next_cursor: Option<&'a str>,
 }
 
 /// Shows one timer.
@@ -72,34 +72,5 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
             }
             Ok(())
         }
-    }
-}
-
-/// Lists the timers of one request.
-pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
-    let found = session
-        .store
-        .find_by_correlation(args.correlation, args.limit.saturating_add(1))
-        .await;
-    session.close().await;
-    let mut timers = found?;
-    if timers.len() > args.limit {
-        timers.truncate(args.limit);
-        crate::say("there are more: give a greater --limit");
-    }
-    if timers.is_empty() {
-        return Err(Failure::failed(format!(
-            "no timer belongs to correlation id {}",
-            args.correlation
-        )));
-    }
-    let mut answers = Answers::open()?;
-    match args.output {
-        Output::Json => answers.line(&Page {
-            items: &timers,
-            next_cursor: None,
-        }),
-        Output::Table => answers.table(&timers),
     }
 }

@@ -129,7 +129,7 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
         _ = stop.requested() => {}
         _ = running.stopped() => {}
         never = file_check::watch(&settings.database.path, &clock) => match never {},
-        never = crate::metrics::keep(&metrics, &clock) => match never {},
+        never = crate::metrics::keep(&metrics, &clock, &punctual) => match never {},
     }
 
     // Whatever ended the engine ends the rest. A store that broke is the worst of the reasons, also

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::table::{ALL, About, TIMER_BROKER_URL, TIMER_DB_PATH};
+use super::table::{ALL, About, DB_PATH, TIMER_BROKER_URL, TIMER_DB_PATH};
 use crate::parse;
 
 const CONFIG: &str = "config";
@@ -41,6 +41,10 @@ pub(crate) struct ServeFlags(pub(crate) Flags);
 /// The flags of whoever only needs the timers' database.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DatabaseFlags(pub(crate) Flags);
+
+/// The flags of whoever looks at service calls and timers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TraceFlags(pub(crate) Flags);
 
 /// The flags of whoever only needs the broker.
 #[derive(Debug, Clone, Default)]
@@ -126,4 +130,5 @@ macro_rules! flags_of {
 
 flags_of!(ServeFlags, ALL);
 flags_of!(DatabaseFlags, &[TIMER_DB_PATH.about]);
+flags_of!(TraceFlags, &[DB_PATH.about, TIMER_DB_PATH.about]);
 flags_of!(BrokerFlags, &[TIMER_BROKER_URL.about]);

@@ -23,7 +23,7 @@ use tracing::level_filters::LevelFilter;
 use crate::failure::Failure;
 use crate::parse::{self, Modules};
 pub(crate) use file::SettingsFile;
-pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags};
+pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags, TraceFlags};
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
 use table::{About, NOT_YET, Setting};
 
@@ -116,6 +116,31 @@ impl<'a> Environment<'a> {
             role: Role::Client,
             ..sources.database()?
         })
+    }
+
+    /// How a command looks at the databases that would be served, those of calls first.
+    pub(crate) fn to_look_at(self, flags: &'a TraceFlags) -> Result<Vec<SqliteSettings>, Failure> {
+        let sources = self.good_sources(&flags.0)?;
+        let databases = sources.databases()?;
+        let by_flag = |about: &'static About| flags.0.get(about).is_some();
+        let (calls, timers) = (
+            by_flag(table::DB_PATH.about),
+            by_flag(table::TIMER_DB_PATH.about),
+        );
+        let wanted = |set: SchemaSet| match set {
+            SchemaSet::Shared => calls || !timers,
+            SchemaSet::TimersOnly => timers || !calls,
+        };
+        let settings = databases.into_iter().filter(|(_, set)| wanted(*set));
+        settings
+            .map(|(path, set)| {
+                Ok(SqliteSettings {
+                    set,
+                    role: Role::Client,
+                    ..sources.opened_by_rule(SqliteSettings::timers(path))?
+                })
+            })
+            .collect()
     }
 
     /// The broker that a command talks to.
@@ -306,9 +331,12 @@ impl Sources<'_> {
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
-        let worker = match &broker {
-            Some(_) => broker::suited(worker),
-            None => worker,
+        let makes_calls = matches!(modules, Modules::Calls | Modules::CallsWithoutApi);
+        // Calls are started by a store, which likes many at once as much as a broker does.
+        let worker = if broker.is_some() || makes_calls {
+            broker::suited(worker)
+        } else {
+            worker
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
@@ -319,9 +347,13 @@ impl Sources<'_> {
                 (database, Some(calls))
             }
         };
+        // What is wrong is told also where nobody needs it: it was meant to count.
+        let api = self.api()?;
+        self.get(&table::EXECUTION_TIMEOUT)?;
+        self.get(&table::EXECUTION_ALLOW_NETS)?;
         let api = match modules {
             Modules::Timer => None,
-            Modules::TimerAndApi | Modules::Calls => Some(self.api()?),
+            Modules::TimerAndApi | Modules::Calls => Some(api),
             Modules::CallsWithoutApi if broker.is_some() => None,
             Modules::CallsWithoutApi => {
                 return Err(Failure::refused(
@@ -402,7 +434,8 @@ mod tests {
         let alone = serve(&[("MODULES", "timer")], &ServeFlags::default()).unwrap();
         assert_eq!(alone.database, SqliteSettings::timers("./data/timer.db"));
         assert!(alone.calls.is_none() && alone.api.is_none());
-        assert_eq!(settings.worker, WorkerSettings::default());
+        let worker = broker::suited(WorkerSettings::default());
+        assert_eq!(settings.worker, worker);
         assert_eq!(settings.worker.polling_interval, Duration::from_secs(5));
         assert_eq!(settings.worker.drain_limit, Duration::from_secs(25));
         assert_eq!(settings.retention.keep, Duration::from_hours(30 * 24));
@@ -467,7 +500,7 @@ mod tests {
             ("MODULES", "api", "or timer alone"),
             ("API_LISTEN", "8080", "127.0.0.1:8080"),
             ("EXECUTION_TIMEOUT", "30s", "milliseconds"),
-            ("EXECUTION_ALLOW_NETS", "intranet", "127.0.0.0/8"),
+            ("EXECUTION_ALLOW_NETS", "intranet", "10.0.0.0/8"),
             ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
             ("DATABASE_URL", "postgres://localhost", "unset"),
         ] {

@@ -1,6 +1,7 @@
 //! Speaking to the service over HTTP, as a program that somebody wrote in an afternoon would.
 
-use std::io::{Read, Write};
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
@@ -52,13 +53,14 @@ impl Api {
             self.0
         );
         for (name, value) in headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
+            let _ = write!(request, "{name}: {value}\r\n");
         }
         if let Some(body) = body {
-            request.push_str(&format!(
-                "Content-Type: application/json\r\nContent-Length: {}\r\n",
-                body.len()
-            ));
+            let length = body.len();
+            let _ = write!(
+                request,
+                "Content-Type: application/json\r\nContent-Length: {length}\r\n"
+            );
         }
         request.push_str("\r\n");
         request.push_str(body.unwrap_or_default());

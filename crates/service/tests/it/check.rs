@@ -80,7 +80,7 @@ fn a_fresh_place_is_well_and_stays_as_it_was() {
     let ended = run(home.command("check").env_remove("TIMER_DB_PATH"));
     let words = [
         "there is no ./punctual.toml",
-        "./data/timer.db (default)",
+        "data/timer.db is not there yet",
         "data is not there yet",
         "timer.db is not there yet: it is made at the start",
         "are free",
@@ -174,7 +174,7 @@ fn a_settings_file_that_is_not_there_is_wrong_only_if_it_was_named() {
 fn a_database_that_cannot_be_used_is_wrong() {
     let home = Home::new();
     let both = run(home.command("check").env("DB_PATH", home.db()));
-    assert_wrong(&both, 1, &["name the same file"]);
+    assert_wrong(&both, 1, &["both name"]);
 
     let folder = home.run("check --db .");
     assert_wrong(&folder, 1, &["is a folder: name a file"]);

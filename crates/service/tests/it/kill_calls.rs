@@ -106,7 +106,7 @@ impl Torture {
     /// Waits until no call is on its way any more.
     fn settle(&self) -> BTreeMap<String, Value> {
         let acknowledged = self.acknowledged.lock().unwrap().clone();
-        let give_up = self.clock.now().saturating_add(Duration::from_secs(120));
+        let give_up = self.clock.now().saturating_add(Duration::from_mins(2));
         acknowledged
             .into_iter()
             .map(|(id, (tenant, _))| {

@@ -29,6 +29,7 @@ mod send;
 mod sentences;
 mod serve_broker;
 mod serving;
+mod serving_calls;
 mod settings_file;
 mod stdout;
 mod target;

@@ -58,7 +58,7 @@ fn wrong_usage_is_named_and_touches_nothing() {
             "list --tenant a --state done",
             ["--state", "scheduled or reached"],
         ),
-        ("serve --modules api", ["\"api\"", "only \"timer\" exists"]),
+        ("serve --modules api", ["--modules", "or timer alone"]),
         ("--batch-size 0", ["--batch-size", "1 to 10000"]),
         (
             "serve --polling-interval 1s",

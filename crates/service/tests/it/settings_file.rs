@@ -98,9 +98,13 @@ fn the_sample_that_we_ship_is_well() {
     let home = Home::new();
     let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/punctual.toml");
     let mut command = home.command("check --config");
-    let ended = run(command.arg(sample).env_remove("TIMER_DB_PATH"));
+    command.arg(sample).env_remove("MODULES");
+    let ended = run(command.env_remove("TIMER_DB_PATH"));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    assert!(ended.stdout.contains("./data/timer.db (/"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("./data/event_service.db (/"),
+        "{ended:?}"
+    );
 }
 
 #[test]

@@ -12,10 +12,10 @@ use punctual_domain::{
     ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    Answer, BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, ClockPort,
-    DeleteOutcome, EventBusPort, FiredCursor, FiredPage, FiredTimer, MarkOutcome, MessageHandler,
-    PortError, PortErrorKind, PublishOutcome, RetryLater, SaveOutcome, SaveTimer, Subscribe,
-    Subscription, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
+    Answer, Backlog, BatchResult, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken,
+    ClockPort, DeleteOutcome, EventBusPort, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
+    MessageHandler, PortError, PortErrorKind, PublishOutcome, RetryLater, SaveOutcome, SaveTimer,
+    Subscribe, Subscription, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{Driven, ScheduleTimers, TimerWorker, WorkerSettings};
 
@@ -49,6 +49,7 @@ mock! {
             now: Timestamp,
             lease: Duration,
         ) -> BatchResult<ClaimOutcome>;
+        async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError>;
         async fn fired_since(
             &self,
             since: Timestamp,

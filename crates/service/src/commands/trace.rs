@@ -1,0 +1,141 @@
+//! The life of one request: its calls, its timers, and what happened to them in order.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
+use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
+use punctual_api::Traced;
+use punctual_domain::TimerEntry;
+use punctual_ports::TimerPersistencePort;
+use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
+
+use super::clock;
+use super::output::Answers;
+use super::read::Page;
+use crate::cli::{Output, TraceArgs};
+use crate::failure::Failure;
+use crate::settings::Environment;
+use crate::store;
+
+/// Shows what is known of one request.
+pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let clock = clock()?;
+    let databases = environment.to_look_at(&args.database)?;
+    let mut stores = Vec::new();
+    for settings in &databases {
+        // One of two may not have been made yet; a single one has to be there.
+        if databases.len() == 1 || settings.path.exists() {
+            stores.push((settings.set, store::open_existing(settings, &clock).await?));
+        }
+    }
+    let found = look(&args, &stores, &clock).await;
+    for (_, store) in stores {
+        store.close().await;
+    }
+    match found? {
+        Found::Calls(trace) => show_trace(args.output, *trace),
+        Found::Timers(timers) => show_timers(args.output, &timers),
+        Found::Nothing => {
+            let shown: Vec<String> = databases.iter().map(shown).collect();
+            Err(Failure::failed(format!(
+                "nothing belongs to correlation id {} in {}",
+                args.correlation,
+                shown.join(" and ")
+            )))
+        }
+    }
+}
+
+enum Found {
+    Calls(Box<Trace>),
+    Timers(Vec<TimerEntry>),
+    Nothing,
+}
+
+fn shown(settings: &SqliteSettings) -> String {
+    settings.path.display().to_string()
+}
+
+async fn look(
+    args: &TraceArgs,
+    stores: &[(SchemaSet, SqliteTimerStore)],
+    clock: &SystemClock,
+) -> Result<Found, Failure> {
+    let of = |wanted: SchemaSet| {
+        stores
+            .iter()
+            .find(|(set, _)| *set == wanted)
+            .map(|(_, it)| it)
+    };
+    let (shared, alone) = (of(SchemaSet::Shared), of(SchemaSet::TimersOnly));
+    if let Some(shared) = shared {
+        let timers = Arc::new(alone.unwrap_or(shared).clone());
+        // Nothing is published here: whoever serves the file does that.
+        let bus = Arc::new(InProcessBus::new(Handlers::Inline));
+        let clock = Arc::new(clock.clone());
+        let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, shared.calls()?, timers);
+        let trace = ReadCalls::new(&ports).trace(args.correlation).await?;
+        if !trace.steps.is_empty() || !trace.calls.is_empty() {
+            return Ok(Found::Calls(Box::new(trace)));
+        }
+    }
+    let Some(alone) = alone else {
+        return Ok(Found::Nothing);
+    };
+    let limit = args.limit.saturating_add(1);
+    let mut timers = alone.find_by_correlation(args.correlation, limit).await?;
+    if timers.len() > args.limit {
+        timers.truncate(args.limit);
+        crate::say("there are more: give a greater --limit");
+    }
+    Ok(if timers.is_empty() {
+        Found::Nothing
+    } else {
+        Found::Timers(timers)
+    })
+}
+
+fn show_timers(output: Output, timers: &[TimerEntry]) -> Result<(), Failure> {
+    let mut answers = Answers::open()?;
+    match output {
+        Output::Json => answers.line(&Page {
+            items: timers,
+            next_cursor: None,
+        }),
+        Output::Table => answers.table(timers),
+    }
+}
+
+fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
+    let mut answers = Answers::open()?;
+    if output == Output::Json {
+        return answers.line(&Traced::from(trace));
+    }
+    let mut text = format!(
+        "{:24}  {:22}  {:36}  SERVICE CALL OF TENANT\n",
+        "AT", "WHAT", "MESSAGE"
+    );
+    for step in &trace.steps {
+        let message = step.message_id.map(|id| id.to_string()).unwrap_or_default();
+        let (id, tenant) = (step.key.service_call_id, &step.key.tenant_id);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:24}  {:22}  {message:36}  {id} of {tenant}",
+            step.at.to_string(),
+            step.what
+        );
+    }
+    for call in &trace.calls {
+        let details = call.details();
+        let _ = writeln!(
+            text,
+            "\n{} ({}): {}",
+            details.key.service_call_id,
+            details.name,
+            call.status()
+        );
+    }
+    answers.text(&text)
+}
