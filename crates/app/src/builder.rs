@@ -409,7 +409,12 @@ impl Builder {
         if let Some(given) = self.worker {
             return given;
         }
-        let usual = WorkerSettings::default();
+        // Calls are started by a store, which likes many at once as much as a broker does.
+        let usual = if self.has_calls() {
+            WorkerSettings::for_a_broker()
+        } else {
+            WorkerSettings::default()
+        };
         #[cfg(feature = "nats")]
         let usual = match self.bus {
             Some(Bus::Nats(_)) => WorkerSettings::for_a_broker(),

@@ -93,7 +93,7 @@ pub(crate) fn modules(text: &str) -> Result<Modules, String> {
 
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     text.parse()
-        .map_err(|_| "give an address and a port, like 127.0.0.1:8080 or [::1]:8080".to_owned())
+        .map_err(|_| "give an address and a port, like 127.0.0.1:8080".to_owned())
 }
 
 /// A header as people write it.

@@ -511,6 +511,7 @@ mod tests {
         let large = ("TIMER_BATCH_SIZE", "3000");
         let worker = serve(&[given[0], large]).unwrap().worker;
         assert_eq!(worker.max_in_hand, 3_000, "a batch fits in hand");
-        assert_eq!(serve(&[]).unwrap().worker, WorkerSettings::default());
+        let alone = serve(&[("MODULES", "timer")]).unwrap().worker;
+        assert_eq!(alone, WorkerSettings::default());
     }
 }

@@ -24,7 +24,7 @@ use punctual_workflows::calls::{
     ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, ReactToEvents, ReadCalls, SubmitCalls,
 };
 use punctual_workflows::{
-    Begun, Driven, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
+    Begun, Driven, LastLook, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
 };
 
 use super::http::FakeHttp;
@@ -115,6 +115,7 @@ impl Outside {
             bus: Arc::clone(&bus),
             wake: WakeSignal::new(),
             begun: Begun::default(),
+            last_look: LastLook::default(),
         };
         let ports = CallPorts {
             clock,
