@@ -12,6 +12,7 @@ mod ask;
 mod bind;
 mod body;
 mod calls;
+mod host;
 pub mod metric_names;
 mod openapi;
 mod parts;

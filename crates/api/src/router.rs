@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use crate::ask::{Ask, path_value, step};
 use crate::body::Room;
+use crate::host::is_of_this_machine;
 use crate::metric_names;
 use crate::parts::ApiParts;
 use crate::problem::{Kind, Problem};
@@ -217,8 +218,19 @@ impl Api {
         head: &Parts,
     ) -> Result<(), Problem> {
         let tokens = &self.parts.tokens;
-        if route.access == Access::Open || tokens.is_empty() {
+        if route.access == Access::Open {
             return Ok(());
+        }
+        if tokens.is_empty() {
+            if is_of_this_machine(&head.headers) {
+                return Ok(());
+            }
+            let detail = "without tokens we answer to an address or to localhost, and not to another \
+                          name: ask so, or set API_TOKENS_FILE";
+            let challenge = HeaderValue::from_static("Bearer realm=\"punctual\"");
+            return Err(Problem::new(Kind::Unauthorized, detail)
+                .with_header(header::WWW_AUTHENTICATE, challenge)
+                .closing());
         }
         let tenant = match route.access {
             Access::Tenant => Some(path_value(path, "tenantId")),

@@ -184,3 +184,25 @@ async fn two_tokens_are_none() {
     }
     world.ask(asked).await.expect(401);
 }
+
+/// A page whose name leads to this machine speaks through a browser that believes it.
+#[tokio::test]
+async fn without_tokens_only_this_machine_is_answered() {
+    for route in routes() {
+        let world = World::new();
+        let ask = async |host: &str| {
+            let mut request = right(route);
+            request.headers_mut().insert("host", host.parse().unwrap());
+            world.ask(request).await.status.as_u16()
+        };
+        let what = format!("{} {}", route.method, route.template);
+        if route.access == Access::Open {
+            assert_eq!(ask("evil.example").await, 200, "{what}");
+        } else {
+            assert_eq!(ask("evil.example:8080").await, 401, "{what}");
+        }
+        for host in ["127.0.0.1:8080", "localhost:8080", "[::1]"] {
+            assert_ne!(ask(host).await, 401, "{what} {host}");
+        }
+    }
+}
