@@ -9,6 +9,7 @@ mod api_client;
 mod asyncapi;
 mod batch;
 mod broker;
+mod broker_calls;
 mod broker_kill;
 mod broker_outage;
 mod broker_repeats;
