@@ -4,12 +4,14 @@
 //! shown is what a receiver sees, also when the worker is killed.
 
 mod args;
+mod drawing;
 mod event;
 mod feeder;
 mod folder;
 mod lateness;
 mod ledger;
 mod plan;
+mod process;
 mod progress;
 mod report;
 mod screen;

@@ -1,7 +1,6 @@
 //! The show itself: starts the worker, schedules, watches the firings, kills and starts again.
 
 use std::collections::VecDeque;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,39 +14,20 @@ use super::event::Event;
 use super::feeder::Feeder;
 use super::ledger::Ledger;
 use super::plan::Plan;
+use super::process::Process;
 use super::progress::{Progress, Stage};
 use super::report::Kill;
-use super::worker::{self, Said, Worker};
+use super::worker::{self, Said};
 use crate::failure::Failure;
 
 /// How often we look, when nothing happens.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How many events may wait for us.
 const EVENTS: usize = 4_096;
-/// How long a worker may take until it serves.
-const START_LIMIT: Duration = Duration::from_secs(20);
 /// When everything is due and nothing new has fired for so long, the rest is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a worker may take to stop, and the database to close.
+/// How long the database may take to close.
 const END_LIMIT: Duration = Duration::from_secs(5);
-
-/// What the worker is doing. Instants are of the monotonic clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    Starting {
-        since: Duration,
-    },
-    Serving,
-    /// We killed it.
-    Dead {
-        since: Duration,
-    },
-    /// We asked it to stop in good order.
-    Stopping {
-        since: Duration,
-    },
-    Over,
-}
 
 /// A demo under way.
 pub(super) struct Show {
@@ -60,20 +40,15 @@ pub(super) struct Show {
     events: mpsc::Receiver<Event>,
     feeder: Option<Feeder>,
     feeding: Option<JoinHandle<()>>,
-    worker: Option<Worker>,
-    /// Which worker it is that we have: the first, the second.
-    run: usize,
-    life: Life,
+    process: Process,
     stored: usize,
     /// After how many firings to kill, the next one first.
     kills_to_come: VecDeque<u32>,
     kills: Vec<Kill>,
-    killed_at: Timestamp,
     /// When the last one is due, and when one fired last, but not before that. Both are of the
     /// monotonic clock.
     ends_at: Duration,
     quiet_since: Duration,
-    last_words: Vec<String>,
 }
 
 impl Show {
@@ -86,8 +61,15 @@ impl Show {
         progress: Progress,
     ) -> Self {
         let (sender, events) = mpsc::channel(EVENTS);
+        let process = Process::new(
+            clock.clone(),
+            worker::command,
+            database.clone(),
+            sender.clone(),
+        );
         Self {
             clock,
+            process,
             database,
             plan,
             ledger: Ledger::default(),
@@ -96,16 +78,11 @@ impl Show {
             events,
             feeder: None,
             feeding: None,
-            worker: None,
-            run: 0,
-            life: Life::Over,
             stored: 0,
             kills_to_come: kills.into(),
             kills: Vec::new(),
-            killed_at: Timestamp::MIN,
             ends_at: Duration::ZERO,
             quiet_since: Duration::ZERO,
-            last_words: Vec::new(),
         }
     }
 
@@ -113,8 +90,8 @@ impl Show {
     pub(super) async fn run(&mut self) -> Result<(), Failure> {
         let feeder = Feeder::open(&self.database, &self.clock).await?;
         self.feeder = Some(feeder.clone());
-        self.start_worker()?;
-        while self.life != Life::Serving {
+        self.process.start()?;
+        while !self.process.is_serving() {
             self.step().await?;
         }
         // Only now: however long the start took, the first timer is not due before it is stored.
@@ -128,12 +105,8 @@ impl Show {
             self.show_progress();
         }
         self.progress.end();
-        if let Some(worker) = &self.worker {
-            worker.ask_to_stop();
-        }
-        let since = self.clock.monotonic();
-        self.life = Life::Stopping { since };
-        while self.life != Life::Over {
+        self.process.ask_to_stop();
+        while !self.process.is_over() {
             self.step().await?;
         }
         Ok(())
@@ -142,12 +115,12 @@ impl Show {
     /// Whoever goes on firing after it was asked to stop has nothing new to tell.
     fn is_complete(&self) -> bool {
         let timers = self.plan.timers() as usize;
-        self.life == Life::Serving && self.stored == timers && self.ledger.fired_so_far() == timers
+        self.process.is_serving() && self.stored == timers && self.ledger.fired_so_far() == timers
     }
 
     fn is_hopeless(&self) -> bool {
         let is_quiet = self.clock.monotonic() > self.quiet_since + PATIENCE;
-        self.life == Life::Serving && is_quiet
+        self.process.is_serving() && is_quiet
     }
 
     /// Lives through whatever happens next, or a short time if nothing does.
@@ -160,7 +133,7 @@ impl Show {
         if let Some(event) = next {
             self.take(event)?;
         }
-        self.watch_the_time()
+        self.process.watch_the_time(self.plan.pause())
     }
 
     fn take(&mut self, event: Event) -> Result<(), Failure> {
@@ -184,9 +157,12 @@ impl Show {
     }
 
     fn hear(&mut self, run: usize, said: Said) -> Result<(), Failure> {
-        let is_ours = run == self.run;
         match said {
-            Said::Serves { at } if is_ours => self.serves(at),
+            Said::Serves { at, .. } => {
+                if self.process.serves(run) {
+                    self.tell_that_it_serves(at);
+                }
+            }
             Said::Fired { event, read_at } => {
                 let before = self.ledger.fired_so_far();
                 self.ledger.fired(&event, read_at);
@@ -200,39 +176,25 @@ impl Show {
                     "the worker wrote a line that is no firing: {what}"
                 )));
             }
-            Said::Ended if is_ours => return self.ended(),
-            // The end of a worker that we killed, and have replaced since.
-            Said::Serves { .. } | Said::Ended => {}
+            Said::Ended => {
+                let (fired, timers) = (self.ledger.fired_so_far(), self.plan.timers());
+                let so_far = || format!("{fired} of {timers} timers had fired");
+                return self.process.ended(run, so_far);
+            }
         }
-        Ok(())
-    }
-
-    fn start_worker(&mut self) -> Result<(), Failure> {
-        self.run += 1;
-        let started = worker::command(&self.database)
-            .and_then(|command| Worker::start(command, self.run, &self.sender, &self.clock));
-        let worker = started.map_err(|error| {
-            Failure::refused(format!("the worker process cannot be started: {error}"))
-        })?;
-        self.worker = Some(worker);
-        let since = self.clock.monotonic();
-        self.life = Life::Starting { since };
         Ok(())
     }
 
     /// The worker fires from now on.
-    fn serves(&mut self, at: Timestamp) {
-        if !matches!(self.life, Life::Starting { .. }) {
-            return;
-        }
-        self.life = Life::Serving;
-        let id = self.worker.as_ref().map_or(0, Worker::id);
-        let due_meanwhile = self.plan.due_between(self.killed_at, at);
+    fn tell_that_it_serves(&mut self, at: Timestamp) {
+        let killed_at = self.process.killed_at();
+        let due_meanwhile = self.plan.due_between(killed_at, at);
         if let Some(kill) = self.kills.last_mut() {
-            kill.downtime = at.since(self.killed_at);
+            kill.downtime = at.since(killed_at);
             kill.due_meanwhile = due_meanwhile;
             self.progress.say(&kill.to_string());
         } else {
+            let id = self.process.id();
             self.progress.say(&format!("worker process {id} serves"));
         }
     }
@@ -242,80 +204,19 @@ impl Show {
         let fired = self.ledger.fired_so_far();
         let is_time = |after: &u32| *after as usize <= fired;
         let is_last = fired >= self.plan.timers() as usize;
-        if self.life != Life::Serving || is_last || !self.kills_to_come.front().is_some_and(is_time)
+        if !self.process.is_serving() || is_last || !self.kills_to_come.front().is_some_and(is_time)
         {
             return Ok(());
         }
         self.kills_to_come.pop_front();
-        let Some(worker) = &mut self.worker else {
-            return Ok(());
-        };
-        self.killed_at = self.clock.now();
-        worker.kill().map_err(|error| cannot_kill(&error))?;
+        let process = self.process.kill()?;
         self.kills.push(Kill {
-            process: worker.id(),
+            process,
             fired_before: fired,
             downtime: Duration::ZERO,
             due_meanwhile: 0,
         });
-        let since = self.clock.monotonic();
-        self.life = Life::Dead { since };
         Ok(())
-    }
-
-    /// Starts the worker again when it has been dead for long enough, and sees to it that nothing
-    /// takes for ever.
-    fn watch_the_time(&mut self) -> Result<(), Failure> {
-        let now = self.clock.monotonic();
-        match self.life {
-            Life::Dead { since } if now >= since + self.plan.pause() => self.start_worker(),
-            Life::Starting { since } if now >= since + START_LIMIT => {
-                Err(Failure::refused(format!(
-                    "the worker process did not begin to serve within {} seconds",
-                    START_LIMIT.as_secs()
-                )))
-            }
-            Life::Stopping { since } if now >= since + END_LIMIT => {
-                // Its end is told in a moment.
-                let worker = self.worker.as_mut();
-                worker
-                    .map_or(Ok(()), Worker::kill)
-                    .map_err(|error| cannot_kill(&error))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Our worker has ended.
-    fn ended(&mut self) -> Result<(), Failure> {
-        if matches!(self.life, Life::Dead { .. }) {
-            return Ok(());
-        }
-        let Some(worker) = self.worker.take() else {
-            return Ok(());
-        };
-        let id = worker.id();
-        let obituary = worker.bury().map_err(|error| {
-            Failure::failed(format!("the end of process {id} is unknown: {error}"))
-        })?;
-        let status = obituary.status;
-        let reason = obituary.reason().map(|reason| format!(": {reason}"));
-        let reason = reason.unwrap_or_default();
-        self.last_words = obituary.log;
-        match self.life {
-            Life::Stopping { .. } => {
-                self.life = Life::Over;
-                Ok(())
-            }
-            Life::Starting { .. } if self.run == 1 => Err(Failure::refused(format!(
-                "the worker process {id} ended before it served ({status}){reason}"
-            ))),
-            _ => Err(Failure::failed(format!(
-                "the worker process {id} ended by itself ({status}) after {} of {} timers had fired{reason}",
-                self.ledger.fired_so_far(),
-                self.plan.timers(),
-            ))),
-        }
     }
 
     fn show_progress(&mut self) {
@@ -327,7 +228,7 @@ impl Show {
             worst: self.ledger.worst_so_far(),
             kills: self.kills.len(),
             until_first: self.plan.first_due().since(self.clock.now()),
-            is_dead: self.life != Life::Serving,
+            is_dead: !self.process.is_serving(),
             is_overdue: now > self.ends_at + LOOK_EVERY,
         };
         self.progress.show(&stage, now);
@@ -343,7 +244,7 @@ impl Show {
 
     /// The end of the worker's log.
     pub(super) fn last_words(&self) -> &[String] {
-        &self.last_words
+        self.process.last_words()
     }
 
     /// Ends whatever still runs, so that nobody uses the database any more.
@@ -351,12 +252,7 @@ impl Show {
         self.progress.end();
         // Whoever waits for us to take an event waits no longer.
         self.events.close();
-        if let Some(mut worker) = self.worker.take()
-            && worker.kill().is_ok()
-            && let Ok(obituary) = worker.bury()
-        {
-            self.last_words = obituary.log;
-        }
+        self.process.close();
         if let Some(feeding) = self.feeding.take() {
             feeding.abort();
             let _ = feeding.await;
@@ -368,8 +264,4 @@ impl Show {
             }
         }
     }
-}
-
-fn cannot_kill(error: &io::Error) -> Failure {
-    Failure::failed(format!("the worker process cannot be killed: {error}"))
 }
