@@ -90,7 +90,9 @@ pub(crate) enum Command {
     /// See it work: a ten-second show on a temporary database
     ///
     /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
-    /// they were, and with how many were early or lost: none.
+    /// they were, and with how many were early or lost: none. With --calls it submits service calls
+    /// over HTTP, is their target, and tells how many were made twice or early or have no outcome:
+    /// none.
     Demo(DemoArgs),
     /// Schedule a timer, or move one that has not fired
     ///

@@ -11,13 +11,26 @@ Examples:
   timer-service demo
   timer-service demo --kill
   timer-service demo --timers 20000 --seconds 20 --tenants 500 --kill
+  timer-service demo --calls --kill
+  timer-service demo --calls 2000 --seconds 20
 
 It uses none of your settings and none of your data. The exit code is 0 only if no timer was lost
-and none was early.")]
+and none was early; with --calls, only if no call was made twice or early and each has its outcome.")]
 pub(crate) struct DemoArgs {
     /// How many timers to schedule, 1 to 1000000
     #[arg(long, value_name = "N", default_value = "1000", value_parser = timers)]
     pub(crate) timers: u32,
+    /// Show service calls instead of timers: N of them, 1 to 100000, or 200. This process is their
+    /// target, counts what it gets, and answers every tenth with 500
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        default_missing_value = "200",
+        conflicts_with = "timers",
+        value_parser = calls
+    )]
+    pub(crate) calls: Option<u32>,
     /// Over how many seconds they come due, 1 to 3600
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     pub(crate) seconds: u32,
@@ -36,10 +49,15 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    /// No tenant without a timer.
+    /// How many timers or calls there are.
+    pub(super) fn number(&self) -> u32 {
+        self.calls.unwrap_or(self.timers)
+    }
+
+    /// No tenant without a timer or a call.
     pub(super) fn without_idle_tenants(self) -> Self {
         Self {
-            tenants: self.tenants.min(self.timers),
+            tenants: self.tenants.min(self.number()),
             ..self
         }
     }
@@ -47,6 +65,10 @@ impl DemoArgs {
 
 fn timers(text: &str) -> Result<u32, String> {
     up_to(text, 1_000_000)
+}
+
+fn calls(text: &str) -> Result<u32, String> {
+    up_to(text, 100_000)
 }
 
 fn seconds(text: &str) -> Result<u32, String> {
@@ -69,9 +91,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_no_more_tenants_than_timers() {
+    fn there_are_no_more_tenants_than_timers_or_calls() {
         let args = |timers, tenants| DemoArgs {
             timers,
+            calls: None,
             seconds: 1,
             tenants,
             kill: false,
@@ -80,12 +103,22 @@ mod tests {
         };
         assert_eq!(args(3, 10).without_idle_tenants().tenants, 3);
         assert_eq!(args(10, 3).without_idle_tenants().tenants, 3);
+        let args = DemoArgs {
+            calls: Some(2),
+            ..args(10, 10)
+        };
+        assert_eq!(args.without_idle_tenants().tenants, 2);
     }
 
     #[test]
     fn the_ends_of_each_range_are_taken_and_what_is_beyond_is_not() {
         type Parse = fn(&str) -> Result<u32, String>;
-        let flags: [(Parse, u32); 3] = [(timers, 1_000_000), (seconds, 3_600), (tenants, 10_000)];
+        let flags: [(Parse, u32); 4] = [
+            (timers, 1_000_000),
+            (calls, 100_000),
+            (seconds, 3_600),
+            (tenants, 10_000),
+        ];
         for (parse, most) in flags {
             assert_eq!(parse("1"), Ok(1));
             assert_eq!(parse(&most.to_string()), Ok(most));

@@ -26,13 +26,18 @@ impl Folder {
         })
     }
 
+    /// Where the database of timers is.
     pub(super) fn database(&self) -> PathBuf {
         self.0.path().join("timer.db")
     }
 
-    /// Removes it, or keeps it and tells where the database is.
-    pub(super) fn end(self, keeps: bool) -> Option<PathBuf> {
-        let database = self.database();
+    /// Where the database of service calls is.
+    pub(super) fn calls_database(&self) -> PathBuf {
+        self.0.path().join("calls.db")
+    }
+
+    /// Removes it, or keeps it with the `database` in it, and tells where that is.
+    pub(super) fn end(self, keeps: bool, database: PathBuf) -> Option<PathBuf> {
         if keeps {
             // From now on it is the user's.
             let _ = self.0.keep();
@@ -57,13 +62,16 @@ mod tests {
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         std::fs::write(folder.database(), "x").unwrap();
-        assert_eq!(folder.end(false), None);
+        let database = folder.database();
+        assert_eq!(folder.end(false, database), None);
         assert!(!path.exists());
     }
 
     #[test]
     fn it_stays_if_somebody_wants_it() {
-        let database = Folder::make().unwrap().end(true).unwrap();
+        let folder = Folder::make().unwrap();
+        let database = folder.calls_database();
+        assert_eq!(folder.end(true, database.clone()), Some(database.clone()));
         let folder = database.parent().unwrap();
         assert!(folder.is_dir());
         std::fs::remove_dir_all(folder).unwrap();

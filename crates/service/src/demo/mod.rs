@@ -1,9 +1,11 @@
 //! The demo: a show of ten seconds on a temporary database, for whoever sees Punctual first.
 //!
 //! This process schedules timers and keeps the books; a process of its own fires them. So what is
-//! shown is what a receiver sees, also when the worker is killed.
+//! shown is what a receiver sees, also when the worker is killed. With service calls it submits them
+//! and is their target.
 
 mod args;
+mod calls;
 mod drawing;
 mod event;
 mod feeder;
@@ -22,6 +24,7 @@ mod worker;
 use std::io::{self, Write};
 
 use punctual_ports::ClockPort;
+use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::Output;
@@ -40,9 +43,17 @@ pub(crate) use args::DemoArgs;
 /// Runs the demo and shows what came out.
 ///
 /// # Errors
-/// If it could not run, or if a timer was lost or early.
+/// If it could not run, or if a timer was lost or early, or a call made twice, early or without an
+/// outcome.
 pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
     let args = args.without_idle_tenants();
+    match args.calls {
+        None => run_timers(args, variable).await,
+        Some(_) => calls::run(args, variable).await,
+    }
+}
+
+async fn run_timers(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     // Whoever cannot be told the result should not wait for it.
@@ -56,29 +67,26 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
     if is_for_people {
         crate::say(&texts::before(&args, kills.len(), &screen));
     }
-    let progress = Progress::new(plan.timers(), plan.length(), screen);
-    let mut show = Show::new(clock, folder.database(), plan, kills, progress);
+    let progress = Progress::new(plan.timers(), "fired", plan.length(), screen);
+    let database = folder.database();
+    let mut show = Show::new(clock, database.clone(), plan, kills, progress);
     let ended = tokio::select! {
         biased;
         signal = signals.next() => Err(signal),
         shown = show.run() => Ok(shown),
     };
     show.close().await;
-    let kept = folder.end(args.keep);
+    let kept = folder.end(args.keep, database);
     if let (Some(database), Err(_) | Ok(Err(_))) = (&kept, &ended) {
         crate::say(&format!("the database is kept: {}", database.display()));
     }
     match ended {
         Err(signal) => {
             let (fired, timers) = (show.ledger().fired_so_far(), args.timers);
-            crate::say(&format!(
-                "stopped before the end: {fired} of {timers} timers had fired"
-            ));
-            // As a shell reports a process that died of the signal.
-            std::process::exit(128 + signal.as_raw_value());
+            stopped(signal, &format!("{fired} of {timers} timers had fired"))
         }
         Ok(Err(failure)) => {
-            show_log(&show);
+            show_log(show.last_words());
             Err(failure)
         }
         Ok(Ok(())) => {
@@ -93,7 +101,7 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
             written.map_err(|error| unwritable(&error))?;
             let verdict = show.ledger().verdict();
             if verdict.is_err() {
-                show_log(&show);
+                show_log(show.last_words());
             } else if is_for_people {
                 crate::say(&texts::after(&args, &summary, &screen));
             }
@@ -102,15 +110,22 @@ pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Fail
     }
 }
 
-fn json(summary: &Summary) -> Result<String, Failure> {
+/// Ends us as a signal wants it.
+fn stopped(signal: SignalKind, so_far: &str) -> ! {
+    crate::say(&format!("stopped before the end: {so_far}"));
+    // As a shell reports a process that died of the signal.
+    std::process::exit(128 + signal.as_raw_value());
+}
+
+fn json(summary: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string(summary);
     let text = text.map_err(|error| Failure::failed(format!("the result is no JSON: {error}")))?;
     Ok(text + "\n")
 }
 
 /// The end of the worker's log may tell why something went wrong.
-fn show_log(show: &Show) {
-    for line in show.last_words() {
+fn show_log(last_words: &[String]) {
+    for line in last_words {
         crate::say(&format!("worker: {line}"));
     }
 }

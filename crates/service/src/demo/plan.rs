@@ -1,4 +1,4 @@
-//! Which timers there will be, when each is due, and when the worker is killed.
+//! Which timers or calls there will be, when each is due, and when the worker is killed.
 //!
 //! Everything follows from the flags and one instant, so that a run can be told in advance and
 //! nothing has to be drawn.
@@ -18,6 +18,13 @@ const NOTICED_WITHIN: Duration = Duration::from_millis(1_500);
 /// due, so this matters only if they are due faster than that.
 const STORED_PER_SECOND: u64 = 10_000;
 
+/// How long before its due time a call is submitted: longer than the service is away after a kill,
+/// since what comes too late for its due time would be late for a reason that the demo is not about.
+const SUBMITTED_BEFORE: Duration = Duration::from_millis(1_500);
+
+/// How many calls a slow disk accepts in a second.
+const ACCEPTED_PER_SECOND: u64 = 200;
+
 const FEWEST_KILLS: u32 = 3;
 const MOST_KILLS: u32 = 100;
 const SECONDS_PER_KILL: u32 = 2;
@@ -25,15 +32,15 @@ const SECONDS_PER_KILL: u32 = 2;
 /// How long the worker stays dead at most: long enough for some timers to come due meanwhile.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The timers of a run.
+/// The timers or calls of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     timers: u32,
     tenants: Vec<TenantId>,
     span: Duration,
+    start: Timestamp,
     /// From the start until the first one is due.
     lead: Duration,
-    first_due: Timestamp,
 }
 
 impl Plan {
@@ -43,29 +50,31 @@ impl Plan {
         let tenants = tenants.collect::<Result<_, _>>();
         let tenants = tenants.map_err(|error| Failure::failed(error.to_string()))?;
         let span = Duration::from_secs(u64::from(args.seconds));
-        let storing = Duration::from_millis(u64::from(args.timers) * 1_000 / STORED_PER_SECOND);
-        let lead = NOTICED_WITHIN + storing.saturating_sub(span);
+        let (least, per_second) = match args.calls {
+            None => (NOTICED_WITHIN, STORED_PER_SECOND),
+            Some(_) => (SUBMITTED_BEFORE, ACCEPTED_PER_SECOND),
+        };
+        let storing = Duration::from_millis(u64::from(args.number()) * 1_000 / per_second);
         Ok(Self {
-            timers: args.timers,
+            timers: args.number(),
             tenants,
             span,
-            lead,
-            first_due: now.saturating_add(lead),
+            start: now,
+            lead: least + storing.saturating_sub(span),
         })
     }
 
     /// The same, from another instant on.
-    pub(super) fn starting_at(self, now: Timestamp) -> Self {
-        let first_due = now.saturating_add(self.lead);
-        Self { first_due, ..self }
+    pub(super) fn starting_at(self, start: Timestamp) -> Self {
+        Self { start, ..self }
     }
 
     pub(super) const fn timers(&self) -> u32 {
         self.timers
     }
 
-    pub(super) const fn first_due(&self) -> Timestamp {
-        self.first_due
+    pub(super) fn first_due(&self) -> Timestamp {
+        self.start.saturating_add(self.lead)
     }
 
     /// How long after the start the last one is due, at the latest.
@@ -73,15 +82,24 @@ impl Plan {
         self.lead + self.span
     }
 
-    /// The timer's key. Tenants take turns.
+    /// Whose it is. Tenants take turns.
+    pub(super) fn tenant(&self, n: u32) -> &TenantId {
+        &self.tenants[n as usize % self.tenants.len()]
+    }
+
+    /// The timer's key.
     pub(super) fn key(&self, n: u32) -> TimerKey {
-        let tenant = n as usize % self.tenants.len();
-        TimerKey::named(self.tenants[tenant].clone(), &name(n))
+        TimerKey::named(self.tenant(n).clone(), &name(n))
+    }
+
+    /// When a call is submitted: each as long before its due time as the others.
+    pub(super) fn asked_at(&self, n: u32) -> Timestamp {
+        self.start.saturating_add(self.span * n / self.timers)
     }
 
     /// When it is due: one after the other, in equal steps.
     pub(super) fn due_at(&self, n: u32) -> Timestamp {
-        self.first_due.saturating_add(self.span * n / self.timers)
+        self.asked_at(n).saturating_add(self.lead)
     }
 
     /// How many come due after `from`, up to and including `to`.
@@ -135,6 +153,7 @@ mod tests {
     fn plan(timers: u32, seconds: u32, tenants: u32) -> Plan {
         let args = DemoArgs {
             timers,
+            calls: None,
             seconds,
             tenants,
             kill: true,
@@ -165,6 +184,30 @@ mod tests {
             lead(plan(1_000_000, 10, 1)),
             NOTICED_WITHIN + Duration::from_secs(90)
         );
+    }
+
+    #[test]
+    fn calls_are_submitted_before_they_are_due_and_earlier_if_there_are_many() {
+        let calls = |calls, seconds| {
+            let args = DemoArgs {
+                timers: 1,
+                calls: Some(calls),
+                seconds,
+                tenants: 1,
+                kill: false,
+                keep: false,
+                output: Output::Json,
+            };
+            Plan::new(&args, Timestamp::MIN).unwrap()
+        };
+        let plan = calls(200, 10);
+        assert_eq!(plan.timers(), 200);
+        for n in [0, 1, 199] {
+            assert_eq!(plan.due_at(n).since(plan.asked_at(n)), SUBMITTED_BEFORE);
+        }
+        let many = calls(2_000, 1);
+        let lead = many.due_at(7).since(many.asked_at(7));
+        assert_eq!(lead, SUBMITTED_BEFORE + Duration::from_secs(9));
     }
 
     #[test]

@@ -55,14 +55,16 @@ impl Stage {
 pub(super) struct Progress {
     bar: ProgressBar,
     screen: Screen,
+    /// What has happened to those that are done: they have fired.
+    done: &'static str,
     line_every: Duration,
     /// When the next line is due, on the monotonic clock.
     next_line: Option<Duration>,
 }
 
 impl Progress {
-    /// For so many timers, which take about so long.
-    pub(super) fn new(timers: u32, length: Duration, screen: Screen) -> Self {
+    /// For so many timers or calls, which take about so long.
+    pub(super) fn new(timers: u32, done: &'static str, length: Duration, screen: Screen) -> Self {
         let bar =
             ProgressBar::with_draw_target(Some(u64::from(timers)), ProgressDrawTarget::stderr());
         // The rest of the line is for the message, which is cut where the line ends.
@@ -78,6 +80,7 @@ impl Progress {
         Self {
             bar,
             screen,
+            done,
             line_every: LINE_EVERY.max(length / LINES),
             next_line: None,
         }
@@ -91,7 +94,8 @@ impl Progress {
         } else if *self.next_line.get_or_insert(now + self.line_every) <= now {
             self.next_line = Some(now + self.line_every);
             let (fired, timers) = (amount(stage.fired), amount(stage.timers as usize));
-            crate::say(&format!("{fired} of {timers} fired; {}", stage.words()));
+            let (done, words) = (self.done, stage.words());
+            crate::say(&format!("{fired} of {timers} {done}; {words}"));
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) fn before(args: &DemoArgs, kills: usize, screen: &Screen) -> String {
     ))
 }
 
-fn count(number: u32, what: &str) -> String {
+pub(super) fn count(number: u32, what: &str) -> String {
     match number {
         1 => format!("1 {what}"),
         _ => format!("{} {what}s", amount(number as usize)),
@@ -34,9 +34,14 @@ fn count(number: u32, what: &str) -> String {
 
 /// What was shown, and what to try next.
 pub(super) fn after(args: &DemoArgs, summary: &Summary, screen: &Screen) -> String {
+    after_from(&program(), args, summary, screen)
+}
+
+/// What to type to start us.
+pub(super) fn program() -> String {
     let program = std::env::args_os().next();
     let program = program.as_deref().and_then(OsStr::to_str);
-    after_from(program.unwrap_or("timer-service"), args, summary, screen)
+    program.unwrap_or("timer-service").to_owned()
 }
 
 fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen) -> String {
@@ -79,7 +84,8 @@ fn after_from(program: &str, args: &DemoArgs, summary: &Summary, screen: &Screen
     if !args.kill {
         offer("demo --kill");
     }
-    offer("serve");
+    offer("demo --calls");
+    offer("serve --modules timer");
     offer("schedule --tenant demo --in 5s");
     text.push_str(
         &screen.wrapped("Run the last two in two terminals; docs/service.md tells the rest."),
@@ -97,6 +103,7 @@ mod tests {
     fn args() -> DemoArgs {
         DemoArgs {
             timers: 1_000,
+            calls: None,
             seconds: 1,
             tenants: 10,
             kill: false,

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,6 +16,7 @@ use punctual_adapters_system::SystemClock;
 use punctual_domain::{DueTimeReached, Message, MessageEnvelope, Timestamp};
 use punctual_ports::ClockPort;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::event::Event;
@@ -22,14 +24,17 @@ use super::event::Event;
 /// How many lines of its log are kept.
 const LOG_LINES: usize = 20;
 
-/// What its log says once it fires timers.
-const SERVES: &str = "serving timers";
+/// What its log says once it fires timers or makes calls.
+const SERVES: [&str; 2] = ["serving timers", "serving service calls"];
 
 /// What a worker did.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// It fires timers from now on.
-    Serves { at: Timestamp },
+    /// It fires timers or makes calls from now on, and may listen somewhere.
+    Serves {
+        at: Timestamp,
+        api: Option<SocketAddr>,
+    },
     /// A timer fired, and we read it at this instant.
     Fired {
         event: Box<DueTimeReached>,
@@ -55,14 +60,26 @@ pub(super) struct Obituary {
     pub(super) log: Vec<String>,
 }
 
-/// How to start a worker on a database. Nothing in the environment and no settings file changes
-/// what it does, so that the demo shows the same to everybody.
+/// How to start a worker that fires the timers of a database.
 pub(super) fn command(database: &Path) -> io::Result<Command> {
+    serving(&["--modules", "timer", "--db"], database)
+}
+
+/// How to start a worker that makes the service calls of a database, to this machine too.
+pub(super) fn calls_command(database: &Path) -> io::Result<Command> {
+    let flags = "--listen 127.0.0.1:0 --allow-nets 127.0.0.0/8 --calls-db";
+    let flags: Vec<&str> = flags.split(' ').collect();
+    serving(&flags, database)
+}
+
+/// Nothing in the environment and no settings file changes what it does, so that the demo shows
+/// the same to everybody.
+fn serving(flags: &[&str], database: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
-        .args(["serve", "--modules", "timer"])
+        .arg("serve")
         .args(["--log-format", "json", "--log-level", "info"])
-        .arg("--db")
+        .args(flags)
         .arg(database)
         .env_clear();
     if let Some(folder) = database.parent() {
@@ -196,9 +213,9 @@ fn read_log(stderr: impl Read, tell: &Tell) -> VecDeque<String> {
     let mut kept = VecDeque::with_capacity(LOG_LINES);
     each_line(stderr, |line| {
         let line = String::from_utf8_lossy(line).into_owned();
-        if line.contains(SERVES) {
-            let at = tell.clock.now();
-            tell.tell(Said::Serves { at });
+        if SERVES.iter().any(|words| line.contains(words)) {
+            let (at, api) = (tell.clock.now(), api(&line));
+            tell.tell(Said::Serves { at, api });
         }
         if kept.len() == LOG_LINES {
             kept.pop_front();
@@ -207,6 +224,12 @@ fn read_log(stderr: impl Read, tell: &Tell) -> VecDeque<String> {
         true
     });
     kept
+}
+
+/// Where it listens, by a line of its log.
+fn api(line: &str) -> Option<SocketAddr> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    line["api"].as_str()?.strip_prefix("http://")?.parse().ok()
 }
 
 /// Hands over each line without its end, until there are no more or nobody wants them. One that
@@ -275,11 +298,23 @@ mod tests {
         let (worker, mut events) =
             shell("for n in $(seq 50); do echo $n >&2; done; echo 'serving timers' >&2");
         let doings = doings(&mut events);
-        let serves = |said: &Said| matches!(said, Said::Serves { .. });
+        let serves = |said: &Said| matches!(said, Said::Serves { api: None, .. });
         assert_eq!(doings.iter().filter(|said| serves(said)).count(), 1);
         let log = worker.bury().unwrap().log;
         assert_eq!(log.len(), LOG_LINES);
         assert_eq!(log.last().map(String::as_str), Some("serving timers"));
+    }
+
+    #[test]
+    fn the_line_that_says_that_calls_are_served_says_where() {
+        let (worker, mut events) = shell(
+            r#"echo '{"message":"serving service calls: now","api":"http://127.0.0.1:81"}' >&2"#,
+        );
+        let doings = doings(&mut events);
+        let listens =
+            |said: &Said| matches!(said, Said::Serves { api: Some(api), .. } if api.port() == 81);
+        assert_eq!(doings.iter().filter(|said| listens(said)).count(), 1);
+        worker.bury().unwrap();
     }
 
     #[test]

@@ -110,6 +110,110 @@ fn a_worker_that_is_killed_on_the_way_loses_nothing() {
     stage.assert_nothing_is_left_behind();
 }
 
+/// Nothing twice, nothing early, nothing without an outcome, and all figures agree.
+fn assert_all_calls_are_well(result: &Value, calls: u64) {
+    for (field, count) in [
+        ("calls", calls),
+        ("accepted", calls),
+        ("twice", 0),
+        ("early", 0),
+        ("withoutOutcome", 0),
+        ("untrue", 0),
+        ("unasked", 0),
+    ] {
+        assert_eq!(result[field], count, "{field} in {result}");
+    }
+    let failed = result["failed"].as_object().unwrap();
+    let failed: u64 = failed.values().map(|count| count.as_u64().unwrap()).sum();
+    let succeeded = result["succeeded"].as_u64().unwrap();
+    assert_eq!(succeeded + failed, calls, "{result}");
+    let buckets = result["histogram"].as_array().unwrap();
+    let counted: u64 = buckets
+        .iter()
+        .map(|bucket| bucket["calls"].as_u64().unwrap())
+        .sum();
+    assert_eq!(counted, result["requests"], "{result}");
+}
+
+#[test]
+fn every_call_is_made_once_and_has_the_outcome_that_the_target_gave_it() {
+    let stage = Stage::new();
+    fs::write(stage.home.path("punctual.toml"), "nonsense = 1").unwrap();
+    let ended = run(stage
+        .command("demo --calls 60 --seconds 1 --tenants 7 --output json")
+        .env("API_LISTEN", "nowhere")
+        .env("DB_PATH", "/nowhere/at/all.db"));
+    let result = result(&ended);
+    assert_all_calls_are_well(&result, 60);
+    assert_eq!(result["requests"], 60, "{result}");
+    assert_eq!(result["succeeded"], 54, "{result}");
+    assert_eq!(result["failed"]["HttpStatus"], 6, "{result}");
+    assert_eq!(result["tenants"], 7);
+    assert_eq!(result["kills"].as_array().unwrap().len(), 0);
+    stage.assert_nothing_is_left_behind();
+}
+
+#[test]
+fn a_service_that_is_killed_on_the_way_repeats_no_call_and_forgets_none() {
+    let stage = Stage::new();
+    let ended = stage.run("demo --calls 60 --seconds 1 --kill --output json");
+    let result = result(&ended);
+    assert_all_calls_are_well(&result, 60);
+    let kills = result["kills"].as_array().unwrap();
+    assert!(!kills.is_empty(), "{result}");
+    // The target works on the request at which the service is killed, so one is under way each time.
+    let interrupted = result["failed"]["Interrupted"].as_u64().unwrap();
+    assert!(interrupted >= kills.len() as u64, "{result}");
+    stage.assert_nothing_is_left_behind();
+}
+
+#[test]
+fn people_get_the_figures_of_calls_and_may_keep_their_database() {
+    let stage = Stage::new();
+    let ended = stage.run("demo --calls 20 --seconds 1 --tenants 2 --keep");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in [
+        "How late",
+        " ms  ",
+        "p99",
+        "accepted",
+        "HttpStatus",
+        "twice",
+        "no outcome   none\n",
+    ] {
+        let is_told = ended.stdout.contains(words);
+        assert!(is_told, "{words:?} is not in {ended:?}");
+    }
+    for words in ["20 calls of 2 tenants", "None twice, none early"] {
+        let is_told = ended.stderr.contains(words);
+        assert!(is_told, "{words:?} is not in {ended:?}");
+    }
+    let left = stage.left_behind();
+    let [folder] = left.as_slice() else {
+        panic!("one folder is kept, not {left:?}");
+    };
+    let database = folder.join("calls.db");
+    assert!(ended.stderr.contains(database.to_str().unwrap()));
+    let stored = rusqlite::Connection::open(&database).unwrap();
+    let calls = "SELECT count(*) FROM service_calls WHERE status IN ('Succeeded', 'Failed')";
+    let calls: u32 = stored.query_row(calls, [], |row| row.get(0)).unwrap();
+    assert_eq!(calls, 20);
+}
+
+#[test]
+fn a_service_of_calls_that_dies_by_itself_ends_the_demo_with_a_sentence() {
+    let stage = Stage::new();
+    let mut demo = Running::start(&mut stage.command("demo --calls --seconds 600 --output json"));
+    let worker = worker(&mut demo);
+    kill_process(worker, Signal::KILL).unwrap();
+    let ended = demo.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.contains("ended by itself"), "{last}");
+    assert!(last.contains("of 200 calls had been made"), "{last}");
+    stage.assert_nothing_is_left_behind();
+}
+
 #[test]
 fn people_get_a_histogram_and_may_keep_the_database() {
     let stage = Stage::new();
@@ -163,7 +267,11 @@ fn a_worker_that_dies_by_itself_ends_the_demo_with_a_sentence() {
 fn a_signal_ends_it_and_leaves_nothing_behind() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let stage = Stage::new();
-        let mut demo = Running::start(&mut stage.command("demo --seconds 600"));
+        let line = match signal {
+            Signal::TERM => "demo --seconds 600",
+            _ => "demo --calls --seconds 600",
+        };
+        let mut demo = Running::start(&mut stage.command(line));
         let worker = worker(&mut demo);
         demo.signal(signal);
         let ended = demo.end();
@@ -180,6 +288,9 @@ fn what_cannot_be_shown_is_refused_with_the_flag_and_its_range() {
     for (line, words) in [
         ("demo --timers 0", ["--timers", "1 to 1000000"]),
         ("demo --timers 1000001", ["--timers", "1 to 1000000"]),
+        ("demo --calls 0", ["--calls", "1 to 100000"]),
+        ("demo --calls 100001", ["--calls", "1 to 100000"]),
+        ("demo --calls --timers 5", ["--calls", "--timers"]),
         ("demo --seconds 0", ["--seconds", "1 to 3600"]),
         ("demo --seconds 3601", ["--seconds", "1 to 3600"]),
         ("demo --tenants 0", ["--tenants", "1 to 10000"]),
