@@ -92,6 +92,11 @@ impl Bare {
         Ok(bare)
     }
 
+    /// The connection, for other statements than these.
+    pub(crate) fn into_connection(self) -> Connection {
+        self.connection
+    }
+
     /// Stores timers, so many in each transaction.
     pub(crate) fn upsert(
         &mut self,

@@ -10,6 +10,7 @@
 mod args;
 mod bare;
 mod broker;
+mod calls;
 mod child;
 mod databases;
 mod lateness;

@@ -160,7 +160,7 @@ pub(crate) struct Firing {
 }
 
 /// Splits work into shares that differ by one at most.
-fn shares<T>(work: Vec<T>, count: usize) -> Vec<Vec<T>> {
+pub(crate) fn shares<T>(work: Vec<T>, count: usize) -> Vec<Vec<T>> {
     let mut shares: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
     for (place, item) in work.into_iter().enumerate() {
         shares[place % count].push(item);
@@ -168,7 +168,7 @@ fn shares<T>(work: Vec<T>, count: usize) -> Vec<Vec<T>> {
     shares
 }
 
-async fn join(mut running: JoinSet<Outcome<()>>) -> Outcome<()> {
+pub(crate) async fn join(mut running: JoinSet<Outcome<()>>) -> Outcome<()> {
     while let Some(ended) = running.join_next().await {
         ended??;
     }

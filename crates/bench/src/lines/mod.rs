@@ -3,6 +3,7 @@
 mod pragmas;
 mod s1;
 mod s10;
+mod s12;
 mod s13;
 mod s14;
 mod s15;
@@ -15,6 +16,7 @@ mod s7;
 mod s8;
 mod s9;
 mod sizes;
+mod submit;
 
 use crate::Outcome;
 use crate::child::Child;
@@ -29,11 +31,13 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 13] = [
+pub(crate) const ALL: [Line; 15] = [
     s1::LINE,
     s2::LINE,
     s10::LINE,
     s9::LINE,
+    submit::LINE,
+    s12::LINE,
     s4::LINE,
     s6::LINE,
     s3::LINE,

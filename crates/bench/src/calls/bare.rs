@@ -1,0 +1,346 @@
+//! The bare loop: the rows and requests of calls on one thread, from a transcript, with plain rusqlite
+//! and raw bytes.
+//!
+//! It keeps the order that makes a call safe, with a commit wherever something must be durable before
+//! what follows, for a whole batch at a time. It reads nothing back, makes no text, has no channel and
+//! no outcome for each call, and nothing goes on at the same time.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use punctual_adapters_sqlite::Synchronous;
+use rusqlite::types::Value;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+
+use super::transcript::{MESSAGES_OF_A_CALL, Told};
+use super::{AT_ONCE, Client, Transcript};
+use crate::Outcome;
+use crate::bare::Bare;
+
+const TAKE: &str = "\
+    INSERT INTO submissions (tenant_id, service_call_id, idempotency_key, body_sha256, \
+        correlation_id, submitted_at) \
+    VALUES (?1, ?2, NULL, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+const INSERT_CALL: &str = "\
+    INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
+        correlation_id, command_id, version, status, request_spec, look_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, 'Scheduled', ?8, ?5)";
+const INSERT_TAG: &str = "\
+    INSERT INTO service_call_tags (tenant_id, service_call_id, tag, due_at) \
+    VALUES (?1, ?2, ?3, ?4)";
+const APPEND: &str = "\
+    INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+const MARK_MESSAGE: &str = "UPDATE outbox SET published_at = ?2 WHERE id = ?1";
+/// The command to make the request, which is kept without secrets.
+const MARK_AND_REDACT: &str = "\
+    UPDATE outbox SET published_at = ?2, event_payload = ?3 WHERE id = ?1";
+const INSERT_TIMER: &str = "\
+    INSERT INTO timer_schedules \
+        (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
+    VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', NULL) \
+    ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
+const MARK_TIMER: &str = "\
+    UPDATE timer_schedules SET state = 'Reached', reached_at = ?3 \
+    WHERE tenant_id = ?1 AND service_call_id = ?2 AND state = 'Scheduled'";
+const CHANGE_CALL: &str = "\
+    UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
+        look_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
+        execution_id = ?9, caused_by = ?9, timeout_ms = ?10, attempt_began_at = ?11, \
+        asked_at = ?12, asked = ?13 \
+    WHERE tenant_id = ?1 AND service_call_id = ?2 AND status IN ('Scheduled', 'Running')";
+const INSERT_ATTEMPT: &str = "\
+    INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
+        correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
+        request_headers, request_body, state) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Waiting')";
+const BEGIN_ATTEMPT: &str = "\
+    UPDATE http_execution_log SET state = 'Attempted', started_at = ?4 \
+    WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 AND state = 'Waiting'";
+const FINISH_ATTEMPT: &str = "\
+    UPDATE http_execution_log SET state = 'Finished', finished_at = ?4, outcome_meta = ?5, \
+        response_status = ?6, response_headers = ?7, response_body = ?8, error_message = NULL, \
+        request_spec = NULL \
+    WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 AND state = 'Attempted'";
+
+/// What happens to a batch, one after the other; each is a transaction, but for the requests.
+pub(crate) const PHASES: [&str; 10] = [
+    "submit", "timer", "due", "command", "begin", "REQUESTS", "finish", "began", "outcome", "told",
+];
+/// Which of them is no transaction.
+const REQUESTS: usize = 5;
+
+/// The messages of a call, by their places.
+const OF_SUBMISSION: std::ops::Range<usize> = 0..3;
+const OF_START: std::ops::Range<usize> = 3..5;
+const START_EXECUTION: usize = 4;
+const OF_BEGINNING: std::ops::Range<usize> = 5..6;
+const OF_END: std::ops::Range<usize> = 6..7;
+const OF_OUTCOME: std::ops::Range<usize> = 7..8;
+
+/// One connection, one client.
+pub(crate) struct BareCalls {
+    connection: Connection,
+    client: Client,
+    /// How long each phase took so far.
+    pub(crate) spent: [Duration; PHASES.len()],
+    pub(crate) commits: u64,
+}
+
+impl BareCalls {
+    pub(crate) fn open(path: &Path) -> Outcome<Self> {
+        let connection = Bare::open(path, Synchronous::Full)?.into_connection();
+        connection.set_prepared_statement_cache_capacity(64);
+        Ok(Self {
+            connection,
+            client: Client::new()?,
+            spent: [Duration::ZERO; PHASES.len()],
+            commits: 0,
+        })
+    }
+
+    /// Takes all calls from their submission to their outcome, so many at a time.
+    pub(crate) fn make(&mut self, calls: &Transcript, batch: usize, to: SocketAddr) -> Outcome<()> {
+        for chunk in calls.calls.chunks(batch) {
+            let first = self.next_message()?;
+            for phase in 0..PHASES.len() {
+                let begun = Instant::now();
+                if phase == REQUESTS {
+                    let requests: Vec<_> = chunk.iter().map(|told| told.request.clone()).collect();
+                    self.client.send_all(to, &requests, AT_ONCE)?;
+                } else {
+                    self.transact(|transaction| write(transaction, phase, chunk, first))?;
+                }
+                self.spent[phase] += begun.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    /// Only stores the submissions, so many in each transaction.
+    pub(crate) fn submit(&mut self, calls: &Transcript, batch: usize) -> Outcome<()> {
+        for chunk in calls.calls.chunks(batch) {
+            self.transact(|transaction| write(transaction, 0, chunk, 0))?;
+        }
+        Ok(())
+    }
+
+    fn next_message(&self) -> Outcome<i64> {
+        let sql = "SELECT coalesce(max(id), 0) + 1 FROM outbox";
+        Ok(self.connection.query_row(sql, [], |row| row.get(0))?)
+    }
+
+    fn transact(&mut self, write: impl FnOnce(&Transaction<'_>) -> Outcome<()>) -> Outcome<()> {
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = self.connection.transaction_with_behavior(behavior)?;
+        write(&transaction)?;
+        transaction.commit()?;
+        self.commits += 1;
+        Ok(())
+    }
+
+    /// How many calls have succeeded, and how many messages are told.
+    pub(crate) fn made(&self) -> Outcome<(usize, usize)> {
+        let sql = "SELECT (SELECT count(*) FROM service_calls WHERE status = 'Succeeded'), \
+                   (SELECT count(*) FROM outbox WHERE published_at IS NOT NULL)";
+        let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let (calls, messages): (i64, i64) = self.connection.query_row(sql, [], counts)?;
+        Ok((usize::try_from(calls)?, usize::try_from(messages)?))
+    }
+
+    /// Fails unless so many calls succeeded and all was told of them.
+    pub(crate) fn check(&self, count: usize) -> Outcome<()> {
+        let made = self.made()?;
+        if made == (count, count * MESSAGES_OF_A_CALL) {
+            return Ok(());
+        }
+        let (calls, messages) = made;
+        Err(format!("of {count} calls {calls} succeeded, and {messages} messages were told").into())
+    }
+}
+
+/// Writes one phase of a batch. The messages of each phase have numbers of their own, which follow
+/// those of the phase before.
+fn write(transaction: &Transaction<'_>, phase: usize, calls: &[Told], first: i64) -> Outcome<()> {
+    let mut batch = Batch {
+        transaction,
+        calls,
+        first,
+    };
+    match phase {
+        0 => batch.submit(),
+        1 => batch.timer(),
+        2 => batch.due(),
+        3 => batch.command(),
+        4 => batch.begin(),
+        6 => batch.finish(),
+        7 => batch.began(),
+        8 => batch.outcome(),
+        _ => batch.mark(&OF_OUTCOME),
+    }
+}
+
+struct Batch<'a> {
+    transaction: &'a Transaction<'a>,
+    calls: &'a [Told],
+    /// The number of the first message of the batch.
+    first: i64,
+}
+
+impl Batch<'_> {
+    fn submit(&mut self) -> Outcome<()> {
+        let mut take = self.transaction.prepare_cached(TAKE)?;
+        let mut insert = self.transaction.prepare_cached(INSERT_CALL)?;
+        let mut tag = self.transaction.prepare_cached(INSERT_TAG)?;
+        for told in self.calls {
+            let [tenant, id] = &told.key;
+            let (of, call) = (&told.submission, &told.call);
+            take.execute(params![tenant, id, of[0], of[1], of[2]])?;
+            insert.execute(params![
+                tenant, id, call[0], call[1], call[2], call[3], call[4], call[5]
+            ])?;
+            for name in &told.tags {
+                tag.execute(params![tenant, id, name, call[2]])?;
+            }
+            self.append(told, &OF_SUBMISSION)?;
+        }
+        Ok(())
+    }
+
+    fn timer(&mut self) -> Outcome<()> {
+        let mut insert = self.transaction.prepare_cached(INSERT_TIMER)?;
+        for told in self.calls {
+            let ([tenant, id], timer) = (&told.key, &told.timer);
+            insert.execute(params![tenant, id, timer[0], timer[1], timer[2]])?;
+        }
+        self.mark(&OF_SUBMISSION)
+    }
+
+    /// The call runs, the command for its attempt goes out, and its timer is done with.
+    fn due(&mut self) -> Outcome<()> {
+        let mut mark = self.transaction.prepare_cached(MARK_TIMER)?;
+        for told in self.calls {
+            let [tenant, id] = &told.key;
+            self.change(told, "Running", &Value::Null)?;
+            mark.execute(params![tenant, id, told.timer[3]])?;
+            self.append(told, &OF_START)?;
+        }
+        Ok(())
+    }
+
+    fn command(&mut self) -> Outcome<()> {
+        let mut insert = self.transaction.prepare_cached(INSERT_ATTEMPT)?;
+        for told in self.calls {
+            let ([tenant, id], it) = (&told.key, &told.attempt);
+            insert.execute(params![
+                tenant,
+                id,
+                it[0],
+                it[1],
+                it[2],
+                it[3],
+                it[4],
+                told.call[5],
+                it[5],
+                it[6],
+                it[7],
+                it[8]
+            ])?;
+        }
+        self.mark(&OF_START)
+    }
+
+    fn begin(&mut self) -> Outcome<()> {
+        let mut begin = self.transaction.prepare_cached(BEGIN_ATTEMPT)?;
+        for told in self.calls {
+            let ([tenant, id], it) = (&told.key, &told.attempt);
+            begin.execute(params![tenant, id, it[0], it[1]])?;
+            self.append(told, &OF_BEGINNING)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Outcome<()> {
+        let mut finish = self.transaction.prepare_cached(FINISH_ATTEMPT)?;
+        for told in self.calls {
+            let ([tenant, id], it) = (&told.key, &told.attempt);
+            finish.execute(params![
+                tenant, id, it[0], it[9], it[10], it[11], it[12], it[13]
+            ])?;
+            self.append(told, &OF_END)?;
+        }
+        Ok(())
+    }
+
+    /// The call hears that its attempt has begun.
+    fn began(&mut self) -> Outcome<()> {
+        for told in self.calls.iter().filter(|it| it.heard_of_the_beginning()) {
+            self.change(told, "Running", &told.attempt[1])?;
+        }
+        self.mark(&OF_BEGINNING)
+    }
+
+    fn outcome(&mut self) -> Outcome<()> {
+        for told in self.calls {
+            self.change(told, "Succeeded", &Value::Null)?;
+            self.append(told, &OF_OUTCOME)?;
+        }
+        self.mark(&OF_END)
+    }
+
+    /// A call as it is while it runs, or as it is in the end.
+    fn change(&self, told: &Told, status: &str, began_at: &Value) -> Outcome<()> {
+        let mut change = self.transaction.prepare_cached(CHANGE_CALL)?;
+        let ([tenant, id], call, it) = (&told.key, &told.call, &told.attempt);
+        let null = &Value::Null;
+        let changed = if status == "Succeeded" {
+            change.execute(params![
+                tenant, id, status, call[5], null, call[6], call[7], call[8], null, null, null,
+                null, null
+            ])?
+        } else {
+            change.execute(params![
+                tenant, id, status, call[5], call[6], call[6], null, null, it[0], it[3], began_at,
+                call[6], 1
+            ])?
+        };
+        if changed == 1 {
+            return Ok(());
+        }
+        Err("a call of the transcript was not there to be changed".into())
+    }
+
+    fn append(&self, told: &Told, which: &std::ops::Range<usize>) -> Outcome<()> {
+        let mut append = self.transaction.prepare_cached(APPEND)?;
+        let [tenant, id] = &told.key;
+        for [kind, payload, at] in &told.messages[which.clone()] {
+            append.execute(params![tenant, id, kind, payload, at])?;
+        }
+        Ok(())
+    }
+
+    /// Marks messages as published. They were appended call by call within their phase, and the
+    /// phases one after the other.
+    fn mark(&self, which: &std::ops::Range<usize>) -> Outcome<()> {
+        let mut mark = self.transaction.prepare_cached(MARK_MESSAGE)?;
+        let mut redact = self.transaction.prepare_cached(MARK_AND_REDACT)?;
+        let calls = i64::try_from(self.calls.len())?;
+        let mut number = self.first + calls * i64::try_from(which.start)?;
+        for told in self.calls {
+            for place in which.clone() {
+                let [_, payload, at] = &told.messages[place];
+                let marked = if place == START_EXECUTION {
+                    redact.execute(params![number, at, payload])?
+                } else {
+                    mark.execute(params![number, at])?
+                };
+                if marked != 1 {
+                    return Err("a message of the transcript was not there to be marked".into());
+                }
+                number += 1;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Our side: the engine as the program runs it, with calls and timers in one file.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use punctual::{CallOptions, Punctual, Running};
+use punctual_adapters_http::{HyperHttpClient, Roots};
+use punctual_adapters_sqlite::{OnStatement, SqliteSettings, Synchronous};
+use punctual_domain::service_call::Submission;
+use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse, SubmitOutcome};
+use punctual_workflows::calls::SubmitCalls;
+use rusqlite::Connection;
+use rusqlite::trace::TraceEvent;
+use tokio::task::JoinSet;
+
+use super::threads::on_a_processor;
+use super::{AT_ONCE, Target};
+use crate::Outcome;
+use crate::bare::Bare;
+use crate::ours::{join, shares};
+
+/// How often it is looked whether all is over, once the target has answered everything.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Calls that take longer are lost.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// Whether anything is left to do: both sides of it are the first entry of an index.
+const LEFT: &str = "\
+    SELECT EXISTS (SELECT 1 FROM service_calls WHERE look_at IS NOT NULL) \
+        OR EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL) \
+        OR EXISTS (SELECT 1 FROM timer_schedules WHERE state = 'Scheduled')";
+
+/// Statements on all connections that were opened to be counted.
+static STATEMENTS: AtomicU64 = AtomicU64::new(0);
+static COMMITS: AtomicU64 = AtomicU64::new(0);
+
+/// How many statements ran, and how many of them ended a transaction that writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statements {
+    pub(crate) all: u64,
+    pub(crate) commits: u64,
+}
+
+impl Statements {
+    pub(crate) fn so_far() -> Self {
+        Self {
+            all: STATEMENTS.load(Ordering::Relaxed),
+            commits: COMMITS.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            all: self.all - before.all,
+            commits: self.commits - before.commits,
+        }
+    }
+
+    fn note(event: TraceEvent<'_>) {
+        if let TraceEvent::Stmt(_, text) = event {
+            STATEMENTS.fetch_add(1, Ordering::Relaxed);
+            // Readers end theirs with ROLLBACK.
+            if text == "COMMIT" {
+                COMMITS.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// An engine with service calls.
+pub(crate) struct Engine {
+    punctual: Punctual,
+    pub(crate) submit: SubmitCalls,
+    http: Arc<TimedHttp>,
+}
+
+/// What making calls took.
+pub(crate) struct Worked {
+    /// From the first submission until the last row is written.
+    pub(crate) took: Duration,
+    /// From the first submission until the last one was answered.
+    pub(crate) submitting: Duration,
+    /// For how long of it any request was under way.
+    pub(crate) requesting: Duration,
+    /// For how long of it the writing thread was on a processor.
+    pub(crate) writing: Duration,
+}
+
+impl Engine {
+    /// Opens a file; counts its statements only if that is wanted, since it costs time.
+    pub(crate) async fn open(path: &Path, counts: bool) -> Outcome<Self> {
+        let mut settings = SqliteSettings::service_calls(path);
+        settings.on_statement = counts.then_some(OnStatement(Statements::note));
+        let client = HyperHttpClient::new("127.0.0.0/8".parse()?, Roots::none())?;
+        let http = Arc::new(TimedHttp::new(client));
+        let mut options = CallOptions::new(Shared(Arc::clone(&http)));
+        options.settings.attempts_per_host = AT_ONCE;
+        let builder = Punctual::builder()
+            .sqlite_with(settings)
+            .service_calls(options);
+        let punctual = builder.build().await?;
+        let calls = punctual.calls().ok_or("the engine takes no calls")?;
+        Ok(Self {
+            punctual,
+            submit: calls.submit,
+            http,
+        })
+    }
+
+    pub(crate) const fn punctual(&self) -> &Punctual {
+        &self.punctual
+    }
+
+    /// Submits calls that are due, and waits until nothing is left to do for any of them.
+    pub(crate) async fn make(
+        &self,
+        path: &Path,
+        calls: Vec<Submission>,
+        target: &Target,
+    ) -> Outcome<Worked> {
+        let count = calls.len();
+        target.answered();
+        let running: Running = self.punctual.start().await?;
+        let look = Bare::open(path, Synchronous::Full)?.into_connection();
+        let writing = on_a_processor(WRITER);
+        let begun = Instant::now();
+        submit(&self.submit, calls).await?;
+        let submitting = begun.elapsed();
+        let mut answered = 0;
+        while answered < count || is_left(&look)? {
+            if begun.elapsed() > LONGEST {
+                return Err(format!("{count} calls were not over after {LONGEST:?}").into());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+            answered += target.answered();
+        }
+        let worked = Worked {
+            took: begun.elapsed(),
+            submitting,
+            requesting: self.http.busy(),
+            writing: on_a_processor(WRITER).saturating_sub(writing),
+        };
+        drop(look);
+        running.shutdown().await?;
+        if answered != count {
+            return Err(format!("{count} calls were {answered} requests").into());
+        }
+        Ok(worked)
+    }
+}
+
+/// The thread that writes, as the store names it.
+const WRITER: &str = "punctual-writer";
+
+fn is_left(connection: &Connection) -> Outcome<bool> {
+    let mut left = connection.prepare_cached(LEFT)?;
+    Ok(left.query_row([], |row| row.get(0))?)
+}
+
+/// Submits calls, each by a submission of its own; answers when the last is durable.
+pub(crate) async fn submit(submit: &SubmitCalls, calls: Vec<Submission>) -> Outcome<()> {
+    let mut running = JoinSet::new();
+    for share in shares(calls, AT_ONCE) {
+        let submit = submit.clone();
+        running.spawn(async move {
+            for call in share {
+                match submit.submit(call, None).await? {
+                    SubmitOutcome::Accepted(_) => {}
+                    other => return Err(format!("a new call was answered {other:?}").into()),
+                }
+            }
+            Outcome::Ok(())
+        });
+    }
+    join(running).await
+}
+
+/// The real client, and for how long anything was under way in it.
+struct TimedHttp {
+    client: HyperHttpClient,
+    since: Instant,
+    under_way: AtomicUsize,
+    /// When the first of those under way began, and how long it was busy before; in nanoseconds.
+    state: std::sync::Mutex<(u64, u64)>,
+}
+
+/// What the engine is given: it wants a client of its own.
+struct Shared(Arc<TimedHttp>);
+
+impl TimedHttp {
+    fn new(client: HyperHttpClient) -> Self {
+        Self {
+            client,
+            since: Instant::now(),
+            under_way: AtomicUsize::new(0),
+            state: std::sync::Mutex::default(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn begins(&self) {
+        let mut state = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.under_way.fetch_add(1, Ordering::Relaxed) == 0 {
+            state.0 = self.now();
+        }
+    }
+
+    fn ends(&self) {
+        let mut state = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if self.under_way.fetch_sub(1, Ordering::Relaxed) == 1 {
+            state.1 += self.now().saturating_sub(state.0);
+        }
+    }
+
+    fn busy(&self) -> Duration {
+        let state = self
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        Duration::from_nanos(state.1)
+    }
+}
+
+#[async_trait]
+impl HttpClientPort for Shared {
+    async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
+        self.0.begins();
+        let answered = self.0.client.attempt(attempt).await;
+        self.0.ends();
+        answered
+    }
+}

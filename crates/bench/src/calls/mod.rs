@@ -1,0 +1,65 @@
+//! Service calls for the lines about them: what is submitted, the engine that makes them, a target
+//! for their requests, and the bare loop beside it.
+
+mod bare;
+mod engine;
+mod http;
+mod threads;
+mod transcript;
+
+use std::path::PathBuf;
+
+use punctual_adapters_sqlite::{SchemaSet, migrate};
+use punctual_domain::service_call::{Submission, UnknownFields};
+use punctual_domain::{TenantId, Timestamp};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::databases::Copy;
+use crate::rows::tenants;
+use crate::turns::Bench;
+
+pub(crate) use bare::{BareCalls, PHASES};
+pub(crate) use engine::{Engine, Statements, submit};
+pub(crate) use http::{Client, Target, converse};
+pub(crate) use transcript::Transcript;
+
+/// Whose calls they are.
+pub(crate) const TENANTS: usize = 20;
+
+/// So many submit at once, and so many requests are under way at once: as many as the engine sends to
+/// one host unless it is told otherwise.
+pub(crate) const AT_ONCE: usize = 64;
+
+/// The JSON of a submission, as a client would send it.
+pub(crate) fn submission_json(url: &str, due_at: Timestamp) -> Value {
+    json!({
+        "name": "send the reminder",
+        "dueAt": due_at.to_string(),
+        "tags": ["bench"],
+        "requestSpec": {
+            "method": "POST",
+            "url": url,
+            "headers": { "Content-Type": "application/json" },
+            "body": r#"{"reminder":"4711","to":"somebody","text":"the invoice is due"}"#,
+        },
+    })
+}
+
+/// Calls to be submitted, the tenants in turn.
+pub(crate) fn submissions(count: usize, url: &str, due_at: Timestamp) -> Outcome<Vec<Submission>> {
+    let (tenants, json) = (tenants(TENANTS)?, submission_json(url, due_at));
+    let of = |tenant: &TenantId| Submission::read(tenant.clone(), &json, UnknownFields::Refused);
+    let read = tenants.iter().cycle().take(count).map(of);
+    read.collect::<Result<_, _>>()
+        .map_err(|errors| format!("a submission of the benchmark is refused: {errors:?}").into())
+}
+
+/// A new and empty file for calls and their timers, on the disk.
+pub(crate) fn empty_file(bench: &mut Bench) -> Outcome<Copy> {
+    let original: PathBuf = bench.databases.folder().join("calls.db");
+    if !original.exists() {
+        migrate(&original, SchemaSet::Shared, bench.now())?;
+    }
+    bench.databases.copy_of(&original)
+}
