@@ -161,7 +161,7 @@ fn a_service_that_is_killed_on_the_way_repeats_no_call_and_forgets_none() {
     assert_all_calls_are_well(&result, 60);
     let kills = result["kills"].as_array().unwrap();
     assert!(!kills.is_empty(), "{result}");
-    // The target works on the request at which the service is killed, so one is under way each time.
+    // The request at which the service is killed is not answered yet, so one is under way each time.
     let interrupted = result["failed"]["Interrupted"].as_u64().unwrap();
     assert!(interrupted >= kills.len() as u64, "{result}");
     stage.assert_nothing_is_left_behind();

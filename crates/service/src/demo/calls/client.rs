@@ -188,7 +188,91 @@ fn read(bytes: &[u8]) -> Option<Answer> {
 
 #[cfg(test)]
 mod tests {
+    use punctual_domain::Timestamp;
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::cli::Output;
+    use crate::demo::args::DemoArgs;
+
+    /// Reads one request, and answers it unless there is no answer. Returns the request.
+    async fn answer_next(service: &TcpListener, answer: Option<(u16, Value)>) -> String {
+        let (mut stream, _) = service.accept().await.unwrap();
+        let mut request = vec![0; 4_096];
+        let length = stream.read(&mut request).await.unwrap();
+        if let Some((status, body)) = answer {
+            let answer = format!("HTTP/1.1 {status} X\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        String::from_utf8(request[..length].to_vec()).unwrap()
+    }
+
+    /// One call that has long been due.
+    fn plan() -> Plan {
+        let args = DemoArgs {
+            timers: 1,
+            calls: Some(1),
+            seconds: 1,
+            tenants: 1,
+            kill: false,
+            keep: false,
+            output: Output::Json,
+        };
+        Plan::new(&args, Timestamp::MIN).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_got_no_answer_is_submitted_again_and_followed_to_its_end() {
+        let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (sender, mut events) = mpsc::channel(10);
+        let api = watch::Sender::new(Some(service.local_addr().unwrap()));
+        let client = Client {
+            plan: plan(),
+            target: service.local_addr().unwrap(),
+            api: api.subscribe(),
+            events: sender,
+            clock: SystemClock::start().unwrap(),
+        };
+        let running = tokio::spawn(client.run(0, 1));
+        let lost = answer_next(&service, None).await;
+        answer_next(&service, Some((503, json!({})))).await;
+        let again = answer_next(&service, Some((202, json!({"serviceCallId": "x"})))).await;
+        assert_eq!(lost, again);
+        assert!(again.contains(r#""idempotencyKey":"demo-0""#), "{again}");
+        answer_next(&service, Some((200, json!({"status": "Running"})))).await;
+        answer_next(&service, None).await;
+        let look = answer_next(&service, Some((200, json!({"status": "Succeeded"})))).await;
+        let path = "GET /api/tenants/demo-1/service-calls/x ";
+        assert!(look.starts_with(path), "{look}");
+        running.await.unwrap();
+        let mut told = Vec::new();
+        while let Some(event) = events.recv().await {
+            told.push(format!("{event:?}"));
+        }
+        let ended = "Ended { n: 0, ending: Succeeded }";
+        let again = "SentAgain";
+        assert_eq!(told, [again, again, "Accepted { n: 0 }", ended]);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_and_ends_it() {
+        let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (sender, mut events) = mpsc::channel(10);
+        let api = watch::Sender::new(Some(service.local_addr().unwrap()));
+        let client = Client {
+            plan: plan(),
+            target: service.local_addr().unwrap(),
+            api: api.subscribe(),
+            events: sender,
+            clock: SystemClock::start().unwrap(),
+        };
+        let running = tokio::spawn(client.run(0, 1));
+        answer_next(&service, Some((409, json!({"title": "no"})))).await;
+        running.await.unwrap();
+        let told = format!("{:?}", events.recv().await);
+        assert!(told.contains("409") && told.contains("Refused"), "{told}");
+        assert!(events.recv().await.is_none());
+    }
 
     #[test]
     fn an_answer_counts_only_if_it_came_whole() {

@@ -1,6 +1,7 @@
 //! What happens to calls, in the order in which it happens.
 
 use punctual_domain::Timestamp;
+use tokio::sync::oneshot;
 
 use super::books::Ending;
 
@@ -14,8 +15,13 @@ pub(super) enum Event {
     SentAgain,
     /// The service does not want what it was asked, or answers nonsense.
     Refused(String),
-    /// The target was asked for a call; `None`: for something else.
-    Requested { n: Option<usize>, at: Timestamp },
+    /// The target was asked for a call; `None`: for something else. It answers when `seen` is used
+    /// or dropped, so a kill that this event leads to comes before the answer.
+    Requested {
+        n: Option<usize>,
+        at: Timestamp,
+        seen: oneshot::Sender<()>,
+    },
     /// The service says how a call ended.
     Ended { n: usize, ending: Ending },
 }

@@ -161,9 +161,11 @@ impl Show {
                     "the service does not do as it should: {what}"
                 )));
             }
-            Event::Requested { n, at } => {
+            Event::Requested { n, at, seen } => {
                 self.books.requested(n, at);
-                return self.kill_if_it_is_time();
+                self.kill_if_it_is_time()?;
+                // The target may have gone already.
+                let _ = seen.send(());
             }
             Event::Ended { n, ending } => self.books.ended(n, ending),
         }
@@ -184,9 +186,8 @@ impl Show {
                 let so_far = || format!("{done} of {calls} calls had been made");
                 self.process.ended(run, so_far)
             }
-            Said::Fired { .. } | Said::Nonsense(_) => Err(Failure::failed(
-                "the service wrote a line to its standard output, where nothing belongs",
-            )),
+            Said::Fired { event, .. } => Err(wrote(&format!("a firing of {}", event.key()))),
+            Said::Nonsense(what) => Err(wrote(&what)),
         }
     }
 
@@ -203,8 +204,8 @@ impl Show {
         }
     }
 
-    /// Kills the service if as many requests have come as it was to live for: the target still
-    /// works on the last one.
+    /// Kills the service if as many requests have come as it was to live for: the last one is not
+    /// answered yet.
     fn kill_if_it_is_time(&mut self) -> Result<(), Failure> {
         let requests = self.books.requests_so_far();
         let is_time = |after: &u32| *after as usize <= requests;
@@ -260,4 +261,10 @@ impl Show {
         self.process.close();
         self.tasks.shutdown().await;
     }
+}
+
+fn wrote(what: &str) -> Failure {
+    Failure::failed(format!(
+        "the service wrote a line to its standard output, where nothing belongs: {what}"
+    ))
 }

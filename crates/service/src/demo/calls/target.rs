@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::event::Event;
@@ -18,8 +17,6 @@ pub(super) const GOOD: u16 = 200;
 pub(super) const BAD: u16 = 500;
 /// Every so many-th call gets the bad one.
 const BAD_EVERY: usize = 10;
-/// It works on each request for a moment, so that a kill comes in the middle of one.
-const WORKS_FOR: Duration = Duration::from_millis(20);
 /// What belongs before the number of a call.
 const PATH: &str = "/calls/";
 /// A request is a few lines.
@@ -87,9 +84,10 @@ async fn answer_one(
     }
     let at = clock.now();
     let n = number(&head);
+    let (seen, has_been_seen) = oneshot::channel();
     // If nobody listens any more, the demo is over.
-    let _ = events.send(Event::Requested { n, at }).await;
-    clock.sleep_for(WORKS_FOR).await;
+    let _ = events.send(Event::Requested { n, at, seen }).await;
+    let _ = has_been_seen.await;
     let status = n.map_or(404, answer);
     let answer =
         format!("HTTP/1.1 {status} Demo\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
