@@ -12,6 +12,7 @@ use hyper::{Request, body::Incoming};
 use hyper_util::rt::TokioIo;
 use punctual_ports::{HttpFailure, HttpResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::coop::unconstrained;
 
 use crate::failure::{lost, of_hyper};
 use crate::wire::Settled;
@@ -79,8 +80,12 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
     }
 
     /// Waits, and moves the connection meanwhile. `None` if it ended and left nothing to wait for.
+    ///
+    /// What waits is asked whatever the task has done before: a task that makes many attempts may use
+    /// up what tokio lets it do at a time, and then even an answer that is there says that it is not.
+    /// An attempt whose connection is over would be taken for lost.
     async fn beside<F: Future>(&mut self, waited_for: F) -> Option<F::Output> {
-        let mut waited_for = pin!(waited_for);
+        let mut waited_for = pin!(unconstrained(waited_for));
         poll_fn(|cx| {
             if let Poll::Ready(output) = waited_for.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
@@ -117,5 +122,79 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
             }
         }
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::task::{Context, Waker};
+
+    use tokio::io::ReadBuf;
+    use tokio::task::coop::{consume_budget, has_budget_remaining};
+
+    use super::*;
+
+    /// A target that answers at once and hangs up, on a socket that uses up all that the task may do
+    /// at a time.
+    #[derive(Default)]
+    struct Exhausting {
+        asked: bool,
+        answered: bool,
+        reader: Option<Waker>,
+    }
+
+    impl AsyncRead for Exhausting {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if !self.asked {
+                self.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            if !self.answered {
+                self.answered = true;
+                buffer.put_slice(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nwell",
+                );
+            }
+            while has_budget_remaining() {
+                let _ = pin!(consume_budget()).poll(cx);
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Exhausting {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            self.asked = true;
+            self.reader.take().into_iter().for_each(Waker::wake);
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_not_lost_to_a_task_that_has_done_enough_for_now() {
+        let mut request = Request::new(Full::new(Bytes::new()));
+        let host = hyper::header::HeaderValue::from_static("target");
+        request.headers_mut().insert(hyper::header::HOST, host);
+        let (stream, settled) = (Exhausting::default(), Settled::default());
+        let answered = exchange("target", stream, request, &settled).await.unwrap();
+        assert_eq!(answered.status, 200);
+        assert_eq!(answered.body, b"well");
     }
 }
