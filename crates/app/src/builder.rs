@@ -409,9 +409,9 @@ impl Builder {
         if let Some(given) = self.worker {
             return given;
         }
-        // Calls are started by a store, which likes many at once as much as a broker does.
-        let usual = if self.has_calls() {
-            WorkerSettings::for_a_broker()
+        let usual = if self.has_calls() && self.handlers.is_empty() && self.bus.is_none() {
+            // Somebody else's handler may be slow, and must not hold up other timers.
+            WorkerSettings::for_calls()
         } else {
             WorkerSettings::default()
         };
@@ -448,5 +448,23 @@ const NOBODY: &str =
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "calls"))]
+mod tests {
+    use punctual_adapters_http::{AllowedNets, HyperHttpClient, Roots};
+
+    use super::*;
+    use crate::CallOptions;
+
+    #[test]
+    fn events_of_calls_are_published_in_batches_unless_somebody_else_hears_them() {
+        let http = HyperHttpClient::new(AllowedNets::default(), Roots::none()).unwrap();
+        let calls = Builder::new().service_calls(CallOptions::new(http));
+        assert_eq!(calls.worker_settings(), WorkerSettings::for_calls());
+        let heard = calls.on_due(|_| async { Ok(()) });
+        assert_eq!(heard.worker_settings(), WorkerSettings::default());
+        assert_eq!(Builder::new().worker_settings(), WorkerSettings::default());
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use punctual_adapters_sqlite::Synchronous;
 use rusqlite::types::Value;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::transcript::{MESSAGES_OF_A_CALL, Told};
 use super::{AT_ONCE, Client, Transcript};
@@ -156,7 +156,17 @@ impl BareCalls {
             return Ok(());
         }
         let (calls, messages) = made;
-        Err(format!("of {count} calls {calls} succeeded, and {messages} messages were told").into())
+        let sql = "SELECT outcome_meta FROM service_calls WHERE status <> 'Succeeded' LIMIT 1";
+        let other: Option<Option<String>> = self
+            .connection
+            .query_row(sql, [], |row| row.get(0))
+            .optional()?;
+        let other = other.flatten().unwrap_or_else(|| "none".to_owned());
+        Err(format!(
+            "of {count} calls {calls} succeeded, and {messages} messages were told; \
+             the outcome of another: {other}"
+        )
+        .into())
     }
 }
 

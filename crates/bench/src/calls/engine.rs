@@ -21,6 +21,7 @@ use super::{AT_ONCE, Target};
 use crate::Outcome;
 use crate::bare::Bare;
 use crate::ours::{join, shares};
+use crate::turns::rate;
 
 /// How often it is looked whether all is over, once the target has answered everything.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -41,8 +42,8 @@ static COMMITS: AtomicU64 = AtomicU64::new(0);
 /// How many statements ran, and how many of them ended a transaction that writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statements {
-    pub(crate) all: u64,
-    pub(crate) commits: u64,
+    all: u64,
+    commits: u64,
 }
 
 impl Statements {
@@ -58,6 +59,16 @@ impl Statements {
             all: self.all - before.all,
             commits: self.commits - before.commits,
         }
+    }
+
+    /// Of each of so many calls: all, and commits.
+    pub(crate) fn of_each(self, calls: usize) -> (f64, f64) {
+        let second = Duration::from_secs(1);
+        let each = |total: u64| {
+            let total = usize::try_from(total).unwrap_or(usize::MAX);
+            rate(total, second) / rate(calls, second)
+        };
+        (each(self.all), each(self.commits))
     }
 
     fn note(event: TraceEvent<'_>) {

@@ -51,7 +51,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
          once to a target in this process, synchronous FULL",
         grouped(count)
     );
-    let mut measures = vec![Measure {
+    let main = Measure {
         line: LINE.name,
         what: format!("calls ÷ bare, {BATCH} a transaction"),
         unit: Unit::PerSecond,
@@ -61,7 +61,19 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         figure_unit: Unit::Times,
         target: report::Target::AtLeast(0.7),
         on: on.clone(),
-    }];
+    };
+    let mut measures = vec![main];
+    measures.extend(where_it_goes(mine, its, statements.of_each(count), &on)?);
+    Ok(measures)
+}
+
+/// What explains the figure, for comparison.
+fn where_it_goes(
+    mine: Shares,
+    its: Shares,
+    (statements, commits): (f64, f64),
+    on: &str,
+) -> Outcome<Vec<Measure>> {
     let compared = |what: &str, unit, ours: Vec<f64>, bare: Option<Vec<f64>>| {
         let ours = Rounds::new(ours).ok_or("rounds are missing")?;
         Outcome::Ok(Measure {
@@ -73,46 +85,41 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             ours,
             bare: bare.and_then(Rounds::new),
             target: report::Target::None,
-            on: on.clone(),
+            on: on.to_owned(),
         })
     };
-    measures.push(compared(
-        "any request under way, of the time",
-        Unit::Percent,
-        mine.requesting.into_inner(),
-        Some(its.requesting.into_inner()),
-    )?);
-    measures.push(compared(
-        "writing thread on a processor, of the time",
-        Unit::Percent,
-        mine.writing.into_inner(),
-        None,
-    )?);
-    measures.push(compared(
-        "processor time of a call, the target's included",
-        Unit::Microseconds,
-        mine.processor.into_inner(),
-        Some(its.processor.into_inner()),
-    )?);
-    let each = |total: u64| {
-        rate(
-            usize::try_from(total).unwrap_or(usize::MAX),
-            Duration::from_secs(1),
-        ) / rate(count, Duration::from_secs(1))
-    };
-    measures.push(compared(
-        "statements for each call, readers included",
-        Unit::Times,
-        vec![each(statements.all)],
-        None,
-    )?);
-    measures.push(compared(
-        "calls for each commit",
-        Unit::Times,
-        vec![1.0 / each(statements.commits)],
-        None,
-    )?);
-    Ok(measures)
+    Ok(vec![
+        compared(
+            "any request under way, of the time",
+            Unit::Percent,
+            mine.requesting.into_inner(),
+            Some(its.requesting.into_inner()),
+        )?,
+        compared(
+            "writing thread on a processor, of the time",
+            Unit::Percent,
+            mine.writing.into_inner(),
+            None,
+        )?,
+        compared(
+            "processor time of a call, the target's included",
+            Unit::Microseconds,
+            mine.processor.into_inner(),
+            Some(its.processor.into_inner()),
+        )?,
+        compared(
+            "statements for each call, readers included",
+            Unit::Times,
+            vec![statements],
+            None,
+        )?,
+        compared(
+            "calls for each commit",
+            Unit::Times,
+            vec![1.0 / commits],
+            None,
+        )?,
+    ])
 }
 
 /// One run that is not measured: its statements are counted, and what it wrote is what the bare loop

@@ -511,7 +511,6 @@ mod tests {
         let large = ("TIMER_BATCH_SIZE", "3000");
         let worker = serve(&[given[0], large]).unwrap().worker;
         assert_eq!(worker.max_in_hand, 3_000, "a batch fits in hand");
-        let alone = serve(&[("MODULES", "timer")]).unwrap().worker;
-        assert_eq!(alone, WorkerSettings::default());
+        assert_eq!(serve(&[]).unwrap().worker, WorkerSettings::for_calls());
     }
 }

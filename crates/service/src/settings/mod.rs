@@ -331,12 +331,10 @@ impl Sources<'_> {
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
-        let makes_calls = matches!(modules, Modules::Calls | Modules::CallsWithoutApi);
-        // Calls are started by a store, which likes many at once as much as a broker does.
-        let worker = if broker.is_some() || makes_calls {
-            broker::suited(worker)
-        } else {
-            worker
+        let worker = match (&broker, modules) {
+            (Some(_), _) => broker::suited(worker),
+            (None, Modules::Calls | Modules::CallsWithoutApi) => WorkerSettings::for_calls(),
+            (None, Modules::Timer | Modules::TimerAndApi) => worker,
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
@@ -434,8 +432,8 @@ mod tests {
         let alone = serve(&[("MODULES", "timer")], &ServeFlags::default()).unwrap();
         assert_eq!(alone.database, SqliteSettings::timers("./data/timer.db"));
         assert!(alone.calls.is_none() && alone.api.is_none());
-        let worker = broker::suited(WorkerSettings::default());
-        assert_eq!(settings.worker, worker);
+        assert_eq!(alone.worker, WorkerSettings::default());
+        assert_eq!(settings.worker, WorkerSettings::for_calls());
         assert_eq!(settings.worker.polling_interval, Duration::from_secs(5));
         assert_eq!(settings.worker.drain_limit, Duration::from_secs(25));
         assert_eq!(settings.retention.keep, Duration::from_hours(30 * 24));

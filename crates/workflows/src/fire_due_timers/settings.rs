@@ -64,6 +64,16 @@ impl WorkerSettings {
         }
     }
 
+    /// What suits service calls in the same process: their handler never waits for anybody but the
+    /// store, which takes many at the price of a few.
+    pub fn for_calls() -> Self {
+        Self {
+            publish_batch: 100,
+            publishes_in_flight: 8,
+            ..Self::default()
+        }
+    }
+
     /// Checks that the settings make sense together.
     ///
     /// # Errors
@@ -162,6 +172,7 @@ mod tests {
     fn the_defaults_make_sense() {
         assert_eq!(WorkerSettings::default().check(), Ok(()));
         assert_eq!(WorkerSettings::for_a_broker().check(), Ok(()));
+        assert_eq!(WorkerSettings::for_calls().check(), Ok(()));
     }
 
     #[test]
