@@ -71,6 +71,10 @@ impl Statements {
         (each(self.all), each(self.commits))
     }
 
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so is the type of what is called for each statement"
+    )]
     fn note(event: TraceEvent<'_>) {
         if let TraceEvent::Stmt(_, text) = event {
             STATEMENTS.fetch_add(1, Ordering::Relaxed);
