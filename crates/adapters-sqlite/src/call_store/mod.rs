@@ -133,7 +133,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
     async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError> {
         let after = query.after.as_ref().map(Place::of_cursor).transpose()?;
         self.file
-            .read("list service calls", move |connection| {
+            .browse("list service calls", move |connection| {
                 paging::page(connection, &query, after)
             })
             .await
@@ -145,7 +145,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError> {
         self.file
-            .read("trace service calls", move |connection| {
+            .browse("trace service calls", move |connection| {
                 reading::find_by_correlation(connection, correlation_id, limit)
             })
             .await
@@ -215,7 +215,7 @@ impl OutboxPort for SqliteCallStore {
 
     async fn about(&self, key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError> {
         self.file
-            .read("find messages about a service call", move |connection| {
+            .browse("find messages about a service call", move |connection| {
                 outbox::about(connection, &key, limit)
             })
             .await
@@ -278,7 +278,7 @@ impl ExecutionLogPort for SqliteCallStore {
         limit: usize,
     ) -> Result<Vec<ExecutionEntry>, PortError> {
         self.file
-            .read("find the attempts of a call", move |connection| {
+            .browse("find the attempts of a call", move |connection| {
                 attempts::entries(connection, &call, limit)
             })
             .await

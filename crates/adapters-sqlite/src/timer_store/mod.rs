@@ -49,6 +49,7 @@ pub struct SqliteTimerStore {
     writer: Writer,
     readers: Readers,
     reads: Arc<Semaphore>,
+    browsing: Arc<Semaphore>,
     claimer: Arc<Mutex<Claimer>>,
     claims: SharedClaims,
     pub(crate) role: Role,
@@ -73,6 +74,23 @@ impl SqliteTimerStore {
     {
         let batch = Batch { apply, needs_room };
         self.writer.write(operation, items, batch).await
+    }
+
+    /// Reads for somebody who looks around, which may be much and may take long. One connection is
+    /// always left to those who fire and make calls.
+    pub(crate) async fn browse<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, PortError> {
+        let permit = Arc::clone(&self.browsing).acquire_owned().await;
+        let permit = permit.map_err(|_| stopped(operation))?;
+        self.read(operation, move |connection| {
+            // Held until the read has ended, also if nobody waits for it any more.
+            let _permit = permit;
+            read(connection)
+        })
+        .await
     }
 
     /// Reads on a connection of the pool, beside the writer.
@@ -166,7 +184,7 @@ impl TimerPersistencePort for SqliteTimerStore {
         correlation_id: CorrelationId,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError> {
-        self.read("trace timers", move |connection| {
+        self.browse("trace timers", move |connection| {
             reading::find_by_correlation(connection, correlation_id, limit)
         })
         .await
@@ -174,7 +192,7 @@ impl TimerPersistencePort for SqliteTimerStore {
 
     async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError> {
         let after = query.after.as_ref().map(reading::read_cursor).transpose()?;
-        self.read("list timers", move |connection| {
+        self.browse("list timers", move |connection| {
             reading::page(connection, &query, after)
         })
         .await

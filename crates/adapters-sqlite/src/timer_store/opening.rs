@@ -85,6 +85,7 @@ impl SqliteTimerStore {
             writer,
             readers,
             reads: Arc::new(Semaphore::new(reads_at_once())),
+            browsing: Arc::new(Semaphore::new(reads_at_once() - 1)),
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
             role: settings.role,

@@ -8,7 +8,7 @@
 //! | Scheduled | deleted | – | nothing is executed after that |
 //! | Running | the attempt begins | Running | its deadline begins: [`RunningCall::attempt_began`] |
 //! | Running | no attempt after [`UNHEARD`] | Running | the same command goes out again |
-//! | Running | no attempt within [`GIVEN_UP`] | Failed | its command cannot be delivered |
+//! | Running | its command cannot be delivered | Failed | nobody else would end it: [`RunningCall::undeliverable`] |
 //! | Running | a result, or none in time | Succeeded, Failed | [`RunningCall::finish`] |
 //! | Succeeded, Failed | – | – | final |
 //!
@@ -35,9 +35,6 @@ pub const OVERDUE: Duration = Duration::from_mins(1);
 pub const UNHEARD: Duration = Duration::from_mins(1);
 /// So long after an attempt's time is over its result may still come.
 pub const GRACE: Duration = Duration::from_secs(30);
-/// So long an attempt may wait for its turn. A command that can never be delivered must not leave its
-/// call without an end.
-pub const GIVEN_UP: Duration = Duration::from_hours(24);
 /// A command that is not heard goes out again after twice as long each time, but not rarer than this:
 /// a long queue of executions must not be made longer by our asking.
 const RAREST: Duration = Duration::from_hours(1);
@@ -347,16 +344,10 @@ impl RunningCall {
 
     /// No result came in time: it has failed.
     pub fn give_up(self, now: Timestamp) -> CallStep {
-        let message = match self.attempt_began_at {
-            Some(_) => format!(
-                "no result within {} s of the beginning of the attempt: whether the target got the request is not known",
-                self.timeout.saturating_add(GRACE).as_secs()
-            ),
-            None => format!(
-                "nothing was heard of the attempt in {} hours: its command cannot be delivered, or its queue is too long",
-                GIVEN_UP.as_secs() / 3_600
-            ),
-        };
+        let message = format!(
+            "no result within {} s of the beginning of the attempt: whether the target got the request is not known",
+            self.timeout.saturating_add(GRACE).as_secs()
+        );
         let (kind, caused_by) = (ErrorKind::Timeout, self.execution_id);
         self.finish(
             Outcome::Failed(ErrorMeta::new(kind, message)),
@@ -365,14 +356,31 @@ impl RunningCall {
         )
     }
 
+    /// The command for its attempt can never be delivered, so that nobody will make it: it has failed.
+    ///
+    /// # Errors
+    /// With the call as it is, if the attempt has begun or is another one.
+    pub fn undeliverable(
+        self,
+        execution_id: EnvelopeId,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<CallStep, Box<Self>> {
+        if self.execution_id != execution_id || self.attempt_began_at.is_some() {
+            return Err(Box::new(self));
+        }
+        let message = format!("its command cannot be delivered: {reason}");
+        let error = ErrorMeta::new(ErrorKind::InvalidRequest, message);
+        Ok(self.finish(Outcome::Failed(error), now, execution_id))
+    }
+
     fn look_at(&self) -> Timestamp {
         if let Some(began_at) = self.attempt_began_at {
             return began_at.saturating_add(self.timeout.saturating_add(GRACE));
         }
         let doublings = self.asked.saturating_sub(1).min(10);
         let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
-        let last = self.started_at.saturating_add(GIVEN_UP);
-        self.asked_at.saturating_add(wait).min(last)
+        self.asked_at.saturating_add(wait)
     }
 }
 
@@ -455,12 +463,7 @@ impl ServiceCall {
         }
         match self {
             Self::Scheduled(call) => Verdict::Start(call),
-            Self::Running(call)
-                if call.attempt_began_at.is_some()
-                    || now >= call.started_at.saturating_add(GIVEN_UP) =>
-            {
-                Verdict::GiveUp(call)
-            }
+            Self::Running(call) if call.attempt_began_at.is_some() => Verdict::GiveUp(call),
             Self::Running(call) => Verdict::AskAgain(call),
             Self::Finished(_) => Verdict::Wait(None),
         }

@@ -137,8 +137,13 @@ impl Headers {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let shown = |(name, value): &(String, String)| {
-            let value = if is_sensitive(name) { REDACTED } else { value };
-            (name.clone(), value.to_owned())
+            let shown = if is_sensitive(name) {
+                // Not longer than what it stands for: what is shown has to be valid headers as well.
+                &REDACTED[..value.len().min(REDACTED.len())]
+            } else {
+                value
+            };
+            (name.clone(), shown.to_owned())
         };
         Self(self.0.iter().map(shown).collect())
     }

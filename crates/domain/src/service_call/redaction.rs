@@ -159,18 +159,19 @@ fn query_of(url: &TargetUrl) -> impl Iterator<Item = (&str, &str)> {
 /// The names of ways to authenticate are no secret, and would be blotted out everywhere; nor is what
 /// has been blotted out already.
 fn is_open(word: &str) -> bool {
-    [
-        "basic",
-        "bearer",
-        "digest",
-        "negotiate",
-        "path",
-        "expires",
-        REDACTED,
-        REDACTED_IN_URL,
-    ]
-    .iter()
-    .any(|open| word.eq_ignore_ascii_case(open))
+    // A short secret is stood for by the beginning of the mark.
+    REDACTED.starts_with(word)
+        || [
+            "basic",
+            "bearer",
+            "digest",
+            "negotiate",
+            "path",
+            "expires",
+            REDACTED_IN_URL,
+        ]
+        .iter()
+        .any(|open| word.eq_ignore_ascii_case(open))
 }
 
 fn percent_decoded(text: &str) -> String {

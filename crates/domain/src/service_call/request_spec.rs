@@ -193,6 +193,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shown_of_a_request_at_its_limits_is_a_request_still() {
+        let mut headers: Vec<(String, String)> = (0..63)
+            .map(|n| (format!("X-Token-{n:02}"), "abcdef"[..n % 7].to_owned()))
+            .collect();
+        let taken: usize = headers.iter().map(|(n, v)| n.len() + v.len()).sum();
+        let rest = Headers::LONGEST - taken - "X-Big".len();
+        headers.push(("X-Big".to_owned(), "b".repeat(rest)));
+        let request = RequestSpec {
+            method: Method::Post,
+            url: format!("http://a/?{}", "key=a&".repeat(339))
+                .parse()
+                .unwrap(),
+            headers: Headers::new(headers).unwrap(),
+            body: Some(RequestBody::new("abcd".repeat(64 * 1_024)).unwrap()),
+        };
+        let shown = request.redacted();
+        let json = serde_json::to_string(&shown).unwrap();
+        assert_eq!(serde_json::from_str::<RequestSpec>(&json).unwrap(), shown);
+        assert_eq!(shown.redacted(), shown);
+    }
+
+    #[test]
     fn a_body_has_a_limit() {
         let most = RequestBody::LONGEST;
         for (length, is_right) in [(0, true), (most - 1, true), (most, true), (most + 1, false)] {

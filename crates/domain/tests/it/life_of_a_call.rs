@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use punctual_domain::service_call::call::{
-    CallDetails, CallStatus, CallStep, GIVEN_UP, GRACE, OVERDUE, Outgoing, RunningCall,
-    ScheduledCall, ServiceCall, Start, UNHEARD, Verdict,
+    CallDetails, CallStatus, CallStep, GRACE, OVERDUE, Outgoing, RunningCall, ScheduledCall,
+    ServiceCall, Start, UNHEARD, Verdict,
 };
 use punctual_domain::service_call::{
     ErrorKind, ErrorMeta, FinishedCall, Outcome, ResponseMeta, Submission, UnknownFields,
@@ -242,7 +242,7 @@ fn an_attempt_that_is_not_heard_of_is_asked_for_again_under_the_same_id() {
 fn asking_again_becomes_rarer_up_to_once_an_hour() {
     let mut call = running();
     let mut waits = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..70 {
         let asked_at = call.asked_at;
         let look_at = ServiceCall::Running(call.clone()).look_at().unwrap();
         waits.push(look_at.since(asked_at).as_secs());
@@ -257,30 +257,31 @@ fn asking_again_becomes_rarer_up_to_once_an_hour() {
         "{waits:?}"
     );
     assert!(waits[8..].iter().all(|wait| *wait == 3_600));
-    assert!(call.asked_at < call.started_at.saturating_add(GIVEN_UP));
     call.asked = u32::MAX;
     assert!(matches!(call.ask_again(at(1)).call, ServiceCall::Running(it) if it.asked == u32::MAX));
 }
 
 #[test]
-fn a_call_whose_attempt_was_never_heard_of_is_given_up_after_a_day() {
-    let started_at = running().started_at;
-    let last = started_at.saturating_add(GIVEN_UP);
-    let mut call = running();
-    call.asked_at = last.saturating_sub(Duration::from_secs(1));
-    let before = last.saturating_sub(Duration::from_millis(1));
-    let waiting = ServiceCall::Running(call.clone());
-    assert_eq!(waiting.clone().look(before), Verdict::Wait(Some(last)));
-    assert_eq!(waiting.look(last), Verdict::GiveUp(call.clone()));
-    let step = call.give_up(last);
+fn a_call_whose_command_cannot_be_delivered_has_failed_unless_it_was() {
+    let id = running().execution_id;
+    let step = running().undeliverable(id, "too long", at(300)).unwrap();
     assert_eq!(step.call.status(), CallStatus::Failed);
+    assert_eq!(step.outgoing[0].caused_by, id);
     let ServiceCall::Finished(call) = step.call else {
         panic!("it is not over");
     };
     let Outcome::Failed(error) = call.outcome() else {
         panic!("it has not failed");
     };
-    assert!(error.message.as_ref().unwrap().contains("in 24 hours"));
+    assert_eq!(error.kind, ErrorKind::InvalidRequest);
+    assert!(error.message.as_ref().unwrap().ends_with("too long"));
+    assert!(
+        running()
+            .undeliverable(envelope_id(99), "no", at(300))
+            .is_err()
+    );
+    let began = running().attempt_began(at(250));
+    assert!(began.undeliverable(id, "no", at(300)).is_err());
 }
 
 #[test]
@@ -356,7 +357,7 @@ fn a_finished_call_is_left_alone_for_ever_and_keeps_no_secret() {
 #[test]
 fn instants_at_the_end_of_time_do_not_overflow() {
     let mut call = running();
-    (call.started_at, call.asked_at) = (Timestamp::MAX, Timestamp::MAX);
+    call.asked_at = Timestamp::MAX;
     assert_eq!(
         ServiceCall::Running(call.clone()).look_at(),
         Some(Timestamp::MAX)

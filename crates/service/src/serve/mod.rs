@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::settings::{CallsSettings, ServeSettings};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
+use file_check::Gone;
 use firing_lines::FiringLines;
 use signals::Signals;
 use stop::{Reason, Stop};
@@ -117,18 +118,28 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     // Nothing has begun if it cannot be started, as beside a consumer that would lose commands.
     let running = punctual.start().await;
     let running = running.map_err(|error| Failure::refused(error.to_string()))?;
+    let gone = Gone::not_yet();
     let api = bound.map(|bound| {
-        let stop = stop.clone();
+        let (stop, gone) = (stop.clone(), gone.clone());
         let asked = async move {
-            stop.requested().await;
+            tokio::select! {
+                _ = stop.requested() => {}
+                () = gone.noticed() => {}
+            }
         };
         tokio::spawn(bound.serve(punctual.clone(), metrics.clone(), clock.clone(), asked))
     });
+    let separate = settings
+        .calls
+        .as_ref()
+        .and_then(|calls| calls.database.as_ref());
+    let calls_file = &separate.unwrap_or(&settings.database).path;
     banner::show(&settings, address);
     tokio::select! {
         _ = stop.requested() => {}
         _ = running.stopped() => {}
-        never = file_check::watch(&settings.database.path, &clock) => match never {},
+        never = file_check::watch(&settings.database.path, &clock, &gone) => match never {},
+        never = file_check::watch(calls_file, &clock, &gone) => match never {},
         never = crate::metrics::keep(&metrics, &clock, &punctual) => match never {},
     }
 

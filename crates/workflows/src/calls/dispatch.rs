@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::{Backoff, MessageEnvelope};
+use punctual_domain::service_call::ServiceCall;
+use punctual_domain::{Backoff, Message, MessageEnvelope};
 use punctual_ports::{
-    DeadLetter, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PortError, PortErrorKind,
-    PublishOutcome,
+    CallChange, DeadLetter, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PortError,
+    PortErrorKind, PublishOutcome,
 };
 
+use super::envelopes::wrap;
 use super::{CallPorts, CallSettings, Chore, ChoreWorker};
 use crate::fire_due_timers::WorkerStopped;
 use crate::metric_names;
@@ -184,7 +186,43 @@ impl DispatchOutbox {
         Ok(())
     }
 
+    /// A command for an attempt that can never be delivered ends its call, before it is buried: nobody
+    /// else would, and asking again would be in vain.
+    async fn end_its_call(&self, row: &OutboxRow, reason: &str) -> Result<(), PortError> {
+        let Ok(envelope) = &row.envelope else {
+            return Ok(());
+        };
+        let Message::StartExecution(command) = &envelope.message else {
+            return Ok(());
+        };
+        let found = self.ports.calls.find(vec![command.key()]).await?;
+        let Some(stored) = found.into_iter().flatten().next() else {
+            return Ok(());
+        };
+        let ServiceCall::Running(call) = stored.call else {
+            return Ok(());
+        };
+        let (now, correlation_id) = (self.ports.clock.now(), call.details.correlation_id);
+        let Ok(step) = call.undeliverable(envelope.id, reason, now) else {
+            return Ok(());
+        };
+        let change = CallChange {
+            call: step.call,
+            seen: stored.version,
+            outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
+        };
+        for one in self.ports.calls.change(vec![change]).await? {
+            // What somebody else has changed meanwhile is asked for again, and refused again.
+            one?;
+        }
+        self.ports.to_publish.ring();
+        Ok(())
+    }
+
     async fn bury(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
+        for (row, reason) in &refused {
+            self.end_its_call(row, reason).await?;
+        }
         let failed_at = self.ports.clock.now();
         let burials = refused
             .into_iter()
@@ -301,7 +339,8 @@ fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp)
             source: envelope.message.topic().to_string(),
             tenant_id: Some(envelope.tenant_id().clone()),
             // Writing an envelope cannot fail; an empty payload would still be named.
-            payload: envelope.to_json().unwrap_or_default(),
+            // What is secret about a request has no business in it.
+            payload: envelope.redacted().to_json().unwrap_or_default(),
             reason,
             failed_at,
         },
