@@ -139,7 +139,7 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
 }
 
 /// Features that add to the default ones and make no sense without them.
-const IN_ADDITION: [&str; 4] = ["chrono", "jiff", "nats", "time"];
+const IN_ADDITION: [&str; 5] = ["calls", "chrono", "jiff", "nats", "time"];
 
 /// Every feature of every crate. Each is built alone, since `--all-features` hides what one lacks.
 fn features(packages: &[Package]) -> Vec<(&str, &str)> {

@@ -80,7 +80,7 @@ pub(crate) async fn open(
                 calls: None,
                 hints: crate::hints::Hints::new(clock.port(), wake.clone()),
             };
-            let store = Store::Sqlite(sqlite);
+            let store = Store::Sqlite(Box::new(sqlite));
             Ok(match clock {
                 Clock::System { .. } => Opened::new(store, ports),
                 #[cfg(feature = "testing")]
@@ -117,10 +117,6 @@ impl Connected {
     }
 }
 
-#[cfg_attr(
-    not(feature = "nats"),
-    expect(clippy::unused_async, reason = "only a broker has to be waited for")
-)]
 pub(crate) async fn connect(
     bus: Option<Bus>,
     opened: &Opened,

@@ -9,9 +9,15 @@ use crate::hints::Hints;
 /// The store of an engine.
 pub(crate) enum Store {
     #[cfg(feature = "sqlite")]
-    Sqlite(SqliteStore),
+    Sqlite(Box<SqliteStore>),
     #[cfg(feature = "testing")]
-    Memory(punctual_adapters_memory::MemoryTimerStore),
+    Memory(
+        #[cfg_attr(
+            not(feature = "calls"),
+            expect(dead_code, reason = "only service calls are put beside it")
+        )]
+        punctual_adapters_memory::MemoryTimerStore,
+    ),
 }
 
 #[cfg(feature = "sqlite")]

@@ -73,7 +73,7 @@ impl Statements {
 
     #[expect(
         clippy::needless_pass_by_value,
-        reason = "so is the type of what is called for each statement"
+        reason = "this is how the store calls it"
     )]
     fn note(event: TraceEvent<'_>) {
         if let TraceEvent::Stmt(_, text) = event {
