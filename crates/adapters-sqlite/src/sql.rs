@@ -138,15 +138,15 @@ statements! {
         " FROM timer_schedules WHERE state = 'Reached' AND reached_at >= ?1 ORDER BY reached_at"
     );
 
-    /// How many are scheduled, counted in the index alone and no further than a limit.
+    /// How many are scheduled, counted in the index alone.
     PENDING = "\
-        SELECT count(*) FROM (SELECT 1 FROM timer_schedules \
-        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= '' LIMIT ?1)";
+        SELECT count(*) FROM timer_schedules \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= ''";
 
     /// How many of them could have been fired by an instant.
     OVERDUE = "\
-        SELECT count(*) FROM (SELECT 1 FROM timer_schedules \
-        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 LIMIT ?2)";
+        SELECT count(*) FROM timer_schedules \
+        WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1";
 
     /// What is ready or will be, oldest first; read until there is enough, or to the first that is
     /// not ready. The index holds all it asks for. The condition is true of all, and finds the index.

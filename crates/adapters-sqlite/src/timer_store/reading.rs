@@ -148,12 +148,11 @@ pub(super) fn backlog(
     now: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<Backlog> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let counted = |count: i64| usize::try_from(count).unwrap_or_default();
+    let counted = |count: i64| usize::try_from(count).unwrap_or_default().min(limit);
     let mut pending = connection.prepare_cached(sql::PENDING)?;
-    let pending = pending.query_row(params![limit], |row| row.get(0))?;
+    let pending = pending.query_row([], |row| row.get(0))?;
     let mut overdue = connection.prepare_cached(sql::OVERDUE)?;
-    let overdue = overdue.query_row(params![now.to_string(), limit], |row| row.get(0))?;
+    let overdue = overdue.query_row(params![now.to_string()], |row| row.get(0))?;
     Ok(Backlog {
         pending: counted(pending),
         overdue: counted(overdue),

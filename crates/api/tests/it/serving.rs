@@ -48,7 +48,8 @@ impl Server {
     }
 
     async fn get(&self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         exchange(&mut self.connect().await, request.as_bytes()).await
     }
 }
@@ -63,7 +64,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> String {
 
 fn post(length: usize) -> String {
     format!(
-        "POST {CALLS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+        "POST {CALLS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n"
     )
 }
@@ -127,7 +128,7 @@ async fn health_is_answered_while_all_places_are_taken() {
     let mut open = Vec::new();
     for _ in 0..20 {
         let mut stream = server.connect().await;
-        let request = format!("GET {CALLS} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let request = format!("GET {CALLS} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok();
         open.push(stream);
         let answer = server.get("/healthz").await;
@@ -167,7 +168,7 @@ async fn a_client_that_takes_nothing_is_cut_off() {
     world.parts.metrics = std::sync::Arc::new(move || much.clone());
     let server = Server::start(&world).await;
     let mut stream = server.connect().await;
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.read_exact(&mut [0; 12]).await.unwrap();
     server.stop.send(()).unwrap();
@@ -181,8 +182,8 @@ async fn one_connection_serves_several_requests() {
     let world = World::new();
     let server = Server::start(&world).await;
     let mut stream = server.connect().await;
-    let keep = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
-    let last = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let keep = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let last = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let answer = exchange(&mut stream, format!("{keep}{keep}{last}").as_bytes()).await;
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 3, "{answer}");
 }
@@ -235,7 +236,7 @@ async fn with_a_slow_request(long: Duration) -> (World, Server, TcpStream) {
     });
     let server = Server::start(&world).await;
     let mut stream = server.connect().await;
-    let request = format!("GET {CALLS} HTTP/1.1\r\nHost: x\r\n\r\n");
+    let request = format!("GET {CALLS} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     begun.notified().await;
     (world, server, stream)
