@@ -140,12 +140,12 @@ statements! {
 
     /// How many are scheduled, counted in the index alone.
     PENDING = "\
-        SELECT count(*) FROM timer_schedules \
+        SELECT count(*) FROM timer_schedules INDEXED BY idx_timer_schedules_ready \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= ''";
 
     /// How many of them could have been fired by an instant.
     OVERDUE = "\
-        SELECT count(*) FROM timer_schedules \
+        SELECT count(*) FROM timer_schedules INDEXED BY idx_timer_schedules_ready \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1";
 
     /// What is ready or will be, oldest first; read until there is enough, or to the first that is
