@@ -39,8 +39,10 @@ fn assert_one_sentence(what: &str, ended: &Ended, code: i32, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "{what}: {word:?} is not in {said}");
     }
+    // An address is no name of a type.
+    let plain = said.replace("fd00::/8", "");
     for word in JARGON {
-        assert!(!said.contains(word), "{what}: {word:?} is in {said}");
+        assert!(!plain.contains(word), "{what}: {word:?} is in {said}");
     }
 }
 
