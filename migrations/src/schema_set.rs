@@ -12,7 +12,7 @@ pub enum SchemaSet {
 }
 
 /// The first two have the names of the original specification, which has no 0002.
-const SHARED: [Migration; 5] = [
+const SHARED: [Migration; 8] = [
     Migration {
         version: 1,
         name: "0001_bootstrap_schema",
@@ -43,10 +43,28 @@ const SHARED: [Migration; 5] = [
         checksum: "52962727ab745d73cd78373c0a74f85d7025a3b21fff9f75c8246a41ac0ea401",
         sql: include_str!("../sqlite/0006_service_calls.sql"),
     },
+    Migration {
+        version: 7,
+        name: "0007_tenant_ready",
+        checksum: "a2adab489f576302ed089b91aeaeafe0270a791bd42c18628bebcdee289af3ff",
+        sql: include_str!("../sqlite/0007_tenant_ready.sql"),
+    },
+    Migration {
+        version: 8,
+        name: "0008_attempts_by_port",
+        checksum: "2b38c6acf61370c7bbba58dc2d1bed90f2922d3a8f71e2b408263e41691245b3",
+        sql: include_str!("../sqlite/0008_attempts_by_port.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "0009_last_error",
+        checksum: "71a8ba9de57e20b2934c3e9e707d7e1e665180050f5fd446e5d3a1305ad58075",
+        sql: include_str!("../sqlite/0009_last_error.sql"),
+    },
 ];
 
 /// What both sets get has the same number and name in both.
-const TIMERS_ONLY: [Migration; 2] = [
+const TIMERS_ONLY: [Migration; 4] = [
     Migration {
         version: 1,
         name: "0001_timer_schedules",
@@ -58,6 +76,18 @@ const TIMERS_ONLY: [Migration; 2] = [
         name: "0005_bus_positions",
         checksum: "12be413b0f0436b78c8b099c96d51943b782691df93bff124445a3b233cb447b",
         sql: include_str!("../sqlite_timers/0005_bus_positions.sql"),
+    },
+    Migration {
+        version: 7,
+        name: "0007_tenant_ready",
+        checksum: "a2adab489f576302ed089b91aeaeafe0270a791bd42c18628bebcdee289af3ff",
+        sql: include_str!("../sqlite_timers/0007_tenant_ready.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "0009_last_error",
+        checksum: "71a8ba9de57e20b2934c3e9e707d7e1e665180050f5fd446e5d3a1305ad58075",
+        sql: include_str!("../sqlite_timers/0009_last_error.sql"),
     },
 ];
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::args::TestOptions;
 use crate::process;
-use crate::servers::{Kind, Servers};
+use crate::servers::{Kind, Servers, install};
 use crate::{python, workspace};
 
 /// What every invocation has in common, so that all of them share what is built.
@@ -49,6 +49,7 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
         .with_context(|| format!("failed to start `{}`", process::shown(&build)))?;
     let servers = Servers::start(&[Kind::Nats, Kind::Postgres]);
     let python = workspace::load(root).map(|it| python::prepare(root, &it.target_dir));
+    let promtool = install::promtool();
     // The build is waited for even if the servers did not start, or it would go on unattended.
     let ready = building.wait()?.success();
     let servers = servers?;
@@ -60,6 +61,9 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
             environment.push((python::VARIABLE, interpreter.display().to_string()));
         }
         Err(reason) => not_run.push(format!("tests of clients in Python ({reason})")),
+    }
+    if let Err(reason) = promtool {
+        not_run.push(format!("tests of the alerting rules ({reason})"));
     }
     Ok(Report {
         passed: ready && run_suites(root, nextest, options, &environment)?,

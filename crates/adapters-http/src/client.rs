@@ -22,10 +22,12 @@ pub struct HyperHttpClient {
     allowed: AllowedNets,
     lookups: Lookups,
     tls: Tls,
+    is_of_a_call: bool,
 }
 
 impl HyperHttpClient {
-    /// So many names are looked up at a time, unless said otherwise.
+    /// So many names are looked up at a time, of which a tenant has its fair share, unless said
+    /// otherwise.
     pub const LOOKUPS: usize = 64;
 
     /// A client for these networks, which believes certificates of these authorities.
@@ -37,7 +39,26 @@ impl HyperHttpClient {
             allowed,
             lookups: Lookups::new(Arc::new(SystemResolver), Self::LOOKUPS),
             tls: Tls::new(roots)?,
+            is_of_a_call: true,
         })
+    }
+
+    /// Believes certificates of these authorities instead, from the next connection on.
+    ///
+    /// # Errors
+    /// If TLS cannot be set up; then those of before still hold.
+    pub fn trust(&self, roots: Roots) -> Result<(), RootsError> {
+        self.tls.trust(roots)
+    }
+
+    /// The same for requests that are no attempt of a call, and so have no `Idempotency-Key`: the
+    /// service that they go to would take it for the sender's.
+    #[must_use]
+    pub fn without_idempotency_key(self) -> Self {
+        Self {
+            is_of_a_call: false,
+            ..self
+        }
     }
 
     /// The same with another resolver, and at most `limit` look-ups at a time (at least one).
@@ -61,9 +82,12 @@ impl fmt::Debug for HyperHttpClient {
 #[async_trait]
 impl HttpClientPort for HyperHttpClient {
     async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
-        let request = request(&attempt)?;
+        let mut request = request(&attempt)?;
+        if !self.is_of_a_call {
+            request.headers_mut().remove("idempotency-key");
+        }
         let url = &attempt.request.url;
-        let found = self.lookups.addresses(url).await?;
+        let found = self.lookups.addresses(&attempt.key.tenant_id, url).await?;
         let addresses = checked(&self.allowed, url, found)?;
         let socket = connect(url, &addresses).await?;
         let settled = Settled::default();

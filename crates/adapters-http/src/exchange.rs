@@ -6,21 +6,25 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::HeaderMap;
-use hyper::{Request, body::Incoming};
 use hyper_util::rt::TokioIo;
 use punctual_ports::{HttpFailure, HttpResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::coop::unconstrained;
 
-use crate::failure::{lost, of_hyper};
+use crate::failure::{lost, of_hyper, too_long};
 use crate::wire::Settled;
 
 /// The most headers that an answer may have.
 const MOST_HEADERS: usize = 100;
 /// The most bytes that its head may have; also the most that is buffered.
 const LONGEST_HEAD: usize = 64 * 1_024;
+
+/// The most bytes that its body may have.
+const LONGEST_BODY: u64 = HttpResponse::LONGEST as u64;
 
 /// Sends the request and reads the answer. When this is dropped, so is the connection.
 pub(crate) async fn exchange<S>(
@@ -46,13 +50,14 @@ where
         .ok_or_else(|| lost(host))?
         .map_err(failed)?
         .into_parts();
-    let body = connection.read(host, body).await?;
+    let (body, truncated) = connection.read(host, body, settled).await?;
     // Before the connection is dropped, which closes it.
     settled.tell();
     Ok(HttpResponse {
         status: head.status.as_u16(),
         headers: as_text(&head.headers),
         body,
+        truncated,
     })
 }
 
@@ -105,23 +110,33 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
         .await
     }
 
-    /// The beginning of a body; all of it, if it is not longer.
-    async fn read(&mut self, host: &str, mut body: Incoming) -> Result<Vec<u8>, HttpFailure> {
-        let mut read = Vec::new();
-        while read.len() < HttpResponse::READ {
+    /// The beginning of a body that came whole, and whether there was more of it.
+    async fn read(
+        &mut self,
+        host: &str,
+        mut body: Incoming,
+        settled: &Settled,
+    ) -> Result<(Vec<u8>, bool), HttpFailure> {
+        let (mut kept, mut length) = (Vec::new(), 0_u64);
+        loop {
+            // What it has to be by its header, if that says it.
+            if length.saturating_add(body.size_hint().lower()) > LONGEST_BODY {
+                return Err(too_long(host));
+            }
             match self.beside(body.frame()).await {
                 None => return Err(lost(host)),
-                Some(None) => break,
+                Some(None) => return Ok((kept, length > HttpResponse::KEPT as u64)),
                 Some(Some(Err(error))) => return Err(of_hyper(host, &error)),
                 Some(Some(Ok(frame))) => {
                     // What is no data is a trailer, which nobody asked for.
                     let data = frame.into_data().unwrap_or_default();
-                    let room = HttpResponse::READ - read.len();
-                    read.extend_from_slice(&data[..data.len().min(room)]);
+                    length += data.len() as u64;
+                    settled.add_body(data.len());
+                    let room = HttpResponse::KEPT - kept.len();
+                    kept.extend_from_slice(&data[..data.len().min(room)]);
                 }
             }
         }
-        Ok(read)
     }
 }
 

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::io;
 
 use punctual_domain::service_call::ErrorKind;
-use punctual_ports::HttpFailure;
+use punctual_ports::{HttpFailure, HttpResponse};
 
 use crate::tls;
 use crate::wire::TooMuch;
@@ -23,6 +23,15 @@ pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> HttpFailur
 /// The connection ended when it should not have.
 pub(crate) fn lost(host: &str) -> HttpFailure {
     let message = format!("{host} ended the connection before its whole answer had come");
+    failure(ErrorKind::ConnectionLost, message)
+}
+
+/// The answer goes on for longer than anybody waits for it: its end was not seen.
+pub(crate) fn too_long(host: &str) -> HttpFailure {
+    let most = HttpResponse::LONGEST >> 20;
+    let message = format!(
+        "{host} answered with more than {most} MiB: the connection was ended before the whole answer had come"
+    );
     failure(ErrorKind::ConnectionLost, message)
 }
 

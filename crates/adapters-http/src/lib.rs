@@ -17,6 +17,7 @@ mod exchange;
 mod failure;
 mod lookup;
 mod net;
+mod permits;
 mod request;
 mod tls;
 mod wire;

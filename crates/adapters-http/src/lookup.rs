@@ -4,11 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
+use punctual_domain::TenantId;
 use punctual_domain::service_call::{ErrorKind, TargetUrl};
 use punctual_ports::HttpFailure;
-use tokio::sync::Semaphore;
 
 use crate::failure::failure;
+use crate::permits::Permits;
 
 /// Says which addresses a name has.
 ///
@@ -33,25 +34,28 @@ impl Resolve for SystemResolver {
 /// Look-ups on threads of their own, of which there is a limited number.
 pub(crate) struct Lookups {
     resolver: Arc<dyn Resolve>,
-    permits: Arc<Semaphore>,
+    permits: Arc<Permits>,
 }
 
 impl Lookups {
     pub(crate) fn new(resolver: Arc<dyn Resolve>, limit: usize) -> Self {
         Self {
             resolver,
-            permits: Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS))),
+            permits: Permits::new(limit),
         }
     }
 
     /// The addresses of the target, none of them checked.
-    pub(crate) async fn addresses(&self, url: &TargetUrl) -> Result<Vec<SocketAddr>, HttpFailure> {
+    pub(crate) async fn addresses(
+        &self,
+        tenant_id: &TenantId,
+        url: &TargetUrl,
+    ) -> Result<Vec<SocketAddr>, HttpFailure> {
         if let Ok(address) = url.host().parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, url.port())]);
         }
         let broken_off = |_| unresolved(url.host(), "the look-up was broken off");
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit.map_err(|_| unresolved(url.host(), "look-ups have ended"))?;
+        let permit = self.permits.acquire(tenant_id).await;
         let resolver = Arc::clone(&self.resolver);
         let (host, port) = (url.host().to_owned(), url.port());
         // The thread keeps the permit: a look-up cannot be ended, and goes on when nobody waits for it

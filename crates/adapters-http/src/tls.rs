@@ -1,6 +1,6 @@
 //! TLS with the target: whose certificates are believed, and why one was not.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use punctual_domain::service_call::{ErrorKind, TargetUrl};
 use punctual_ports::HttpFailure;
@@ -49,6 +49,16 @@ impl Roots {
         roots
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no certificate is believed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// None at all: no target by https is believed until one is added.
     pub fn none() -> Self {
         Self(RootCertStore::empty())
@@ -72,22 +82,37 @@ impl Roots {
     }
 }
 
+fn connector(roots: Roots) -> Result<TlsConnector, RootsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|_| RootsError::Setup)?
+        .with_root_certificates(roots.0)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Attempts share nothing: a resumed session could also carry early data, which can be replayed.
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
 /// What makes secure connections.
-#[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
+pub(crate) struct Tls(RwLock<TlsConnector>);
 
 impl Tls {
     pub(crate) fn new(roots: Roots) -> Result<Self, RootsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|_| RootsError::Setup)?
-            .with_root_certificates(roots.0)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Attempts share nothing: a resumed session could also carry early data, which can be replayed.
-        config.resumption = rustls::client::Resumption::disabled();
-        Ok(Self(TlsConnector::from(Arc::new(config))))
+        Ok(Self(RwLock::new(connector(roots)?)))
+    }
+
+    /// Believes other authorities, from the next connection on.
+    pub(crate) fn trust(&self, roots: Roots) -> Result<(), RootsError> {
+        let connector = connector(roots)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = connector;
+        Ok(())
+    }
+
+    fn connector(&self) -> TlsConnector {
+        let connector = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        connector.clone()
     }
 
     /// Makes the connection secure, or fails before anything of the request was sent.
@@ -101,7 +126,8 @@ impl Tls {
             let message = format!("{host} is not a name that a certificate can have");
             return Err(failure(ErrorKind::InvalidRequest, message));
         };
-        self.0.connect(name, wire).await.map_err(|error| {
+        let connecting = self.connector().connect(name, wire);
+        connecting.await.map_err(|error| {
             let inner = error.get_ref();
             match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(error) => refused(host, error),

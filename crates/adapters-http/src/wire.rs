@@ -3,16 +3,16 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// So many bytes are read from one target, everything counted: interim answers, headers, the marks
-/// between chunks, the records of TLS. It is many times what a body of `HttpResponse::READ` needs, and
-/// only a target that means to keep us busy gets there.
+/// The most bytes that are read from one target besides twice the body: interim answers, headers, the
+/// marks between chunks, the records of TLS. Only a target that means to keep us busy gets there, and
+/// what it sends instead of a body may be dear to read.
 const MOST_READ: usize = 1 << 20;
 
 /// A target sent more than any answer needs.
@@ -27,22 +27,39 @@ pub(crate) struct TooMuch;
 /// recorded as failed. A reset takes it back.
 pub(crate) struct Wire {
     socket: TcpStream,
-    left: usize,
+    read: usize,
     settled: Settled,
 }
 
-/// Whether the attempt on a [`Wire`] has its answer.
+/// How far the attempt on a [`Wire`] has come with its answer.
 #[derive(Clone, Default)]
-pub(crate) struct Settled(Arc<AtomicBool>);
+pub(crate) struct Settled(Arc<Answer>);
+
+#[derive(Default)]
+struct Answer {
+    is_whole: AtomicBool,
+    body: AtomicUsize,
+}
 
 impl Settled {
     /// The answer is there: the socket may be closed in the usual way.
     pub(crate) fn tell(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_whole.store(true, Ordering::Relaxed);
+    }
+
+    /// So much of its body came.
+    pub(crate) fn add_body(&self, bytes: usize) {
+        self.0.body.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn is_told(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_whole.load(Ordering::Relaxed)
+    }
+
+    /// How much may be read by now.
+    fn most_read(&self) -> usize {
+        let body = self.0.body.load(Ordering::Relaxed);
+        body.saturating_mul(2).saturating_add(MOST_READ)
     }
 }
 
@@ -53,7 +70,7 @@ impl Wire {
         let _ = socket.set_nodelay(true);
         Self {
             socket,
-            left: MOST_READ,
+            read: 0,
             settled,
         }
     }
@@ -74,13 +91,13 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.left == 0 {
+        if self.read >= self.settled.most_read() {
             return Poll::Ready(Err(io::Error::other(TooMuch)));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
         let read = buffer.filled().len() - before;
-        self.left = self.left.saturating_sub(read);
+        self.read = self.read.saturating_add(read);
         Poll::Ready(Ok(()))
     }
 }

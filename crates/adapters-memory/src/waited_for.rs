@@ -1,5 +1,6 @@
 //! A store whose calls take real time, on a clock that must not go on meanwhile.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
@@ -65,9 +66,10 @@ impl<P: TimerPersistencePort> TimerPersistencePort for WaitedFor<P> {
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError> {
-        let work = self.inner.find_by_correlation(correlation_id, limit);
+        let work = self.inner.find_by_correlation(correlation_id, after, limit);
         self.wait_for(work).await
     }
 
@@ -82,13 +84,14 @@ impl<P: TimerPersistencePort> TimerPersistencePort for WaitedFor<P> {
 
 #[async_trait]
 impl<P: TimerQueuePort> TimerQueuePort for WaitedFor<P> {
-    async fn claim_due(
+    async fn claim_due_except(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
-        let work = self.inner.claim_due(now, limit, lease);
+        let work = self.inner.claim_due_except(now, limit, lease, passed_over);
         self.wait_for(work).await
     }
 

@@ -7,8 +7,8 @@ use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
     NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
-    Overlooked, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall, SubmitOutcome,
-    WaitingQuery,
+    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
+    SubmitOutcome, WaitingQuery,
 };
 
 use crate::WaitedFor;
@@ -23,6 +23,10 @@ impl<P: ServiceCallPersistencePort> ServiceCallPersistencePort for WaitedFor<P> 
         self.wait_for(self.inner.find(keys)).await
     }
 
+    async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        self.wait_for(self.inner.was_submitted(keys)).await
+    }
+
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
         self.wait_for(self.inner.change(batch)).await
     }
@@ -35,12 +39,17 @@ impl<P: ServiceCallPersistencePort> ServiceCallPersistencePort for WaitedFor<P> 
         self.wait_for(self.inner.page(query)).await
     }
 
+    fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
+        self.inner.check_cursor(cursor)
+    }
+
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError> {
-        let work = self.inner.find_by_correlation(correlation_id, limit);
+        let work = self.inner.find_by_correlation(correlation_id, after, limit);
         self.wait_for(work).await
     }
 
@@ -101,6 +110,10 @@ impl<P: ExecutionLogPort> ExecutionLogPort for WaitedFor<P> {
 
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
         self.wait_for(self.inner.waiting(query)).await
+    }
+
+    async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
+        self.wait_for(self.inner.count_waiting(limit)).await
     }
 
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use punctual_domain::{MessageEnvelope, Topic};
+use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 use punctual_ports::{
     BatchResult, BusPositionPort, ClockPort, ConsumerName, DeadLetterPort, EventBusPort, Loss,
     PortError, PortErrorKind, PublishOutcome, Subscribe, Subscription,
@@ -134,6 +134,12 @@ impl EventBusPort for NatsEventBus {
 
     async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
         self.shared.link.made_good(loss).await
+    }
+
+    fn made_good_until(&self, loss: &Loss, until: Timestamp) {
+        let link = &self.shared.link;
+        let now = link.clock.now();
+        link.tracker().made_good_until(loss, until, now);
     }
 
     fn readiness(&self) -> Result<(), String> {

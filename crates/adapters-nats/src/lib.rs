@@ -18,6 +18,7 @@ mod error;
 mod link;
 pub mod metric_names;
 mod names;
+mod progress;
 mod publish;
 mod settings;
 mod streams;

@@ -14,11 +14,12 @@ use async_nats::jetstream::{self, context::ContextBuilder};
 use async_nats::{Client, Event};
 use punctual_domain::{Backoff, Timestamp};
 use punctual_ports::{BusPositionPort, ClockPort, DeadLetterPort, Loss, PortError, PortErrorKind};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::connect::{dial, options};
 use crate::names::StreamKind;
-use crate::tracker::{Found, Looked, StreamState, Tracker};
+use crate::progress::Progress;
+use crate::tracker::{Found, Looked, StreamState, Tracker, republished};
 use crate::{NatsError, NatsParts, NatsSettings, metric_names, streams};
 
 /// How often the streams are looked at although nothing seems to have happened.
@@ -45,6 +46,9 @@ const CONNECTS: Backoff = Backoff {
     first: Duration::from_millis(50),
     limit: Duration::from_secs(5),
 };
+
+/// How many windows of messages may be on the way at once, of all publishes together.
+const WINDOWS: usize = 8;
 
 /// Whether messages can be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +88,9 @@ pub(crate) struct Link {
     trouble: Trouble,
     /// Whether the streams were ever there.
     was_ready: AtomicBool,
+    /// One for each message that may be on the way without an acknowledgement, of all publishes.
+    pub(crate) permits: Arc<Semaphore>,
+    progress: Mutex<Progress>,
 }
 
 type Trouble = Arc<Mutex<Option<String>>>;
@@ -121,9 +128,12 @@ impl Link {
             }
             Err(error) => return Err(error),
         };
+        let most_on_the_way = settings.publish_window.max(1) * WINDOWS;
+        // The client counts what was given up on until its answer is overdue, too, and never waits.
         let context = ContextBuilder::new()
             .timeout(settings.ack_timeout)
-            .max_ack_inflight(settings.publish_window.max(1) * 8)
+            .max_ack_inflight(most_on_the_way * 2)
+            .backpressure_on_inflight(false)
             .build(client.clone());
         let link = Arc::new(Self {
             settings,
@@ -141,6 +151,8 @@ impl Link {
             has_loss: watch::Sender::new(false),
             trouble,
             was_ready: AtomicBool::new(false),
+            permits: Arc::new(Semaphore::new(most_on_the_way)),
+            progress: Mutex::default(),
         });
         match link.look_once().await {
             Err(error @ NatsError::Unsuitable { .. }) => Err(error),
@@ -176,9 +188,27 @@ impl Link {
     }
 
     pub(crate) fn readiness(&self) -> Result<(), String> {
-        self.ready()
-            .map(drop)
-            .map_err(|error| error.reason().to_owned())
+        self.ready().map_err(|error| error.reason().to_owned())?;
+        let silence = self.progress().silence(self.clock.monotonic());
+        if silence > self.settings.ack_timeout * 2 {
+            return Err(format!(
+                "the broker is connected, but has acknowledged no message for {} s",
+                silence.as_secs()
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn progress(&self) -> MutexGuard<'_, Progress> {
+        lock(&self.progress)
+    }
+
+    /// Waits so long, by the monotonic clock.
+    pub(crate) async fn pass(&self, time: Duration) {
+        let until = self.clock.monotonic().saturating_add(time);
+        while self.clock.monotonic() < until {
+            self.clock.sleep_for(time).await;
+        }
     }
 
     /// Waits until messages may be published, or received.
@@ -302,10 +332,7 @@ impl Link {
             return Ok(found);
         }
         if self.was_ready.load(Ordering::Relaxed) {
-            let until = self.clock.monotonic().saturating_add(AFTER_REMOVAL);
-            while self.clock.monotonic() < until {
-                self.clock.sleep_for(AFTER_REMOVAL).await;
-            }
+            self.pass(AFTER_REMOVAL).await;
         }
         streams::make(&self.context, kind, prefix).await
     }
@@ -316,7 +343,9 @@ impl Link {
         if wants_to_recall {
             let kept = self.positions.load(stream.clone()).await;
             let kept = kept.map_err(|error| unanswered(&stream, &error))?;
-            self.tracker().recall(kept);
+            let republished = self.positions.load(republished(&stream)).await;
+            let republished = republished.map_err(|error| unanswered(&stream, &error))?;
+            self.tracker().recall(kept, republished.as_ref());
         }
         Ok(())
     }
@@ -368,7 +397,8 @@ impl Link {
     }
 
     pub(crate) async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
-        let was_it = self.tracker().made_good(loss);
+        let now = self.clock.now();
+        let was_it = self.tracker().made_good(loss, now);
         if was_it {
             self.keep_position(false).await?;
         }
@@ -387,10 +417,24 @@ impl Link {
     /// Keeps the position, if there is something new.
     pub(crate) async fn keep_position(&self, is_the_end: bool) -> Result<(), PortError> {
         let now = self.clock.now();
-        let Some(position) = self.tracker().news(now, is_the_end) else {
-            return Ok(());
+        let (position, republished) = {
+            let mut tracker = self.tracker();
+            let Some(position) = tracker.news(now, is_the_end) else {
+                return Ok(());
+            };
+            (position, tracker.republished())
         };
-        let kept = self.positions.keep(position).await;
+        // First how far back a loss goes from now on: the position says that less is to be done.
+        let mut kept = Ok(());
+        if let Some(republished) = republished {
+            kept = self.positions.keep(republished.clone()).await;
+            if kept.is_ok() {
+                self.tracker().kept_republished(&republished);
+            }
+        }
+        if kept.is_ok() {
+            kept = self.positions.keep(position).await;
+        }
         let mut tracker = self.tracker();
         match &kept {
             Ok(()) => tracker.kept(),

@@ -10,6 +10,7 @@ use async_nats::jetstream::publish::PublishAck;
 use futures_util::FutureExt;
 use punctual_domain::{MessageEnvelope, Timestamp};
 use punctual_ports::{BatchResult, PortError, PortErrorKind, PublishOutcome};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::link::{ConnectionId, Link};
 use crate::names::{StreamKind, subject};
@@ -35,7 +36,21 @@ pub(crate) async fn publish(
         {
             outcomes.push(publishing.answer(first).await);
         }
-        on_the_way.push_back(publishing.send(envelope).await);
+        // Nobody waits for a permit while holding one: publishes that each hold some and wait for
+        // more would wait for each other.
+        let permit = loop {
+            if let Ok(permit) = Arc::clone(&link.permits).try_acquire_owned() {
+                break Ok(permit);
+            }
+            match on_the_way.pop_front() {
+                Some(first) => outcomes.push(publishing.answer(first).await),
+                None => break publishing.permit().await,
+            }
+        };
+        on_the_way.push_back(match permit {
+            Ok(permit) => publishing.send(envelope, permit).await,
+            Err(error) => Err(error),
+        });
     }
     for sent in on_the_way {
         outcomes.push(publishing.answer(sent).await);
@@ -58,6 +73,8 @@ struct OnTheWay {
     id: String,
     /// How many of the batch were sent before it.
     place: usize,
+    /// Given back with the answer.
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A batch on its way. It ends however its future ends.
@@ -78,6 +95,8 @@ struct Publishing {
     lowest_new: Option<u64>,
     acknowledged: u64,
     duplicates: u64,
+    /// Whether the broker has said anything of these messages.
+    is_answered: bool,
 }
 
 impl Publishing {
@@ -85,11 +104,13 @@ impl Publishing {
         let earliest = batch.iter().map(|envelope| envelope.timestamp).min();
         let ticket = link.tracker().begin(earliest.unwrap_or(Timestamp::MIN));
         let prefix = &link.settings.prefix;
+        let begun = link.clock.monotonic();
+        link.progress().begin(begun);
         Self {
             link: Arc::clone(link),
             connection,
             ticket,
-            begun: link.clock.monotonic(),
+            begun,
             sent: 0,
             sent_before_silence: 0,
             stream_of_commands: StreamKind::Commands.name(prefix),
@@ -98,10 +119,40 @@ impl Publishing {
             lowest_new: None,
             acknowledged: 0,
             duplicates: 0,
+            is_answered: false,
         }
     }
 
-    async fn send(&mut self, envelope: MessageEnvelope) -> Sent {
+    /// Whether the batch has had its time. Each just in time is not enough: it must not take for ever.
+    fn is_over(&self) -> bool {
+        let took = self.link.clock.monotonic().saturating_sub(self.begun);
+        took > self.link.settings.ack_timeout * 2
+    }
+
+    /// Waits for room on the way to the broker, as long as for an acknowledgement.
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, PortError> {
+        let acquired = async {
+            match Arc::clone(&self.link.permits).acquire_owned().await {
+                Ok(permit) => permit,
+                // The semaphore is never closed.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        if !self.is_over() {
+            tokio::select! {
+                biased;
+                permit = acquired => return Ok(permit),
+                () = self.link.pass(self.link.settings.ack_timeout) => {}
+            }
+        }
+        Err(PortError::new(
+            PortErrorKind::Unavailable,
+            "publish a message",
+            "as many messages as may be on the way wait for the broker's acknowledgement",
+        ))
+    }
+
+    async fn send(&mut self, envelope: MessageEnvelope, permit: OwnedSemaphorePermit) -> Sent {
         let payload = envelope
             .to_json()
             .map_err(|error| of_the_item(error.to_string()))?;
@@ -111,6 +162,11 @@ impl Publishing {
                 "the message has {length} bytes: at most {MAX_MESSAGE_BYTES} are sent"
             )));
         }
+        if self.is_over() {
+            return Err(Self::unknown(
+                "there was no time left to send it".to_owned(),
+            ));
+        }
         let id = envelope.deduplication_id();
         let subject = subject(&self.link.settings.prefix, &envelope);
         let message = PublishMessage::build()
@@ -118,12 +174,18 @@ impl Publishing {
             .message_id(&id);
         let sent = self.link.context.send_publish(subject, message).await;
         let place = self.sent;
-        self.sent += 1;
+        // What the client refuses was never sent, and the broker owes no answer to it.
+        let is_refused =
+            |error: &PublishError| error.kind() == PublishErrorKind::MaxPayloadExceeded;
+        if !sent.as_ref().is_err_and(is_refused) {
+            self.sent += 1;
+        }
         Ok(OnTheWay {
             acknowledgement: sent.map_err(|error| self.failed(&error))?,
             kind: StreamKind::of(envelope.message.topic()),
             id,
             place,
+            _permit: permit,
         })
     }
 
@@ -135,23 +197,28 @@ impl Publishing {
             kind,
             id,
             place,
+            _permit,
         } = sent?;
         let acknowledgement = acknowledgement.into_future();
-        let took = self.link.clock.monotonic().saturating_sub(self.begun);
-        // Each just in time is not enough: a batch must not take for ever.
-        let is_over = took > self.link.settings.ack_timeout * 2;
-        let acknowledged = if is_over || place < self.sent_before_silence {
+        let acknowledged = if self.is_over() || place < self.sent_before_silence {
             // It has had its time while earlier ones were waited for.
             let had_its_time = || Self::unknown("there was no acknowledgement in time".to_owned());
-            acknowledgement.now_or_never().ok_or_else(had_its_time)?
+            at_once(acknowledgement).ok_or_else(had_its_time)?
         } else {
             acknowledgement.await
         };
+        let is_silent =
+            matches!(&acknowledged, Err(error) if error.kind() == PublishErrorKind::TimedOut);
+        if !is_silent {
+            self.is_answered = true;
+            self.link.progress().heard(self.link.clock.monotonic());
+        }
         match acknowledged {
             Ok(acknowledgement) => self.accepted(kind, acknowledgement, id),
             Err(error) => {
-                if error.kind() == PublishErrorKind::TimedOut {
+                if is_silent {
                     self.sent_before_silence = self.sent;
+                    self.link.look_again();
                 }
                 Err(self.failed(&error))
             }
@@ -258,7 +325,18 @@ impl Publishing {
 impl Drop for Publishing {
     fn drop(&mut self) {
         self.link.tracker().end(&self.ticket);
+        if self.sent == 0 {
+            self.link.progress().withdraw();
+        } else {
+            let now = self.link.clock.monotonic();
+            self.link.progress().end(now, self.is_answered);
+        }
     }
+}
+
+/// What has come already. Not by tokio's budget: after many in a row it would say that nothing has.
+fn at_once<T>(answer: impl Future<Output = T>) -> Option<T> {
+    tokio::task::unconstrained(answer).now_or_never()
 }
 
 /// Whether an answer counts. One that is heard after its connection has ended cannot be noted: the
@@ -282,6 +360,15 @@ fn of_the_item(reason: String) -> PortError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn however_many_answers_have_come_each_is_heard() {
+        for _ in 0..1_000 {
+            let (sender, answer) = tokio::sync::oneshot::channel();
+            sender.send(()).unwrap();
+            assert_eq!(at_once(answer), Some(Ok(())));
+        }
+    }
 
     #[test]
     fn an_answer_counts_as_long_as_its_connection_does() {

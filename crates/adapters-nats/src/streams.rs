@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, FromConsumer, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
     Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream,
@@ -18,14 +18,18 @@ use crate::names::{Filter, StreamKind};
 use crate::{MAX_MESSAGE_BYTES, NatsError, NatsSettings, Prefix};
 
 /// How long events are kept for whoever has not read them yet.
-const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
+pub(crate) const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
 
 /// How long the server remembers the ids of messages. What is published again within it, after an
 /// answer was lost, is stored once.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-/// How many messages may be with us unanswered. One that is put off keeps its place.
-const MAX_ACK_PENDING: i64 = 20_000;
+/// Maximum number of commands that may be with us unanswered. One that is put off keeps its place.
+const MAX_COMMANDS_PENDING: i64 = 20_000;
+
+/// The same for events. So many unfinished ones, of one tenant or of several, hold up no other: the
+/// server gives out those behind them, too.
+const MAX_EVENTS_PENDING: i64 = 100_000;
 
 /// The stream as we make it.
 fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
@@ -229,19 +233,50 @@ pub(crate) async fn ensure_consumer(
         ack_wait: settings.ack_wait,
         max_deliver: -1,
         filter_subject: filter.subject(prefix, topic),
-        max_ack_pending: MAX_ACK_PENDING,
+        max_ack_pending: match kind {
+            StreamKind::Commands => MAX_COMMANDS_PENDING,
+            StreamKind::Events => MAX_EVENTS_PENDING,
+        },
         ..pull::Config::default()
     };
-    let found: PullConsumer = stream
+    let mut found: PullConsumer = stream
         .get_or_create_consumer(&durable, wanted.clone())
         .await
         .map_err(|error| consumer_unavailable(&kind.name(prefix), &durable, &error))?;
+    if (1..wanted.max_ack_pending).contains(&found.cached_info().config.max_ack_pending) {
+        // An earlier version has made it.
+        match raised(&stream, &found, wanted.max_ack_pending).await {
+            Ok(raised) => found = raised,
+            Err(error) => tracing::warn!(
+                error,
+                consumer = durable,
+                "the consumer may have fewer messages unfinished than it should"
+            ),
+        }
+    }
     match consumer_problems(&durable, &wanted, &found.cached_info().config).as_slice() {
         [] => Ok(found),
         problems => Err(NatsError::Unsuitable {
             what: problems.join("; "),
         }),
     }
+}
+
+/// The same consumer, which may have more messages unfinished. Whatever else somebody has changed
+/// stays.
+async fn raised(
+    stream: &Stream<Info>,
+    found: &PullConsumer,
+    max_ack_pending: i64,
+) -> Result<PullConsumer, String> {
+    let config = found.cached_info().config.clone();
+    let config = pull::Config::try_from_consumer_config(config);
+    let config = pull::Config {
+        max_ack_pending,
+        ..config.map_err(|error| error.to_string())?
+    };
+    let raised = stream.create_consumer(config).await;
+    raised.map_err(|error| error.to_string())
 }
 
 fn consumer_unavailable(stream: &str, durable: &str, error: &impl std::fmt::Display) -> NatsError {

@@ -4,6 +4,9 @@
 //! to disk every two minutes, and an operator may restore a copy. So the highest sequence that was
 //! acknowledged is remembered with the id of its message, and looked for after every connection. The
 //! id tells more than the number: another publisher may have pushed the number past ours.
+//!
+//! What is published again after a loss is younger in the stream than it is itself. So it is
+//! remembered, too, how old the oldest of it was: a second loss goes back as far.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +14,17 @@ use std::time::Duration;
 use punctual_domain::Timestamp;
 use punctual_ports::{BusPosition, Loss};
 
+use crate::streams::KEEP_EVENTS;
+
 /// How far back from the last acknowledgement a broker may have lost what it acknowledged.
 const TAIL: Duration = Duration::from_mins(10);
 
-/// By how much the broker's clock may differ from ours.
-const CLOCK_MARGIN: Duration = Duration::from_mins(1);
+/// By how much the broker's clock may differ from ours, and how much older than its message an event
+/// may be that was published again without being remembered.
+const MARGIN: Duration = TAIL;
+
+/// What is published again and older than this is remembered.
+const OLD: Duration = Duration::from_mins(5);
 
 /// How long it may take from the making of an event to the beginning of its publish.
 const BEFORE_PUBLISH: Duration = Duration::from_secs(2);
@@ -109,9 +118,38 @@ pub(crate) struct Tracker {
     next_number: u64,
     loss: Option<Loss>,
     losses: u64,
+    /// Whatever of the loss is from before this instant was published again.
+    made_good_until: Option<Timestamp>,
+    republished: Option<Republished>,
+    /// The same as it is kept.
+    kept_republished: Option<Republished>,
     /// Its name, and when it was made.
     stream: Option<(String, String)>,
     has_recalled: bool,
+}
+
+/// Events that were published again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Republished {
+    /// From when the oldest of them may be.
+    since: Timestamp,
+    /// When the last of them was published.
+    last_at: Timestamp,
+}
+
+impl Republished {
+    const fn of(position: &BusPosition) -> Self {
+        Self {
+            since: position.covers_until,
+            last_at: position.acknowledged_at,
+        }
+    }
+}
+
+/// Under which name it is kept how old the events were that were published again: no stream can
+/// have it. The times of that position are those of [`Republished`].
+pub(crate) fn republished(stream: &str) -> String {
+    format!("{stream} (republished)")
 }
 
 /// Whether the position is to be kept.
@@ -205,8 +243,12 @@ impl Tracker {
     }
 
     /// What an earlier process has kept, unless this one knows better.
-    pub(crate) fn recall(&mut self, kept: Option<BusPosition>) {
+    pub(crate) fn recall(&mut self, kept: Option<BusPosition>, republished: Option<&BusPosition>) {
         let is_first = !std::mem::replace(&mut self.has_recalled, true);
+        if is_first {
+            self.republished = republished.map(Republished::of);
+            self.kept_republished.clone_from(&self.republished);
+        }
         if is_first && self.known.is_none() {
             self.known = kept.map(|kept| Known {
                 made_at: kept.made_at,
@@ -247,9 +289,18 @@ impl Tracker {
         if let Some(reason) = looked.reason(stream, found) {
             // Not from now: the broker may have been away for hours.
             let tail = known.acknowledged_at.saturating_sub(TAIL);
-            let of_copy = stream.last_message_at.saturating_sub(CLOCK_MARGIN);
-            let is_anew = reason == MADE_ANEW;
-            let since = if is_anew { tail } else { tail.min(of_copy) };
+            let further = if reason == MADE_ANEW {
+                // Nothing is left of what nobody has read yet.
+                now.saturating_sub(KEEP_EVENTS)
+            } else {
+                stream.last_message_at.saturating_sub(MARGIN)
+            };
+            let mut since = tail.min(further).min(known.covers_until);
+            if let Some(republished) = &self.republished
+                && republished.last_at >= since
+            {
+                since = since.min(republished.since);
+            }
             self.is_suspicious = false;
             self.begin_at(stream, now);
             self.lose(since, reason);
@@ -283,6 +334,7 @@ impl Tracker {
     fn lose(&mut self, since: Timestamp, reason: &str) {
         self.losses += 1;
         let earlier = self.loss.take();
+        self.made_good_until = None;
         self.loss = Some(Loss {
             number: self.losses,
             since: earlier.map_or(since, |earlier| earlier.since.min(since)),
@@ -294,29 +346,75 @@ impl Tracker {
         self.loss.clone()
     }
 
+    fn is_told(&self, loss: &Loss) -> bool {
+        let told = self.loss.as_ref();
+        told.is_some_and(|it| it.number == loss.number)
+    }
+
     /// Everything of a loss was published again; answers whether that was news.
-    pub(crate) fn made_good(&mut self, loss: &Loss) -> bool {
-        let is_it = self
-            .loss
-            .as_ref()
-            .is_some_and(|it| it.number == loss.number);
+    pub(crate) fn made_good(&mut self, loss: &Loss, now: Timestamp) -> bool {
+        let is_it = self.is_told(loss);
         if is_it {
+            self.note_republished(loss, now);
             self.loss = None;
+            self.made_good_until = None;
             self.keep_again();
         }
         is_it
     }
 
-    /// What is to be kept now, if anything is. While something is lost nothing is: the next process
-    /// has to find the same.
+    /// What is from before an instant was published again.
+    pub(crate) fn made_good_until(&mut self, loss: &Loss, until: Timestamp, now: Timestamp) {
+        if self.is_told(loss) {
+            self.note_republished(loss, now);
+            self.made_good_until = Some(until);
+            self.keep_again();
+        }
+    }
+
+    fn note_republished(&mut self, loss: &Loss, now: Timestamp) {
+        if now.saturating_sub(OLD) <= loss.since {
+            return;
+        }
+        // What is no longer in any stream does not count.
+        let earlier = self.republished.take();
+        let earlier = earlier.filter(|it| it.last_at >= now.saturating_sub(KEEP_EVENTS));
+        self.republished = Some(Republished {
+            since: earlier.map_or(loss.since, |it| it.since.min(loss.since)),
+            last_at: now,
+        });
+    }
+
+    /// How old the events were that were published again, to be kept before the position if it is
+    /// news.
+    pub(crate) fn republished(&self) -> Option<BusPosition> {
+        let ((stream, made_at), it) = (self.stream.as_ref()?, self.republished.as_ref()?);
+        let is_news = self.kept_republished.as_ref() != Some(it);
+        is_news.then(|| BusPosition {
+            stream: republished(stream),
+            made_at: made_at.clone(),
+            last_sequence: 0,
+            last_message_id: String::new(),
+            acknowledged_at: it.last_at,
+            covers_until: it.since,
+        })
+    }
+
+    /// That was kept.
+    pub(crate) fn kept_republished(&mut self, position: &BusPosition) {
+        self.kept_republished = Some(Republished::of(position));
+    }
+
+    /// What is to be kept now, if anything is. While something is lost the next process has to find
+    /// the same: nothing is kept but how much of it was published again.
     pub(crate) fn news(&mut self, now: Timestamp, is_the_end: bool) -> Option<BusPosition> {
-        if self.loss.is_some()
-            || self.is_suspicious
-            || (self.to_keep == ToKeep::Nothing && !is_the_end)
-        {
+        if self.is_suspicious || (self.to_keep == ToKeep::Nothing && !is_the_end) {
             return None;
         }
-        let covers_until = if is_the_end && self.under_way.is_empty() {
+        let covers_until = if self.loss.is_some() {
+            // What came since the loss may be older, and still be under way.
+            self.made_good_until?.min(self.covers_until(now))
+        } else if is_the_end && self.under_way.is_empty() {
             now
         } else {
             self.covers_until(now)
@@ -369,7 +467,7 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000).unwrap()
     }
 
-    const NOW: i64 = 100_000;
+    const NOW: i64 = 10_000_000;
 
     fn stream(made_at: &str, last_sequence: u64) -> StreamState {
         StreamState {
@@ -424,12 +522,12 @@ mod tests {
 
     #[test]
     fn a_broker_that_went_back_was_made_anew_or_has_anothers_message_has_lost_its_tail() {
-        let copied_at = at(NOW - 7_200 - 60);
-        let tail = at(NOW - 50 - 600);
+        let copied_at = at(NOW - 7_200 - 600);
+        let a_week = at(NOW - 60).saturating_sub(KEEP_EVENTS);
         for (state, found, since) in [
             (stream("m", 9), Found::Nothing, copied_at),
             (stream("m", 12), Found::Message("x".to_owned()), copied_at),
-            (stream("other", 12), ours(), tail),
+            (stream("other", 12), ours(), a_week),
         ] {
             let mut tracker = seasoned();
             compare(&mut tracker, &state, &found);
@@ -446,8 +544,8 @@ mod tests {
         assert!(!tracker.acknowledged(&ticket, ack(10, false, "again"), at(NOW)));
         assert_eq!(tracker.news(at(NOW), false), None);
         assert_eq!(tracker.news(at(NOW), true), None, "nor at the end");
-        assert!(tracker.made_good(&loss));
-        assert!(!tracker.made_good(&loss));
+        assert!(tracker.made_good(&loss, at(NOW)));
+        assert!(!tracker.made_good(&loss, at(NOW)));
         assert_eq!(kept(&mut tracker).last_message_id, "again");
     }
 
@@ -460,12 +558,12 @@ mod tests {
         tracker.acknowledged(&ticket, ack(10, false, "id-10"), at(NOW));
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let second = tracker.loss().unwrap();
-        assert_eq!(second.since, first.since);
+        assert!(second.since <= first.since);
         assert!(
-            !tracker.made_good(&first),
+            !tracker.made_good(&first, at(NOW)),
             "the second is not made good by the first"
         );
-        assert!(tracker.made_good(&second));
+        assert!(tracker.made_good(&second, at(NOW)));
     }
 
     #[test]
@@ -482,21 +580,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_is_not_covered_while_a_loss_is_made_good_either() {
+        let mut tracker = seasoned();
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
+        let loss = tracker.loss().unwrap();
+        let ticket = tracker.begin(at(NOW - 50));
+        tracker.made_good_until(&loss, at(NOW - 10), at(NOW));
+        assert_eq!(kept(&mut tracker).covers_until, at(NOW - 52));
+        tracker.end(&ticket);
+        tracker.made_good_until(&loss, at(NOW - 10), at(NOW));
+        assert_eq!(kept(&mut tracker).covers_until, at(NOW - 10));
+    }
+
+    #[test]
     fn after_a_run_without_a_last_word_the_time_since_its_last_note_is_in_doubt() {
         let position = kept(&mut seasoned());
         let covers_until = position.covers_until;
         let mut next = Tracker::default();
-        next.recall(Some(position.clone()));
+        next.recall(Some(position.clone()), None);
         compare(&mut next, &stream("m", 12), &ours());
         assert_eq!(next.loss().unwrap().since, covers_until);
 
         let mut next = Tracker::default();
-        next.recall(Some(position));
+        next.recall(Some(position), None);
         compare(&mut next, &stream("m", 9), &Found::Nothing);
         let since = next.loss().unwrap().since;
         assert_eq!(
             since,
-            at(NOW - 7_200 - 60),
+            at(NOW - 7_200 - 600),
             "counted from the copy, not from now"
         );
     }
@@ -582,7 +693,7 @@ mod tests {
     #[test]
     fn what_is_published_first_of_all_is_in_doubt_too_after_a_run_without_a_last_word() {
         let mut tracker = Tracker::default();
-        tracker.recall(None);
+        tracker.recall(None, None);
         compare(&mut tracker, &stream("m", 500), &Found::Nothing);
         assert!(tracker.has_to_be_kept());
         let position = kept(&mut tracker);
@@ -593,9 +704,58 @@ mod tests {
         assert!(!tracker.acknowledged(&ticket, ack(501, false, "id-501"), at(NOW)));
         // It ends here, and the broker has lost 501 again.
         let mut next = Tracker::default();
-        next.recall(Some(position));
+        next.recall(Some(position), None);
         let foreign = Found::Message("foreign".to_owned());
         compare(&mut next, &stream("m", 500), &foreign);
         assert!(next.loss().unwrap().since <= at(NOW));
+    }
+
+    #[test]
+    fn a_stream_made_anew_has_lost_whatever_it_would_still_have() {
+        let mut tracker = seasoned();
+        compare(&mut tracker, &stream("other", 0), &Found::Nothing);
+        let a_week_ago = at(NOW - 60).saturating_sub(KEEP_EVENTS);
+        assert_eq!(tracker.loss().unwrap().since, a_week_ago);
+    }
+
+    #[test]
+    fn the_next_process_goes_on_where_this_one_ends() {
+        let mut tracker = seasoned();
+        compare(&mut tracker, &stream("other", 0), &Found::Nothing);
+        let loss = tracker.loss().unwrap();
+        assert_eq!(tracker.news(at(NOW), true), None);
+        let until = at(NOW - 90_000);
+        tracker.made_good_until(&loss, until, at(NOW));
+        let ticket = tracker.begin(at(NOW));
+        tracker.acknowledged(&ticket, ack(1, false, "id-1"), at(NOW));
+        tracker.end(&ticket);
+        assert_eq!(tracker.loss().unwrap().since, loss.since);
+        let (position, republished) = (kept(&mut tracker), tracker.republished());
+        assert_eq!(position.covers_until, until);
+
+        let next = |stream: &StreamState, found: &Found| {
+            let mut next = Tracker::default();
+            next.recall(Some(position.clone()), republished.as_ref());
+            compare(&mut next, stream, found);
+            next.loss().unwrap().since
+        };
+        let same = stream("other", 1);
+        assert_eq!(next(&same, &Found::Message("id-1".to_owned())), until);
+        // What was published again is lost again, however old it is.
+        let went_back = next(&stream("other", 0), &Found::Nothing);
+        assert_eq!(went_back, loss.since);
+    }
+
+    #[test]
+    fn what_was_published_again_and_is_lost_again_is_published_a_third_time() {
+        let mut tracker = seasoned();
+        compare(&mut tracker, &stream("other", 0), &Found::Nothing);
+        let first = tracker.loss().unwrap();
+        let ticket = tracker.begin(at(NOW));
+        tracker.acknowledged(&ticket, ack(5, false, "old"), at(NOW));
+        tracker.end(&ticket);
+        assert!(tracker.made_good(&first, at(NOW)));
+        compare(&mut tracker, &stream("other", 3), &Found::Nothing);
+        assert_eq!(tracker.loss().unwrap().since, first.since);
     }
 }

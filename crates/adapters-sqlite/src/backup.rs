@@ -1,52 +1,149 @@
 //! A copy of the file while it is in use.
+//!
+//! All of it is of one instant: a read transaction keeps what SQLite copies as it was, whatever is
+//! committed meanwhile. The log cannot be folded in as long as that lasts, and so it grows. A copy has its
+//! name only when it is whole, was read back and is on the disk.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use punctual_migrations::SchemaSet;
 use punctual_ports::{PortError, PortErrorKind};
-use rusqlite::backup::Backup;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
+use rusqlite::backup::{Backup, StepResult};
+use thiserror::Error;
 
-use crate::SqliteTimerStore;
+use crate::inspect::{Wholeness, beside, open_untouched, wholeness};
+use crate::migrate::{migration_status, open_readable};
+use crate::open_error::{open_error, shown};
+use crate::{OpenError, SqliteTimerStore};
 
 const OPERATION: &str = "back the database up";
+/// So many pages are copied before somebody is told: 4 MiB.
+const PAGES: std::ffi::c_int = 1_024;
+
+/// A copy that was made and found to be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackedUp {
+    /// How large it is.
+    pub bytes: u64,
+    /// How many rows are in its tables.
+    pub rows: u64,
+}
+
+/// Why there is no copy. Nothing is left of it then.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The database cannot be read.
+    #[error(transparent)]
+    Source(#[from] OpenError),
+    /// The copy cannot be written.
+    #[error("the backup {} cannot be written: {source}", shown(path))]
+    Target {
+        /// The copy.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was written is not what was read.
+    #[error(
+        "the backup {} is not whole ({detail}) and was removed: try again, on another disk",
+        shown(path)
+    )]
+    NotWhole {
+        /// The copy.
+        path: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+}
+
+/// Copies a file as it is at this moment, beside whoever serves it, and reads the copy back. `progress`
+/// is told how many pages of how many are copied.
+///
+/// # Errors
+/// If the file is not one of this set, or the copy exists already or cannot be written.
+pub fn backup(
+    path: &Path,
+    set: SchemaSet,
+    to: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BackedUp, BackupError> {
+    migration_status(path, set)?;
+    let source = open_readable(path).map_err(|error| open_error(path, error))?;
+    copy(&source, path, to, progress)
+}
 
 impl SqliteTimerStore {
     /// Copies the file as it is at this moment, while timers go on being scheduled and fired. The
-    /// copy is complete and on the disk when this returns, and appears under its name only then.
+    /// copy is complete, read back and on the disk when this returns, and appears under its name only
+    /// then.
     ///
     /// # Errors
     /// If the file exists already, or cannot be written.
     pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), PortError> {
-        let path = path.into();
-        if path.exists() {
-            return Err(PortError::new(
-                PortErrorKind::Rejected,
-                OPERATION,
-                format!("{} exists already: name a new file", path.display()),
-            ));
-        }
+        let (from, to) = (self.path().to_path_buf(), path.into());
         let copied = self
-            .read(OPERATION, move |connection| Ok(copy(connection, &path)))
+            .browse(OPERATION, move |connection| {
+                Ok(copy(connection, &from, &to, &mut |_, _| {}))
+            })
             .await?;
-        copied.map_err(|error| {
-            PortError::new(PortErrorKind::Unavailable, OPERATION, error.to_string())
-                .with_source(error)
+        copied.map(drop).map_err(|error| {
+            let kind = match &error {
+                BackupError::Target { source, .. }
+                    if source.kind() == io::ErrorKind::AlreadyExists =>
+                {
+                    PortErrorKind::Rejected
+                }
+                _ => PortErrorKind::Unavailable,
+            };
+            PortError::new(kind, OPERATION, error.to_string()).with_source(error)
         })
     }
 }
 
-fn copy(source: &Connection, path: &Path) -> io::Result<()> {
-    let partial = reserve(path)?;
-    let copied = copy_pages(source, &partial)
-        .map_err(io::Error::other)
-        .and_then(|()| File::open(&partial)?.sync_all())
-        // Fails if somebody has made a file of that name meanwhile, where a rename would replace it.
-        .and_then(|()| fs::hard_link(&partial, path))
-        .and_then(|()| sync_folder(path));
-    remove_if_there(&partial)?;
+fn copy(
+    source: &Connection,
+    from: &Path,
+    to: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BackedUp, BackupError> {
+    let unwritten = |source| BackupError::Target {
+        path: to.to_owned(),
+        source,
+    };
+    // A link to nothing is something, too.
+    if to.symlink_metadata().is_ok() {
+        return Err(unwritten(exists()));
+    }
+    let partial = reserve(to).map_err(unwritten)?;
+    let readers = as_readable_as(from, &partial).map_err(unwritten);
+    let copied = readers
+        .and_then(|()| copy_pages(source, from, &partial, to, progress))
+        .and_then(|copied| {
+            let kept = || {
+                File::open(&partial)?.sync_all()?;
+                give_name(&partial, to, |from, to| fs::hard_link(from, to))?;
+                // Whoever is told that there is no copy should find none.
+                sync_folder(to).inspect_err(|_| drop(fs::remove_file(to)))
+            };
+            kept().map_err(unwritten)?;
+            Ok(copied)
+        });
+    for end in ["", "-wal", "-shm", "-journal"] {
+        remove_if_there(&beside(&partial, end)).map_err(unwritten)?;
+    }
     copied
+}
+
+fn exists() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "it exists already: name a new file",
+    )
 }
 
 /// Makes a file of a name that nobody else uses, beside the one that is wanted.
@@ -66,20 +163,108 @@ fn reserve(path: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// All pages in one step: one snapshot, which later commits neither change nor restart.
-fn copy_pages(source: &Connection, target: &Path) -> rusqlite::Result<()> {
-    let mut target = Connection::open(target)?;
-    let backup = Backup::new(source, &mut target)?;
-    match backup.step(-1)? {
-        rusqlite::backup::StepResult::Done => Ok(()),
-        _ => Err(rusqlite::Error::SqliteFailure(
-            rusqlite::ffi::Error {
-                code: ErrorCode::DatabaseBusy,
-                extended_code: rusqlite::ffi::SQLITE_BUSY,
-            },
-            None,
-        )),
+/// Whoever may not read the database may not read its copy, not even while it is made.
+fn as_readable_as(source: &Path, copy: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(source)?.permissions().mode();
+        // Whoever makes it has to write it.
+        fs::set_permissions(copy, fs::Permissions::from_mode(mode | 0o600))?;
     }
+    #[cfg(not(unix))]
+    let _ = (source, copy);
+    Ok(())
+}
+
+/// Fails if somebody has made a file of that name meanwhile. A rename would replace it: so where there are
+/// no links, the name is taken by an empty file first.
+fn give_name(
+    partial: &Path,
+    to: &Path,
+    link: impl FnOnce(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
+    /// `EOPNOTSUPP` of Linux, which not every version of Rust counts as `Unsupported`.
+    const NOT_SUPPORTED: i32 = 95;
+    match link(partial, to) {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported
+            ) || error.raw_os_error() == Some(NOT_SUPPORTED) =>
+        {
+            File::create_new(to)?;
+            fs::rename(partial, to).inspect_err(|_| drop(fs::remove_file(to)))
+        }
+        linked => linked,
+    }
+}
+
+/// All pages of one snapshot, and the rows that have to be in them.
+fn copy_pages(
+    source: &Connection,
+    from: &Path,
+    partial: &Path,
+    to: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<BackedUp, BackupError> {
+    let unread = |error| BackupError::Source(open_error(from, error));
+    let unwritten = |error: rusqlite::Error| BackupError::Target {
+        path: to.to_owned(),
+        source: io::Error::other(error),
+    };
+    // Its first read begins the snapshot. While it lasts, no commit makes the copying begin anew.
+    let snapshot = source.unchecked_transaction().map_err(unread)?;
+    let rows = count_rows(&snapshot).map_err(unread)?;
+    let mut target = Connection::open(partial).map_err(unwritten)?;
+    let backup = Backup::new(&snapshot, &mut target).map_err(unwritten)?;
+    loop {
+        let step = backup.step(PAGES).map_err(unwritten)?;
+        let told = backup.progress();
+        let pages = |count: std::ffi::c_int| u64::try_from(count).unwrap_or_default();
+        let total = pages(told.pagecount);
+        progress(total.saturating_sub(pages(told.remaining)), total);
+        match step {
+            StepResult::Done => break,
+            StepResult::More => {}
+            _ => {
+                let path = from.to_owned();
+                return Err(OpenError::Busy { path }.into());
+            }
+        }
+    }
+    drop(backup);
+    target.close().map_err(|(_, error)| unwritten(error))?;
+    let not_whole = |detail: String| BackupError::NotWhole {
+        path: to.to_owned(),
+        detail,
+    };
+    let read_back = || -> rusqlite::Result<(Wholeness, u64)> {
+        let copy = open_untouched(partial)?;
+        Ok((wholeness(&copy)?, count_rows(&copy)?))
+    };
+    let bytes = fs::metadata(partial).map_or(0, |it| it.len());
+    match read_back() {
+        Ok((Wholeness::Whole, found)) if found == rows => Ok(BackedUp { bytes, rows }),
+        Ok((Wholeness::Damaged(detail), _)) => Err(not_whole(detail)),
+        Ok((_, found)) => Err(not_whole(format!("{found} of {rows} rows were found"))),
+        Err(error) => Err(not_whole(error.to_string())),
+    }
+}
+
+/// The rows of all tables, those of an embedder included.
+fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+    let mut tables = connection.prepare(tables)?;
+    let names = tables.query_map([], |row| row.get::<_, String>(0))?;
+    let mut rows = 0;
+    for name in names {
+        let name = name?.replace('"', "\"\"");
+        let count = format!("SELECT count(*) FROM \"{name}\"");
+        let count: i64 = connection.query_row(&count, [], |row| row.get(0))?;
+        rows += u64::try_from(count).unwrap_or_default();
+    }
+    Ok(rows)
 }
 
 /// A file is there for good only when its name is on the disk too.
@@ -94,5 +279,32 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_links_a_copy_gets_its_name_and_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (partial, to) = (folder.path().join("partial"), folder.path().join("to"));
+        for error in [
+            io::Error::from(io::ErrorKind::PermissionDenied),
+            io::Error::from(io::ErrorKind::Unsupported),
+            io::Error::from_raw_os_error(95),
+        ] {
+            fs::write(&partial, "copy").unwrap();
+            give_name(&partial, &to, |_, _| Err(error)).unwrap();
+            assert_eq!(fs::read(&to).unwrap(), b"copy");
+            assert!(!partial.exists());
+            fs::write(&partial, "another").unwrap();
+            let no_links = || Err(io::ErrorKind::Unsupported.into());
+            let refused = give_name(&partial, &to, |_, _| no_links()).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::read(&to).unwrap(), b"copy");
+            fs::remove_file(&to).unwrap();
+        }
     }
 }

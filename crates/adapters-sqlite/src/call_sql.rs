@@ -127,6 +127,11 @@ statements! {
     /// What should be looked at; read until there is enough.
     OVERLOOKED = concat!(call!(), "WHERE call.look_at <= ?1 ORDER BY call.look_at");
 
+    /// How many calls have no outcome yet, and how large their requests are.
+    UNFINISHED = "\
+        SELECT count(*), ifnull(sum(length(CAST(request_spec AS BLOB))), 0) FROM service_calls \
+        WHERE look_at > ''";
+
     /// When something is to be looked at next.
     NEXT_LOOK = "\
         SELECT look_at FROM service_calls WHERE look_at > ?1 ORDER BY look_at LIMIT 1";
@@ -206,6 +211,10 @@ statements! {
     NEXT_TENANT = "\
         SELECT tenant_id FROM http_execution_log WHERE state = 'Waiting' AND tenant_id > ?1 \
         ORDER BY tenant_id LIMIT 1";
+
+    /// What waits, of whatever tenant; read until there is enough.
+    WAITING_ATTEMPTS = "\
+        SELECT 1 FROM http_execution_log WHERE state = 'Waiting' AND tenant_id > '' LIMIT ?1";
 
     /// The host after one, of those for which something of a tenant waits.
     NEXT_HOST = "\

@@ -15,9 +15,6 @@ use crate::{OnStatement, OpenError, SqliteSettings, Synchronous};
 const FIRST_SAFE_VERSION: i32 = 3_051_003;
 /// So many statements are kept prepared on each connection; we have about eighty.
 const STATEMENTS: usize = 128;
-/// So many pages more than new timers may fill are there for marks, which must not fail for want
-/// of room.
-const HEADROOM: u64 = 256;
 /// Readers besides the one that claims. Reads are short; a service asks for few at a time.
 const READERS: u32 = 3;
 const WAIT_FOR_A_READER: Duration = Duration::from_secs(5);
@@ -107,24 +104,8 @@ pub(crate) fn prepare_writer(
     connection.pragma_update(None, "cache_size", -16_384)?;
     // Folding the log in less often rewrites fewer pages twice.
     connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
-    if let Some(pages) = max_pages(connection, settings)? {
-        let limit = format!("PRAGMA max_page_count = {}", pages + HEADROOM);
-        connection.query_row(&limit, [], |_| Ok(()))?;
-    }
     // A log that had to grow once does not stay long for ever.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)
-}
-
-/// How many pages the file may have before new timers are refused.
-pub(crate) fn max_pages(
-    connection: &Connection,
-    settings: &SqliteSettings,
-) -> rusqlite::Result<Option<u64>> {
-    let Some(bytes) = settings.max_file_bytes else {
-        return Ok(None);
-    };
-    let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-    Ok(Some(bytes / u64::from(page.max(1))))
 }
 
 /// Opens a file for reading alone.

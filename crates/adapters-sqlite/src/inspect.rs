@@ -17,6 +17,7 @@ use crate::connection::{absolute, behind_links};
 use crate::migrate::{Status, open_readable, status_of};
 use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
+use crate::torn_copy::refuse_a_log_alone;
 
 /// So many damages are looked for: one is enough to know.
 const DAMAGES: u32 = 3;
@@ -56,6 +57,7 @@ pub enum Wholeness {
 /// If the file is not there or cannot be used.
 pub fn inspect(path: &Path, set: SchemaSet, limit: u64) -> Result<Option<Inspection>, OpenError> {
     let path = absolute(path)?;
+    refuse_a_log_alone(&path)?;
     if !is_there(&path) {
         return Err(OpenError::Missing { path });
     }
@@ -117,7 +119,7 @@ fn look(
     })
 }
 
-fn wholeness(connection: &Connection) -> rusqlite::Result<Wholeness> {
+pub(crate) fn wholeness(connection: &Connection) -> rusqlite::Result<Wholeness> {
     let mut found: Vec<String> = Vec::new();
     let looked = connection.pragma(None, "quick_check", DAMAGES, |row| {
         found.push(row.get(0)?);
@@ -154,7 +156,7 @@ fn is_there(path: &Path) -> bool {
 }
 
 /// Opens a file that nobody writes to, so that neither locks nor other files are needed.
-fn open_untouched(path: &Path) -> rusqlite::Result<Connection> {
+pub(crate) fn open_untouched(path: &Path) -> rusqlite::Result<Connection> {
     let mut address = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
         // Every byte of a name may mean something in an address, so none of them stands for itself.
@@ -168,7 +170,7 @@ fn open_untouched(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(address, flags)
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(end);
     PathBuf::from(name)

@@ -4,6 +4,7 @@
 //! - [`SqliteCallStore`] implements those of service calls, on the same file and the same thread;
 //! - [`schedule_in`] stores a timer within a transaction of the caller's own;
 //! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
+//! - [`backup`] copies a file that is in use;
 //! - [`inspect`] and [`served_by`] look at a file and change nothing, not even beside it.
 //!
 //! # Speed
@@ -24,6 +25,7 @@ mod call_store;
 mod claims;
 mod connection;
 mod dead_letters;
+mod file_identity;
 mod inspect;
 mod migrate;
 mod open_error;
@@ -34,8 +36,10 @@ mod settings;
 #[doc(hidden)]
 pub mod sql;
 mod timer_store;
+mod torn_copy;
 mod writer;
 
+pub use backup::{BackedUp, BackupError, backup};
 pub use call_store::SqliteCallStore;
 pub use inspect::{Inspection, Wholeness, inspect, served_by};
 pub use migrate::{MigrationState, Report, Status, migrate, migration_status};
@@ -46,3 +50,4 @@ pub use rusqlite;
 pub use schedule_in::schedule_in;
 pub use settings::{OnStatement, Role, SqliteSettings, Synchronous};
 pub use timer_store::SqliteTimerStore;
+pub use writer::WriteHealth;

@@ -1,5 +1,6 @@
 //! Why a database file could not be opened: one sentence each, for the person who started us.
 
+use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,11 @@ pub enum OpenError {
         version: String,
     },
     /// The folder could not be made.
-    #[error("cannot create the folder {} for the database: {}", path.display(), why_not(source))]
+    #[error(
+        "cannot create the folder {} for the database: {}",
+        shown(path),
+        why_not(source)
+    )]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -30,15 +35,37 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The file is not there, and was not to be created.
-    #[error("there is no database at {}", path.display())]
+    #[error("there is no database at {}", shown(path))]
     Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is a log, and no database that it belongs to.
+    #[error(
+        "there is a log {} without its database {}, and what it holds would be lost: put both files back, or remove the log to begin anew; to copy a database that is in use, use `timer-service backup`",
+        shown(log),
+        shown(path)
+    )]
+    LogAlone {
+        /// The file that should be there.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// It has no tables although it was used: they were in its log.
+    #[error(
+        "the database {} was copied while it was in use, without the log that belongs to it ({}-wal), and would begin empty: copy it with `timer-service backup`, or remove it to begin anew",
+        shown(path),
+        shown(path)
+    )]
+    CopiedWithoutLog {
         /// The file.
         path: PathBuf,
     },
     /// The file or its folder cannot be written.
     #[error(
         "the database {} cannot be written: make the file and its folder writable for this user",
-        path.display()
+        shown(path)
     )]
     ReadOnly {
         /// The file.
@@ -47,7 +74,7 @@ pub enum OpenError {
     /// There is a file or folder there that cannot be opened as a database.
     #[error(
         "the database {} cannot be opened: name a file that this user may read, in a folder that they may write to",
-        path.display()
+        shown(path)
     )]
     Unreadable {
         /// The file.
@@ -58,7 +85,7 @@ pub enum OpenError {
     /// The file is no database, or a damaged one.
     #[error(
         "the database {} is damaged or no SQLite database ({detail}): restore it from a backup, or name another file",
-        path.display()
+        shown(path)
     )]
     Corrupt {
         /// The file.
@@ -69,7 +96,7 @@ pub enum OpenError {
     /// The file has the other set of tables.
     #[error(
         "the database {} holds the {found} tables, but the {} tables are needed: name another file",
-        path.display(),
+        shown(path),
         wanted.name()
     )]
     WrongSet {
@@ -83,7 +110,7 @@ pub enum OpenError {
     /// The file was written by a newer program.
     #[error(
         "the database {} has migration {found}, which this program does not know: use a newer program",
-        path.display()
+        shown(path)
     )]
     Newer {
         /// The file.
@@ -94,7 +121,7 @@ pub enum OpenError {
     /// The history of the file is not the one that this program would have written.
     #[error(
         "the history of the database {} is not one that this program can continue ({detail}): use the program that wrote it, or restore a backup",
-        path.display()
+        shown(path)
     )]
     Drift {
         /// The file.
@@ -105,7 +132,7 @@ pub enum OpenError {
     /// Something in the file, which no migration of ours made, has a name that we need.
     #[error(
         "the database {} has a {object} that is not ours: rename it, or name another file",
-        path.display()
+        shown(path)
     )]
     Foreign {
         /// The file.
@@ -116,7 +143,7 @@ pub enum OpenError {
     /// Rows refer to rows that do not exist, so no migration can keep the references whole.
     #[error(
         "the database {} has {rows} rows in {table} that refer to missing rows in {parent}: remove them, then start again",
-        path.display()
+        shown(path)
     )]
     DanglingRows {
         /// The file.
@@ -132,7 +159,7 @@ pub enum OpenError {
     #[error(
         "{} {} are {} by {holder} already: stop that process, or name another file",
         whose(role).0,
-        path.display(),
+        shown(path),
         whose(role).1
     )]
     RoleTaken {
@@ -144,25 +171,41 @@ pub enum OpenError {
         holder: String,
     },
     /// Somebody holds the write lock for longer than we wait.
-    #[error("the database {} is locked by another program: try again", path.display())]
+    #[error("the database {} is locked by another program: try again", shown(path))]
     Busy {
         /// The file.
         path: PathBuf,
     },
     /// There is no room.
-    #[error("there is no room to open the database {}: free some disk space", path.display())]
+    #[error(
+        "there is no room to open the database {}: free some disk space",
+        shown(path)
+    )]
     Full {
         /// The file.
         path: PathBuf,
     },
     /// Something else went wrong.
-    #[error("cannot open the database {}: {source}", path.display())]
+    #[error("cannot open the database {}: {source}", shown(path))]
     Other {
         /// The file.
         path: PathBuf,
         /// What.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+/// A path as people can read it, also where it is no text.
+pub(crate) fn shown(path: &Path) -> String {
+    let mut plain = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        plain.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(plain, "\\x{byte:02x}");
+        }
+    }
+    plain
 }
 
 /// What the holder of a role has, and does with it.

@@ -8,6 +8,9 @@ pub(crate) fn port_error(operation: &'static str, error: rusqlite::Error) -> Por
     let kind = kind_of(&error);
     let reason = match kind {
         PortErrorKind::Busy => "another program holds the database's write lock".to_owned(),
+        PortErrorKind::StorageFull if cannot_share_memory(&error) => {
+            "there is no room left for the index of the database's log".to_owned()
+        }
         PortErrorKind::StorageFull => "there is no room left for the database".to_owned(),
         _ => error.to_string(),
     };
@@ -19,6 +22,9 @@ fn kind_of(error: &rusqlite::Error) -> PortErrorKind {
         // What is stored cannot be read as what it should be: some other program wrote it.
         return PortErrorKind::Rejected;
     };
+    if cannot_share_memory(error) {
+        return PortErrorKind::StorageFull;
+    }
     match code {
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => PortErrorKind::Busy,
         ErrorCode::DiskFull => PortErrorKind::StorageFull,
@@ -30,6 +36,22 @@ fn kind_of(error: &rusqlite::Error) -> PortErrorKind {
         // Everything else means that what we believe to be stored may not be.
         _ => PortErrorKind::Broken,
     }
+}
+
+/// Whether the index of the log, which all connections share, could not be made or grow: on a full
+/// disk there is no room for it. It holds nothing that is not in the log itself, so that nothing is
+/// in doubt, and the next one who tries may succeed.
+fn cannot_share_memory(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE};
+    let code = error.sqlite_error().map(|error| error.extended_code);
+    code.is_some_and(|code| {
+        [
+            SQLITE_IOERR_SHMSIZE,
+            SQLITE_IOERR_SHMOPEN,
+            SQLITE_IOERR_SHMMAP,
+        ]
+        .contains(&code)
+    })
 }
 
 /// Whether a failed statement concerns its own item alone: SQLite has undone that statement and
@@ -72,6 +94,9 @@ mod tests {
             (ffi::SQLITE_BUSY_SNAPSHOT, PortErrorKind::Busy),
             (ffi::SQLITE_LOCKED, PortErrorKind::Busy),
             (ffi::SQLITE_FULL, PortErrorKind::StorageFull),
+            (ffi::SQLITE_IOERR_SHMSIZE, PortErrorKind::StorageFull),
+            (ffi::SQLITE_IOERR_SHMOPEN, PortErrorKind::StorageFull),
+            (ffi::SQLITE_IOERR_SHMMAP, PortErrorKind::StorageFull),
             (ffi::SQLITE_NOMEM, PortErrorKind::Overloaded),
             (ffi::SQLITE_INTERRUPT, PortErrorKind::Unavailable),
             (ffi::SQLITE_CONSTRAINT_CHECK, PortErrorKind::Rejected),

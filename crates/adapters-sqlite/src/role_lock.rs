@@ -67,7 +67,7 @@ impl RoleLock {
     }
 }
 
-fn lock_name(database: &Path, role: &str) -> PathBuf {
+pub(crate) fn lock_name(database: &Path, role: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(format!(".{role}.lock"));
     PathBuf::from(name)

@@ -55,9 +55,13 @@ pub struct SqliteSettings {
     pub synchronous: Synchronous,
     /// How long a write waits for another program's lock before it answers `Busy`.
     pub busy_timeout: Duration,
-    /// How large the file may become. When it is, new timers are refused until there is room again;
-    /// those that are stored go on firing.
+    /// How large the file may become, with its log and with what accepted calls will still write.
+    /// From there on new timers and calls are refused until there is room again; what was accepted
+    /// goes on to its end, and is never refused for the limit.
     pub max_file_bytes: Option<u64>,
+    /// Whether the limit also refuses timers that come as commands. Not where commands come from
+    /// calls alone that were accepted in another file: those have to find their place.
+    pub limits_commands: bool,
     /// When the log beside the file is longer than this many bytes, because some reader keeps it
     /// from being folded in, new timers are refused until it is shorter.
     pub max_log_bytes: u64,
@@ -76,6 +80,7 @@ impl SqliteSettings {
             synchronous: Synchronous::Full,
             busy_timeout: Duration::from_secs(5),
             max_file_bytes: None,
+            limits_commands: true,
             max_log_bytes: 1 << 30,
             on_statement: None,
         }

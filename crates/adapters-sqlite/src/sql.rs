@@ -9,7 +9,7 @@
 macro_rules! columns {
     () => {
         "rowid, tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at, \
-         data, attempts, coalesce(retry_at, due_at)"
+         data, attempts, coalesce(retry_at, due_at), last_error"
     };
 }
 
@@ -41,7 +41,8 @@ statements! {
     RESCHEDULE = "\
         UPDATE main.timer_schedules \
         SET correlation_id = ?2, due_at = ?3, registered_at = ?4, data = ?5, \
-            state = 'Scheduled', reached_at = NULL, attempts = 0, retry_at = NULL \
+            state = 'Scheduled', reached_at = NULL, attempts = 0, retry_at = NULL, \
+            last_error = NULL \
         WHERE rowid = ?1";
 
     /// A deletion that is remembered.
@@ -61,25 +62,29 @@ statements! {
         DELETE FROM main.tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
     /// Marks the row that fired, if it is still the one: the place of a row can be given to another.
+    /// Why it can never succeed, if it is that, is its last error.
     MARK_ROW = "\
-        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL \
+        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL, \
+            last_error = coalesce(?7, last_error) \
         WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
             AND tenant_id = ?5 AND service_call_id = ?6";
 
     /// Makes a row due again later, but not before its due time.
     RETRY_ROW = "\
-        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = max(?2, due_at) \
+        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = max(?2, due_at), \
+            last_error = ?7 \
         WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
             AND tenant_id = ?5 AND service_call_id = ?6";
 
     /// Marks a row that was looked at within the transaction.
     MARK_PLACE = "\
-        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL \
+        UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL, \
+            last_error = coalesce(?3, last_error) \
         WHERE rowid = ?1 AND state = 'Scheduled'";
 
     /// Makes a row that was looked at within the transaction due again later.
     RETRY_PLACE = "\
-        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = ?2 \
+        UPDATE timer_schedules SET attempts = attempts + 1, retry_at = ?2, last_error = ?3 \
         WHERE rowid = ?1 AND state = 'Scheduled'";
 
     /// Removes a row.
@@ -168,21 +173,25 @@ statements! {
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) > ?1 \
         ORDER BY coalesce(retry_at, due_at)";
 
-    /// The tenant after one. With `due_at` in the order, it would sort the whole tenant.
+    /// The tenant after one, of those that have something scheduled. With the time in the order, it
+    /// would sort the whole tenant.
     NEXT_TENANT = "\
-        SELECT tenant_id FROM timer_schedules WHERE tenant_id > CAST(?1 AS TEXT) \
+        SELECT tenant_id FROM timer_schedules INDEXED BY idx_timer_schedules_tenant_ready \
+        WHERE state = 'Scheduled' AND tenant_id > CAST(?1 AS TEXT) \
         ORDER BY tenant_id LIMIT 1";
 
-    /// A tenant's due rows, oldest first; read until one that is ready and in nobody's hand. The
-    /// index holds all it asks for: of a tenant with much in hand, many rows are passed over.
-    DUE_OF_TENANT = "\
-        SELECT rowid, due_at FROM timer_schedules \
-        WHERE tenant_id = CAST(?1 AS TEXT) AND state = 'Scheduled' AND due_at <= ?2 \
-        ORDER BY due_at";
+    /// What a tenant has that is ready or will be, oldest first; read until there is enough, or to
+    /// the first that is not ready. The index holds all it asks for: of a tenant with much in hand,
+    /// many rows are left out.
+    READY_OF_TENANT = "\
+        SELECT rowid, coalesce(retry_at, due_at) \
+        FROM timer_schedules INDEXED BY idx_timer_schedules_tenant_ready \
+        WHERE tenant_id = CAST(?1 AS TEXT) AND state = 'Scheduled' \
+            AND coalesce(retry_at, due_at) >= '' \
+        ORDER BY coalesce(retry_at, due_at)";
 
-    /// When a row is ready, which may be later than it is due.
-    READY_AT = "\
-        SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules WHERE rowid = ?1";
+    /// Whose a row is.
+    TENANT_OF = "SELECT tenant_id FROM timer_schedules WHERE rowid = ?1";
 
     /// Removes timers that were reached long ago.
     PURGE_REACHED = "\

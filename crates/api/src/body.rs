@@ -1,71 +1,92 @@
-//! Reading bodies: JSON, of limited length, all together of limited length.
+//! Reading bodies: JSON, of limited length, all together of limited length, and not too slowly.
 
-use axum::body::{Body, Bytes, HttpBody};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
 use axum::http::{HeaderMap, header};
 use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, Either, select};
 use punctual_domain::service_call::FieldErrors;
+use punctual_ports::ClockPort;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::budget::{Budget, Exhausted, Reservation};
+use crate::parts::ApiSettings;
 use crate::problem::{Kind, Problem};
 use crate::strict::REPEATED;
 
-/// Room for bodies is counted in pieces of so many bytes.
-const PIECE: usize = 1_024;
-/// So much of a body that is too long is still taken, and thrown away: who is cut off while
+/// So much of a body that is not wanted is still taken, and thrown away: who is cut off while
 /// sending does not read the answer.
 const THROWN_AWAY: usize = 8 * 1_024 * 1_024;
 
-/// Room for the bodies of all requests.
-pub(crate) struct Room {
-    pieces: Semaphore,
+/// Reads the bodies of all requests. What arrives takes room, not what was announced: a body that
+/// never comes keeps nobody else out.
+pub(crate) struct Bodies {
+    room: Budget,
     longest: usize,
+    pace: Pace,
+    clock: Arc<dyn ClockPort>,
 }
 
-impl Room {
-    pub(crate) fn new(longest: usize, all: usize) -> Self {
+/// The least that has to arrive of a body, again and again until its end.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    bytes: usize,
+    within: Duration,
+}
+
+impl Bodies {
+    pub(crate) fn new(settings: &ApiSettings, clock: Arc<dyn ClockPort>) -> Self {
+        let (longest, all) = (settings.body, settings.all_bodies);
         Self {
-            pieces: Semaphore::new(all.max(longest).div_ceil(PIECE)),
+            // Any body fits into a tenant's share, and several shares into all.
+            room: Budget::new(all.max(longest), (all / 4).max(longest)),
             longest,
+            pace: Pace {
+                bytes: settings.body_pace,
+                within: settings.body_patience,
+            },
+            clock,
         }
     }
 
-    /// Reads a body to its end. The room is taken until the permit is dropped.
+    /// Reads a body to its end. Its room is taken until the reservation is dropped.
     pub(crate) async fn read(
         &self,
+        tenant: &str,
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<(Bytes, SemaphorePermit<'_>), Problem> {
+    ) -> Result<(Bytes, Reservation<'_>), Problem> {
         check_type(headers)?;
         // What does not say how long it is may be as long as any.
         let announced = body.size_hint().exact().unwrap_or(self.longest as u64);
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        let mut arriving = Arriving::new(body, self);
         if announced > self.longest {
             // A client that waits for leave to send is answered at once.
             if !headers.contains_key(header::EXPECT) {
-                throw_away(body).await;
+                arriving.throw_away().await?;
             }
             return Err(self.too_long());
         }
-        let pieces = u32::try_from(announced.div_ceil(PIECE)).unwrap_or(u32::MAX);
-        let permit = self.pieces.try_acquire_many(pieces).map_err(|_| {
-            Problem::unavailable("too many long bodies are arriving: try again", 1).closing()
-        })?;
-        let mut read = Vec::with_capacity(announced.min(64 * PIECE));
-        let mut chunks = body.into_data_stream();
-        while let Some(chunk) = chunks.next().await {
-            let chunk = chunk.map_err(|_| {
-                Problem::new(Kind::Malformed, "the body did not arrive as a whole").closing()
-            })?;
+        let mut reservation = self.room.reserve(tenant);
+        let mut read = Vec::new();
+        while let Some(chunk) = arriving.next().await? {
             if read.len() + chunk.len() > self.longest {
-                drop((read, permit));
-                throw_away(Body::from_stream(chunks)).await;
+                drop((read, reservation));
+                arriving.throw_away().await?;
                 return Err(self.too_long());
+            }
+            if let Err(exhausted) = reservation.grow(chunk.len()) {
+                drop((read, reservation));
+                arriving.throw_away().await?;
+                return Err(no_room(exhausted));
             }
             read.extend_from_slice(&chunk);
         }
-        Ok((Bytes::from(read), permit))
+        Ok((Bytes::from(read), reservation))
     }
 
     fn too_long(&self) -> Problem {
@@ -78,15 +99,78 @@ impl Room {
     }
 }
 
-async fn throw_away(body: Body) {
-    let mut chunks = body.into_data_stream();
-    let mut thrown = 0;
-    while thrown < THROWN_AWAY {
-        match chunks.next().await {
-            Some(Ok(chunk)) => thrown += chunk.len(),
-            _ => return,
+fn no_room(exhausted: Exhausted) -> Problem {
+    let detail = match exhausted {
+        Exhausted::Share => "too many long bodies of this tenant are arriving: try again",
+        Exhausted::Total => "too many long bodies are arriving: try again",
+    };
+    Problem::unavailable(detail, 1).closing()
+}
+
+/// A body on its way. It has to keep its pace.
+struct Arriving {
+    chunks: BodyDataStream,
+    clock: Arc<dyn ClockPort>,
+    pace: Pace,
+    /// What has arrived since the wait began.
+    arrived: usize,
+    patience: BoxFuture<'static, ()>,
+}
+
+impl Arriving {
+    fn new(body: Body, bodies: &Bodies) -> Self {
+        let clock = Arc::clone(&bodies.clock);
+        Self {
+            chunks: body.into_data_stream(),
+            patience: wait(Arc::clone(&clock), bodies.pace.within),
+            clock,
+            pace: bodies.pace,
+            arrived: 0,
         }
     }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        match select(self.chunks.next(), &mut self.patience).await {
+            Either::Left((None, _)) => Ok(None),
+            Either::Left((Some(Ok(chunk)), _)) => {
+                self.arrived = self.arrived.saturating_add(chunk.len());
+                if self.arrived >= self.pace.bytes {
+                    self.arrived = 0;
+                    self.patience = wait(Arc::clone(&self.clock), self.pace.within);
+                }
+                Ok(Some(chunk))
+            }
+            Either::Left((Some(Err(_)), _)) => {
+                let detail = "the body did not arrive as a whole";
+                Err(Problem::new(Kind::Malformed, detail).closing())
+            }
+            Either::Right(_) => {
+                let (bytes, seconds) = (self.pace.bytes, self.pace.within.as_secs());
+                let detail = format!(
+                    "the body arrives too slowly: send {bytes} bytes or its end every {seconds} s"
+                );
+                Err(Problem::new(Kind::Timeout, detail).closing())
+            }
+        }
+    }
+
+    async fn throw_away(&mut self) -> Result<(), Problem> {
+        let mut thrown = 0;
+        while thrown < THROWN_AWAY {
+            match self.next().await {
+                Ok(Some(chunk)) => thrown += chunk.len(),
+                Ok(None) => break,
+                // What is to be said of the rest of it is not what is wrong with it.
+                Err(problem) if problem.kind == Kind::Malformed => break,
+                Err(problem) => return Err(problem),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wait(clock: Arc<dyn ClockPort>, duration: Duration) -> BoxFuture<'static, ()> {
+    Box::pin(async move { clock.sleep_for(duration).await })
 }
 
 /// Only JSON in UTF-8, as it is.

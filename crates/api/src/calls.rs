@@ -7,8 +7,8 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use punctual_domain::service_call::{
     CallStatus, IdempotencyKey, Submission, Tag, Tags, UnknownFields,
 };
-use punctual_domain::{TenantId, Timestamp};
-use punctual_ports::{CallPageQuery, PageCursor, PortErrorKind, SubmitOutcome, Taken};
+use punctual_domain::{TenantId, TimerKey, Timestamp};
+use punctual_ports::{CallPageQuery, PageCursor, SubmitOutcome, Taken};
 use punctual_workflows::calls::{DeleteCallOutcome, ReadCalls};
 use serde_json::Value;
 
@@ -62,7 +62,18 @@ pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>
         .submit(submission, Some(ask.correlation_id))
         .await?;
     let receipt = match outcome {
-        SubmitOutcome::Accepted(receipt) | SubmitOutcome::Repeated(receipt) => receipt,
+        SubmitOutcome::Accepted(receipt) => receipt,
+        SubmitOutcome::Repeated(receipt) => {
+            let key = TimerKey::new(tenant.clone(), receipt.service_call_id);
+            if !calls.read.are_there(vec![key]).await?.contains(&true) {
+                return Err(Problem::conflict(format!(
+                    "the same was submitted before as service call {}, which was deleted since, or has finished \
+                     so long ago that it was removed: give a new key or id for a new call",
+                    receipt.service_call_id
+                )));
+            }
+            receipt
+        }
         SubmitOutcome::Conflict { taken, by } => {
             return Err(Problem::conflict(match taken {
                 Taken::Id => format!(
@@ -113,16 +124,9 @@ fn header_key(ask: &mut Ask, body: &Value) -> Option<IdempotencyKey> {
 
 pub(crate) async fn list(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
     let calls = calls(&api)?;
-    let query = page_query(&mut ask);
+    let query = page_query(&mut ask, &calls.read);
     let query = ask.checked(query)?;
-    let page = calls.read.page(query).await;
-    let page = match page {
-        Err(error) if error.kind() == PortErrorKind::Rejected => {
-            ask.errors.add("/query/cursor", error.reason());
-            return Err(Problem::invalid(ask.errors));
-        }
-        page => page?,
-    };
+    let page = calls.read.page(query).await?;
     let page = Page {
         items: page.calls.iter().map(Summary::from).collect(),
         next_cursor: page.next.map(|PageCursor(cursor)| cursor),
@@ -130,7 +134,7 @@ pub(crate) async fn list(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, 
     json(StatusCode::OK, &page)
 }
 
-fn page_query(ask: &mut Ask) -> Option<CallPageQuery> {
+fn page_query(ask: &mut Ask, calls: &ReadCalls) -> Option<CallPageQuery> {
     let tenant = ask.path::<TenantId>("tenantId");
     let status = ask.query("status", str::parse::<CallStatus>);
     let (from, to) = (
@@ -138,7 +142,13 @@ fn page_query(ask: &mut Ask) -> Option<CallPageQuery> {
         ask.query("to", read_instant),
     );
     let limit = ask.query("limit", read_limit);
-    let after = ask.query("cursor", read_cursor);
+    let after = ask.query("cursor", |text| {
+        let cursor = PageCursor(text.to_owned());
+        let checked = calls.check_cursor(&cursor);
+        checked
+            .map(|()| cursor)
+            .map_err(|error| error.reason().to_owned())
+    });
     let tags = read_tags(ask);
     Some(CallPageQuery {
         tenant_id: tenant?,
@@ -163,20 +173,13 @@ fn read_instant(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-fn read_limit(text: &str) -> Result<usize, String> {
+pub(crate) fn read_limit(text: &str) -> Result<usize, String> {
     let most = ReadCalls::MAX_PAGE;
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<usize>() {
         Ok(limit) if digits && (1..=most).contains(&limit) => Ok(limit),
         _ => Err(format!("is not a number from 1 to {most}")),
     }
-}
-
-fn read_cursor(text: &str) -> Result<PageCursor, &'static str> {
-    if text.is_empty() || text.len() > LONGEST_CURSOR {
-        return Err("is none that an earlier page gave");
-    }
-    Ok(PageCursor(text.to_owned()))
 }
 
 fn read_tags(ask: &mut Ask) -> Vec<Tag> {

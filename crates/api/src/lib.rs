@@ -11,12 +11,14 @@
 mod ask;
 mod bind;
 mod body;
+mod budget;
 mod calls;
 mod host;
 pub mod metric_names;
 mod openapi;
 mod parts;
 mod problem;
+mod recent;
 mod router;
 mod routes;
 mod serve;

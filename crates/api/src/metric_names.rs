@@ -4,8 +4,13 @@
 pub const REQUESTS: &str = "http_requests_total";
 /// How long answers took, by route.
 pub const REQUEST_DURATION: &str = "http_request_duration_seconds";
+/// Requests that were answered 401.
+pub const UNAUTHORIZED: &str = "http_unauthorized_total";
 /// Connections that were closed because there were too many.
 pub const CONNECTIONS_CUT: &str = "http_connections_cut_total";
+
+/// Requests that the store could not carry out.
+pub const NOT_CARRIED_OUT: &str = "http_requests_not_carried_out_total";
 
 /// Tells the recorder what each of them means. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -18,6 +23,14 @@ pub fn describe() {
         REQUEST_DURATION,
         Unit::Seconds,
         "time from a request's headers to its answer, by route"
+    );
+    describe_counter!(
+        UNAUTHORIZED,
+        "requests without a token, or with one that nobody knows"
+    );
+    describe_counter!(
+        NOT_CARRIED_OUT,
+        "requests that the store could not carry out"
     );
     describe_counter!(
         CONNECTIONS_CUT,

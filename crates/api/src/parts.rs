@@ -65,14 +65,20 @@ pub struct ReadinessCheck {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiSettings {
     /// So many connections are open at once. When there are more, those go first whose request has
-    /// been awaited for the longest time.
+    /// been awaited for the longest time; where there are tokens, of those that have shown none,
+    /// as long as they are more than a quarter.
     pub connections: usize,
     /// So many requests are carried out at once, besides health and metrics. More are answered 503.
     pub requests: usize,
     /// A body may have so many bytes.
     pub body: usize,
-    /// All bodies together may have so many bytes while they are read and used.
+    /// All bodies together may have so many bytes while they are read and used, and those of one
+    /// tenant a quarter of it.
     pub all_bodies: usize,
+    /// At least so many bytes of a body, or its end, have to arrive in every `body_patience`.
+    pub body_pace: usize,
+    /// How long to wait for `body_pace`.
+    pub body_patience: Duration,
     /// A request's line and headers have to be there within this time, and so has the next request
     /// on an open connection.
     pub header_timeout: Duration,
@@ -97,6 +103,8 @@ impl Default for ApiSettings {
             requests: 256,
             body: Self::BODY,
             all_bodies: 32 * Self::BODY,
+            body_pace: 5 * 1_024,
+            body_patience: Duration::from_secs(5),
             header_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(10),

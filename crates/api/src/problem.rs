@@ -100,6 +100,8 @@ pub(crate) struct Problem {
     errors: Vec<FieldError>,
     header: Option<Box<(header::HeaderName, HeaderValue)>>,
     closes: bool,
+    /// What the store said, for the log.
+    cause: Option<Box<PortError>>,
 }
 
 impl Problem {
@@ -110,6 +112,7 @@ impl Problem {
             errors: Vec::new(),
             header: None,
             closes: false,
+            cause: None,
         }
     }
 
@@ -161,6 +164,11 @@ impl Problem {
         self
     }
 
+    /// What the store said, where it is the store's fault.
+    pub(crate) fn cause(&self) -> Option<&PortError> {
+        self.cause.as_deref()
+    }
+
     pub(crate) fn into_response(self, correlation_id: CorrelationId) -> Response<Body> {
         let shown = Shown {
             r#type: self.kind.type_uri(),
@@ -204,7 +212,7 @@ impl From<FieldErrors> for Problem {
 impl From<PortError> for Problem {
     fn from(error: PortError) -> Self {
         let operation = error.operation();
-        let problem = match error.kind() {
+        let mut problem = match error.kind() {
             PortErrorKind::Busy | PortErrorKind::Overloaded => Self::unavailable(
                 format!("failed to {operation}: too much is going on, try again"),
                 1,
@@ -225,7 +233,7 @@ impl From<PortError> for Problem {
             ),
         };
         if problem.kind != Kind::Invalid {
-            tracing::warn!(%error, "a request could not be carried out");
+            problem.cause = Some(Box::new(error));
         }
         problem
     }

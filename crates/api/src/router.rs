@@ -8,20 +8,22 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, Response, header};
+use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use axum::routing::any;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use punctual_domain::CorrelationId;
 use punctual_domain::service_call::FieldErrors;
+use punctual_workflows::Sparing;
 use tokio::sync::Semaphore;
 
 use crate::ask::{Ask, path_value, step};
-use crate::body::Room;
+use crate::body::Bodies;
 use crate::host::is_of_this_machine;
 use crate::metric_names;
-use crate::parts::ApiParts;
+use crate::parts::{ApiParts, ReadinessCheck};
 use crate::problem::{Kind, Problem};
+use crate::recent::Recent;
 use crate::routes::{Access, Route, allowed, routes};
 use crate::serve::Connection;
 use crate::tokens::Grant;
@@ -33,16 +35,22 @@ pub(crate) struct Api {
     pub(crate) parts: ApiParts,
     /// How many requests may still begin.
     requests: Semaphore,
-    bodies: Room,
+    bodies: Bodies,
+    pub(crate) readiness: Recent<Arc<Vec<ReadinessCheck>>>,
+    pub(crate) metrics: Recent<Bytes>,
+    troubles: Sparing,
 }
 
 /// The API as a router, to be served by [`serve`](crate::serve()) or by a test.
 pub fn router(parts: ApiParts) -> Router {
     let settings = parts.settings;
     let api = Arc::new(Api {
-        parts,
         requests: Semaphore::new(settings.requests),
-        bodies: Room::new(settings.body, settings.all_bodies),
+        bodies: Bodies::new(&settings, Arc::clone(&parts.clock)),
+        readiness: Recent::default(),
+        metrics: Recent::default(),
+        troubles: Sparing::default(),
+        parts,
     });
     let mut templates: Vec<&'static str> = routes().iter().map(|route| route.template).collect();
     templates.dedup();
@@ -83,7 +91,8 @@ impl Api {
             Some(Ok(id)) => *id,
             _ => CorrelationId::from_uuid(self.parts.ids.next_id()),
         };
-        let answer = match find(template, &method) {
+        let found = one_host(&head).and_then(|()| find(template, &method));
+        let answer = match found {
             Ok(route) => {
                 let asked = self.ask(route, path, head, correlation_id, given);
                 let answer = self.answer(route, asked, body);
@@ -93,7 +102,10 @@ impl Api {
             }
             Err(problem) => Err(problem),
         };
-        let mut response = answer.unwrap_or_else(|problem| problem.into_response(correlation_id));
+        let mut response = answer.unwrap_or_else(|problem| {
+            self.note(&problem);
+            problem.into_response(correlation_id)
+        });
         finish(&mut response, correlation_id);
         let took = self.parts.clock.monotonic().saturating_sub(began);
         count(template, &method, &response, took.as_secs_f64());
@@ -105,6 +117,15 @@ impl Api {
             "answered"
         );
         response
+    }
+
+    /// Counts what the store could not carry out, and tells of some of it.
+    fn note(&self, problem: &Problem) {
+        let Some(error) = problem.cause() else { return };
+        metrics::counter!(metric_names::NOT_CARRIED_OUT).increment(1);
+        if let Some(left_out) = self.troubles.may_say(self.parts.clock.monotonic()) {
+            tracing::warn!(%error, left_out, "a request could not be carried out");
+        }
     }
 
     /// Checks who asks, and then what can be said of the request before its body is there.
@@ -129,7 +150,7 @@ impl Api {
             if let Some(given) = given {
                 given_correlation_id = errors.check("/header/X-Correlation-Id", given);
             }
-            query = read_query(&head);
+            query = read_query(&head, &mut errors);
             for (name, _) in &query {
                 if !route.query.contains(&name.as_str()) {
                     let known = match route.query {
@@ -194,18 +215,20 @@ impl Api {
     ) -> Result<Response<Body>, Problem> {
         let mut _room = None;
         if route.body {
-            let (bytes, permit) = self.bodies.read(&ask.headers, body).await?;
-            (ask.body, _room) = (bytes, Some(permit));
+            let tenant = path_value(&ask.path, "tenantId");
+            let (bytes, room) = self.bodies.read(tenant, &ask.headers, body).await?;
+            (ask.body, _room) = (bytes, Some(room));
             arrived.store(true, Ordering::Relaxed);
         }
-        // Only what is there as a whole takes a place: a slow client keeps nobody waiting. Health is
-        // asked for most urgently when all places are taken.
-        let _place = match route.access {
-            Access::Open => None,
-            _ => Some(self.requests.try_acquire().map_err(|_| {
-                Problem::unavailable("too many requests are being carried out: try again", 1)
-            })?),
-        };
+        // Health is asked for most urgently when all places are taken. Who needs no token takes none,
+        // and may be cut for another.
+        if route.access == Access::Open {
+            return (route.handler)(Arc::clone(self), ask).await;
+        }
+        // Only what is there as a whole takes a place: a slow client keeps nobody waiting.
+        let _place = self.requests.try_acquire().map_err(|_| {
+            Problem::unavailable("too many requests are being carried out: try again", 1)
+        })?;
         let _at_work = connection.as_ref().map(Connection::at_work);
         (route.handler)(Arc::clone(self), ask).await
     }
@@ -247,7 +270,12 @@ impl Api {
             return Err(refused(detail, "Bearer realm=\"punctual\""));
         };
         match tokens.grant(token, tenant) {
-            Grant::Here => Ok(()),
+            Grant::Here => {
+                if let Some(connection) = head.extensions.get::<Connection>() {
+                    connection.is_known();
+                }
+                Ok(())
+            }
             // In nothing, headers included, does it differ from what is absent.
             Grant::Elsewhere => Err(Problem::not_found()),
             Grant::Unknown => Err(refused(
@@ -296,11 +324,47 @@ fn bearer(head: &Parts) -> Option<&str> {
     is_one.then_some(token)
 }
 
-fn read_query(head: &Parts) -> Vec<(String, String)> {
+/// Of two hosts, a proxy may have looked at the one and we at the other.
+fn one_host(head: &Parts) -> Result<(), Problem> {
+    if head.headers.get_all(header::HOST).iter().count() < 2 {
+        return Ok(());
+    }
+    let detail = "the header Host is given twice: give it once";
+    Err(Problem::new(Kind::Malformed, detail).closing())
+}
+
+/// The parameters that can be read; what is wrong with the others is added.
+fn read_query(head: &Parts, errors: &mut FieldErrors) -> Vec<(String, String)> {
     let query = head.uri.query().unwrap_or_default();
-    form_urlencoded::parse(query.as_bytes())
-        .into_owned()
-        .collect()
+    let mut read = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let parsed = form_urlencoded::parse(pair.as_bytes()).into_owned().next();
+        let (name, value) = parsed.unwrap_or_default();
+        match encoding_problem(pair) {
+            None => read.push((name, value)),
+            Some(problem) => errors.add(format!("/query/{}", step(&name)), problem),
+        }
+    }
+    read
+}
+
+/// What is wrong with how a part of a query is encoded.
+fn encoding_problem(part: &str) -> Option<&'static str> {
+    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+    let mut decoded = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
+            return Some("has a % without two hexadecimal digits after it: write % itself as %25");
+        };
+        decoded.extend(u8::try_from(high * 16 + low));
+    }
+    let is_text = std::str::from_utf8(&decoded).is_ok();
+    (!is_text).then_some("is not UTF-8: encode its characters so")
 }
 
 /// What every answer has.
@@ -333,6 +397,9 @@ fn count(template: Option<&'static str>, method: &Method, response: &Response<Bo
         5 => "5xx",
         _ => "other",
     };
+    if response.status() == StatusCode::UNAUTHORIZED {
+        metrics::counter!(metric_names::UNAUTHORIZED).increment(1);
+    }
     metrics::counter!(metric_names::REQUESTS, "route" => route, "method" => method, "status" => status)
         .increment(1);
     metrics::histogram!(metric_names::REQUEST_DURATION, "route" => route).record(took);

@@ -74,7 +74,8 @@ pub fn routes() -> &'static [Route] {
                 Method::GET,
                 TRACE,
                 handler!(trace::show),
-            ),
+            )
+            .with_query(&["limit", "cursor"]),
             open("/healthz", handler!(status::health)),
             open("/readyz", handler!(status::ready)),
             open("/metrics", handler!(status::metrics)),

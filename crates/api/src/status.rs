@@ -1,8 +1,8 @@
 //! How the process is: alive, ready, and in numbers. Nothing here shows anything of a tenant.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json as value;
 
@@ -18,11 +18,12 @@ pub(crate) async fn health(_api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, 
 
 /// Whether it can do its work.
 pub(crate) async fn ready(api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, Problem> {
-    let checks = (api.parts.readiness)().await;
+    let look = async { Arc::new((api.parts.readiness)().await) };
+    let checks = api.readiness.get(api.parts.clock.as_ref(), look).await;
     let ready = checks.iter().all(|check| check.problem.is_none());
     let checks: Vec<_> = checks
-        .into_iter()
-        .map(|check| match check.problem {
+        .iter()
+        .map(|check| match &check.problem {
             None => value!({ "name": check.name, "ok": true }),
             Some(problem) => value!({ "name": check.name, "ok": false, "problem": problem }),
         })
@@ -37,7 +38,9 @@ pub(crate) async fn ready(api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, Pr
 
 /// In numbers, for Prometheus.
 pub(crate) async fn metrics(api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, Problem> {
-    let mut response = Response::new(Body::from((api.parts.metrics)()));
+    let render = async { Bytes::from((api.parts.metrics)()) };
+    let rendered = api.metrics.get(api.parts.clock.as_ref(), render).await;
+    let mut response = Response::new(Body::from(rendered));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
@@ -45,7 +48,14 @@ pub(crate) async fn metrics(api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, 
     Ok(response)
 }
 
-/// What there is, for programs.
+/// What there is, for programs. It is the same for everybody and always, so it is written once.
 pub(crate) async fn openapi(_api: Arc<Api>, _ask: Ask) -> Result<Response<Body>, Problem> {
-    json(StatusCode::OK, &openapi::document())
+    static DOCUMENT: LazyLock<Bytes> =
+        LazyLock::new(|| Bytes::from(openapi::document().to_string()));
+    let mut response = Response::new(Body::from(DOCUMENT.clone()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    Ok(response)
 }

@@ -34,6 +34,35 @@ fn timers(api: &Api) -> Result<&TimersApi, Problem> {
     })
 }
 
+/// A call's timer belongs to its call: without it, or with another due time, the call would be made late
+/// or not at all.
+async fn refuse_timer_of_call(api: &Api, key: &TimerKey) -> Result<(), Problem> {
+    let Some(calls) = &api.parts.calls else {
+        return Ok(());
+    };
+    let are_there = calls.read.are_there(vec![key.clone()]).await?;
+    if !are_there.contains(&true) {
+        return Ok(());
+    }
+    let TimerKey {
+        tenant_id,
+        service_call_id,
+    } = key;
+    Err(Problem::conflict(format!(
+        "the timer belongs to a service call, and goes with it: see \
+         /api/tenants/{tenant_id}/service-calls/{service_call_id}"
+    )))
+}
+
+/// Which of these ids are of service calls, or were: nobody would be told of such a timer, also after
+/// its call was deleted.
+async fn belong_to_calls(api: &Api, keys: Vec<TimerKey>) -> Result<Vec<bool>, Problem> {
+    match &api.parts.calls {
+        None => Ok(vec![false; keys.len()]),
+        Some(calls) => Ok(calls.read.were_submitted(keys).await?),
+    }
+}
+
 /// What became of a schedule.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -54,6 +83,13 @@ pub(crate) async fn schedule(api: Arc<Api>, mut ask: Ask) -> Result<Response<Bod
     let key = ask.key();
     let wish = read_wish(&mut ask.errors, "", &fields, &["dueAt", "data"]);
     let (key, (due_at, data)) = ask.checked(key.zip(wish))?;
+    let of_calls = belong_to_calls(&api, vec![key.clone()]).await?;
+    if of_calls.contains(&true) {
+        refuse_timer_of_call(&api, &key).await?;
+        return Err(Problem::conflict(
+            "the id was that of a service call, which was deleted: choose another id for a timer",
+        ));
+    }
     let request = TimerRequest {
         key: key.clone(),
         due_at,
@@ -124,37 +160,44 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut ask: Ask) -> Result<Response
     let tenant = ask.path::<TenantId>("tenantId");
     let wishes = read_batch(&mut ask.errors, &fields);
     let (tenant, wishes) = ask.checked(tenant.zip(wishes))?;
+    let key = |id: &ServiceCallId| TimerKey::new(tenant.clone(), *id);
+    let keys = wishes.iter().map(|(id, _)| key(id)).collect();
+    let of_calls = belong_to_calls(&api, keys).await?;
     let ids: Vec<ServiceCallId> = wishes.iter().map(|(id, _)| *id).collect();
     let batch = wishes
         .into_iter()
-        .map(|(id, (due_at, data))| TimerRequest {
-            key: TimerKey::new(tenant.clone(), id),
+        .zip(&of_calls)
+        .filter(|(_, is_of_call)| !**is_of_call)
+        .map(|((id, (due_at, data)), _)| TimerRequest {
+            key: key(&id),
             due_at,
             correlation_id: Some(ask.correlation_id),
             data,
         })
         .collect();
-    let saved = timers.schedule.schedule(batch).await?;
-    let mut saved = saved.into_iter();
+    let mut saved = timers.schedule.schedule(batch).await?.into_iter();
     let results = ids
         .into_iter()
-        .map(
-            |service_call_id| match saved.next().unwrap_or_else(|| Err(no_answer())) {
-                Ok(outcome) => OneResult {
-                    service_call_id,
-                    outcome: name(outcome),
-                    detail: None,
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a timer of a batch could not be stored");
-                    OneResult {
-                        service_call_id,
-                        outcome: "Failed",
-                        detail: Some("it could not be stored now: send it again"),
+        .zip(of_calls)
+        .map(|(service_call_id, is_of_call)| {
+            let failed = |detail| ("Failed", Some(detail));
+            let (outcome, detail) = if is_of_call {
+                failed("its id is, or was, that of a service call: choose another one")
+            } else {
+                match saved.next().unwrap_or_else(|| Err(no_answer())) {
+                    Ok(outcome) => (name(outcome), None),
+                    Err(error) => {
+                        tracing::warn!(%error, "a timer of a batch could not be stored");
+                        failed("it could not be stored now: send it again")
                     }
                 }
-            },
-        )
+            };
+            OneResult {
+                service_call_id,
+                outcome,
+                detail,
+            }
+        })
         .collect();
     json(StatusCode::OK, &Results { results })
 }
@@ -173,6 +216,7 @@ pub(crate) async fn delete(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>
     let timers = timers(&api)?;
     let key = ask.key();
     let key = ask.checked(key)?;
+    refuse_timer_of_call(&api, &key).await?;
     let deleted = timers.schedule.cancel(vec![key]).await?;
     let outcome = deleted.into_iter().next();
     match outcome.unwrap_or_else(|| Err(no_answer()))? {

@@ -1,16 +1,18 @@
 //! Bearer tokens: who may see which tenant. Only their hashes are known here.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use punctual_domain::TenantId;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 
-/// The tokens that are accepted, each for one tenant or for all. `Debug` shows how many.
+/// The tokens that are accepted, each for one tenant or for all. Clones are the same, also after
+/// [`replace`](Self::replace). `Debug` shows how many.
 #[derive(Clone, Default)]
 pub struct Tokens {
-    entries: Vec<Entry>,
+    entries: Arc<RwLock<Arc<[Entry]>>>,
 }
 
 #[derive(Clone)]
@@ -77,17 +79,34 @@ impl Tokens {
         if entries.is_empty() {
             return Err(TokensError::Empty);
         }
-        Ok(Self { entries })
+        Ok(Self {
+            entries: Arc::new(RwLock::new(entries.into())),
+        })
+    }
+
+    fn entries(&self) -> Arc<[Entry]> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&entries)
+    }
+
+    /// Accepts others from now on, and answers how many there are. None at all is no replacement:
+    /// a check that was made once goes on being made.
+    pub fn replace(&self, others: &Self) -> usize {
+        let others = others.entries();
+        if !others.is_empty() {
+            *self.entries.write().unwrap_or_else(PoisonError::into_inner) = others;
+        }
+        self.len()
     }
 
     /// Whether there is none, and so no check.
-    pub const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.entries().is_empty()
     }
 
     /// How many there are.
-    pub const fn len(&self) -> usize {
-        self.entries.len()
+    pub fn len(&self) -> usize {
+        self.entries().len()
     }
 
     /// What a token is good for: a tenant, or everything if none is named. Every entry is compared
@@ -95,7 +114,7 @@ impl Tokens {
     pub(crate) fn grant(&self, token: &str, tenant: Option<&str>) -> Grant {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let (mut known, mut here) = (Choice::from(0), Choice::from(0));
-        for entry in &self.entries {
+        for entry in &*self.entries() {
             let same = hash.ct_eq(&entry.hash);
             let is_for_it = match (&entry.tenant, tenant) {
                 (None, _) => true,
@@ -161,7 +180,7 @@ pub fn hash_token(token: &str) -> String {
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tokens({})", self.entries.len())
+        write!(f, "Tokens({})", self.len())
     }
 }
 
@@ -228,6 +247,18 @@ mod tests {
             hash_token("abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
+    }
+
+    #[test]
+    fn a_replacement_counts_for_every_clone_and_none_is_no_replacement() {
+        let of = |token: &str| Tokens::parse(&format!("a:{}", hash_token(token))).unwrap();
+        let tokens = of("old");
+        let shared = tokens.clone();
+        assert_eq!(tokens.replace(&of("new")), 1);
+        assert_eq!(shared.grant("old", Some("a")), Grant::Unknown);
+        assert_eq!(shared.grant("new", Some("a")), Grant::Here);
+        assert_eq!(tokens.replace(&Tokens::none()), 1);
+        assert_eq!(shared.grant("new", Some("a")), Grant::Here);
     }
 
     #[test]

@@ -4,38 +4,64 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Response, StatusCode};
-use punctual_domain::{CorrelationId, TimerEntry};
+use punctual_domain::{CorrelationId, TimerEntry, TimerKey};
+use punctual_ports::{PageCursor, PortError, TimerPersistencePort};
 use punctual_workflows::calls::{Trace, TraceStep};
 
 use crate::ask::{Ask, json};
+use crate::calls::{DEFAULT_LIMIT, read_limit};
 use crate::problem::Problem;
 use crate::router::Api;
 use crate::views::Traced;
 
-/// So many timers of one request are shown.
-const MOST: usize = 100;
-
 pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
     let correlation_id = ask.path::<CorrelationId>("correlationId");
+    let limit = ask.query("limit", read_limit).unwrap_or(DEFAULT_LIMIT);
+    let after = ask.query("cursor", |text| {
+        let key = PageCursor(text.to_owned()).key();
+        key.ok_or("is none that an earlier page gave")
+    });
     let correlation_id = ask.checked(correlation_id)?;
+    let is_first = after.is_none();
     let trace = match (&api.parts.calls, &api.parts.timers) {
-        (Some(calls), _) => calls.read.trace(correlation_id).await?,
+        (Some(calls), _) => calls.read.trace(correlation_id, after, limit).await?,
         (None, Some(timers)) => {
-            let timers = timers.timers.find_by_correlation(correlation_id, MOST);
-            of_timers(correlation_id, timers.await?)
+            of_timers(timers.timers.as_ref(), correlation_id, after, limit).await?
         }
         (None, None) => return Err(Problem::not_found()),
     };
-    if trace.calls.is_empty() && trace.timers.is_empty() {
+    // What was left of a request may be deleted before its next page is asked for.
+    if is_first && trace.calls.is_empty() && trace.timers.is_empty() {
         return Err(Problem::not_found());
     }
     json(StatusCode::OK, &Traced::from(trace))
 }
 
 /// Timers on their own have no messages: what is known of them is in their rows.
-fn of_timers(correlation_id: CorrelationId, timers: Vec<TimerEntry>) -> Trace {
+async fn of_timers(
+    store: &dyn TimerPersistencePort,
+    correlation_id: CorrelationId,
+    after: Option<TimerKey>,
+    limit: usize,
+) -> Result<Trace, PortError> {
+    let mut timers = store
+        .find_by_correlation(correlation_id, after, limit + 1)
+        .await?;
+    let has_more = timers.len() > limit;
+    timers.truncate(limit);
+    let last = timers.last().map(|timer| timer.timer().key.clone());
+    Ok(Trace {
+        correlation_id,
+        calls: Vec::new(),
+        steps: steps(&timers),
+        next: last.filter(|_| has_more),
+        timers,
+    })
+}
+
+fn steps(timers: &[TimerEntry]) -> Vec<TraceStep> {
     let mut steps = Vec::new();
-    for timer in &timers {
+    for timer in timers {
         let scheduled = timer.timer();
         let registered_at = scheduled.registration.registered_at;
         let happened = [
@@ -54,10 +80,5 @@ fn of_timers(correlation_id: CorrelationId, timers: Vec<TimerEntry>) -> Trace {
         }
     }
     steps.sort_by_key(|step| step.at);
-    Trace {
-        correlation_id,
-        calls: Vec::new(),
-        timers,
-        steps,
-    }
+    steps
 }

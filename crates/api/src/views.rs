@@ -4,7 +4,7 @@ use punctual_domain::service_call::{
     CallName, CallStatus, ErrorMeta, Outcome, RequestSpec, ResponseMeta, ServiceCall, Tags,
 };
 use punctual_domain::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, TimerEntry, Timestamp};
-use punctual_ports::{ExecutionEntry, ExecutionState, Receipt};
+use punctual_ports::{ExecutionEntry, ExecutionState, PageCursor, Receipt};
 use punctual_workflows::calls::{CallView, Trace, TraceStep};
 use serde::Serialize;
 
@@ -196,6 +196,8 @@ pub struct Traced {
     calls: Vec<Summary>,
     timers: Vec<TimerEntry>,
     steps: Vec<Step>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -220,6 +222,7 @@ impl From<Trace> for Traced {
             calls: trace.calls.iter().map(Summary::from).collect(),
             timers: trace.timers,
             steps: trace.steps.into_iter().map(Step::from).collect(),
+            next_cursor: trace.next.map(|key| PageCursor::after_key(&key).0),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Dunning {
                 if time < 3 {
                     let next = due.due_at.saturating_add(A_DAY);
                     let timer = Timer::at(due.key(), next).data(&(order, time + 1))?;
-                    punctual.schedule(timer).await?;
+                    let _ = punctual.schedule(timer).await?;
                 }
                 Ok(())
             }

@@ -59,7 +59,7 @@ fn place(
     transaction.execute("INSERT OR REPLACE INTO orders VALUES (?1, 0)", [order])?;
     let key = TimerKey::named(TenantId::default(), &format!("{order} {}", punctual.now()));
     let reminder = Timer::after(key, Duration::from_millis(300)).data(order)?;
-    punctual.schedule_in(&transaction, reminder)?;
+    let _ = punctual.schedule_in(&transaction, reminder)?;
     if !is_valid {
         return Err("its address is wrong".into()); // dropping the transaction rolls both back
     }

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let key = TimerKey::named(TenantId::default(), "hello");
     let timer = Timer::after(key, Duration::from_secs(2));
-    punctual.replace(timer).await?;
+    let _ = punctual.replace(timer).await?;
     tokio::select! {
         why = running.stopped() => eprintln!("{why}"),
         _ = tokio::signal::ctrl_c() => {}

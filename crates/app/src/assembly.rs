@@ -26,6 +26,19 @@ pub(crate) enum Storage {
     Memory,
 }
 
+impl Storage {
+    /// Without a bus of somebody else's, whatever is scheduled by a command belongs to a call that
+    /// was accepted: the limit of a file must not refuse it.
+    pub(crate) const fn takes_commands_of_calls_alone(&mut self) {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(settings) => settings.limits_commands = false,
+            #[cfg(feature = "testing")]
+            Self::Memory => {}
+        }
+    }
+}
+
 /// Where events go.
 pub(crate) enum Bus {
     Own(Arc<dyn EventBusPort>),
@@ -79,6 +92,9 @@ pub(crate) async fn open(
                 #[cfg(feature = "calls")]
                 calls: None,
                 hints: crate::hints::Hints::new(clock.port(), wake.clone()),
+                write_check: crate::write_check::WriteCheck::default(),
+                #[cfg(feature = "calls")]
+                calls_write_check: crate::write_check::WriteCheck::default(),
             };
             let store = Store::Sqlite(Box::new(sqlite));
             Ok(match clock {

@@ -124,8 +124,10 @@ impl Builder {
     /// told twice (by [`firing_id`](DueTimeReached::firing_id) it knows). An error means again
     /// later, [`HandlerError::poison`] never again, a panic is an error like any other.
     ///
-    /// Up to 64 calls run at once, as tasks of the runtime. A handler that never returns keeps its
-    /// place, so give it a limit of its own.
+    /// Up to 64 calls of one tenant run at once, and a thousand in all, as tasks of the runtime. A
+    /// handler that never returns keeps its tenant's place, so give it a limit of its own; one that
+    /// blocks keeps a thread of the runtime from everybody, so let it
+    /// [`spawn_blocking`](tokio::task::spawn_blocking).
     pub fn on_due<H, F>(self, handler: H) -> Self
     where
         H: Fn(DueTimeReached) -> F + Send + Sync + 'static,
@@ -153,7 +155,7 @@ impl Builder {
     ///         async move {
     ///             said.send(due.due_at)?;
     ///             let tomorrow = due.due_at.saturating_add(Duration::from_hours(24));
-    ///             punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
+    ///             let _ = punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
     ///             Ok(())
     ///         }
     ///     })
@@ -161,7 +163,7 @@ impl Builder {
     ///     .await?;
     /// let running = punctual.start().await?;
     /// let daily = TimerKey::named(TenantId::default(), "daily report");
-    /// punctual.schedule(Timer::after(daily, Duration::from_hours(1))).await?;
+    /// punctual.ensure(Timer::after(daily, Duration::from_hours(1))).await?; // at every start
     /// clock.advance(Duration::from_hours(24 * 7)).await;
     /// assert_eq!(heard.len(), 7);
     /// assert_eq!(heard.recv().await.unwrap().to_string(), "2026-12-01T09:00:00.000Z");
@@ -281,12 +283,17 @@ impl Builder {
         }
         let (clock, worker) = (self.clock()?, self.worker_settings());
         let wake = WakeSignal::new();
-        let Some(storage) = self.storage.into_iter().next() else {
+        let Some(mut storage) = self.storage.into_iter().next() else {
             return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
         };
+        if self.bus.is_none() {
+            storage.takes_commands_of_calls_alone();
+        }
         let opened = open(storage, &clock, &wake).await?;
         #[cfg(all(feature = "calls", feature = "sqlite"))]
         let opened = crate::calls::with_file(opened, self.calls_storage.as_ref(), &clock).await?;
+        #[cfg(feature = "calls")]
+        let is_alone = self.bus.is_none() && self.handlers.is_empty();
         let connected = match connect(self.bus, &opened, &clock, &worker).await {
             Ok(connected) => connected,
             Err(error) => {
@@ -309,7 +316,8 @@ impl Builder {
         let (calls, calls_plan) = match &self.calls {
             Some(options) => {
                 let ports = crate::calls::open(&opened.store, &clock, &ports)?;
-                let plan = crate::calls::CallsPlan::new(&ports, options)?;
+                let own = opened.store.has_timers_of_their_own();
+                let plan = crate::calls::CallsPlan::new(&ports, options, own && is_alone)?;
                 (Some(crate::calls::service_calls(&ports)), Some(plan))
             }
             None => (None, None),
@@ -320,7 +328,7 @@ impl Builder {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::new(&ports, self.retention)?,
-                republish: RepublishLost::new(&ports),
+                republish: RepublishLost::new(&ports, Arc::clone(&opened.dead_letters)),
                 told: self.handlers.into_iter().next(),
                 takes_commands: self.takes_commands,
                 #[cfg(feature = "calls")]
@@ -332,7 +340,7 @@ impl Builder {
         let engine = engine.with_calls(calls);
         #[cfg(feature = "nats")]
         let engine = engine.with_broker(connected.broker);
-        Ok(Punctual::of(Arc::new(engine)))
+        Ok(Punctual::built(engine))
     }
 
     /// All that is wrong with what was asked for, each with what would be right.

@@ -16,7 +16,8 @@ use punctual_ports::{
 };
 use punctual_workflows::calls::{
     AcceptExecutions, CallPorts, CallSettings, ChoreWorker, DispatchOutbox, ExecuteCalls,
-    ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, ReactToEvents, ReadCalls, SubmitCalls,
+    ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, NobodyToTell, ReactToEvents, ReadCalls,
+    SubmitCalls, TellOfOtherTimers,
 };
 
 use punctual_workflows::{TimerPorts, WorkerStopped};
@@ -41,6 +42,10 @@ pub struct CallOptions {
     pub http: Arc<dyn HttpClientPort>,
     /// How they are made and looked after.
     pub settings: CallSettings,
+    /// Who is told of timers that belong to no call, where the calls have [a file of their
+    /// own](crate::Builder::calls_in). Without anybody, and without `on_due` or a bus, such a timer
+    /// becomes a dead letter when it is due.
+    pub other_timers: Option<Arc<dyn MessageHandler>>,
 }
 
 impl CallOptions {
@@ -49,6 +54,7 @@ impl CallOptions {
         Self {
             http: Arc::new(http),
             settings: CallSettings::default(),
+            other_timers: None,
         }
     }
 }
@@ -84,11 +90,19 @@ pub(crate) struct CallsPlan {
     pub(crate) forget: ChoreWorker<ForgetOldCalls>,
     ports: CallPorts,
     settings: CallSettings,
+    /// Who is told of timers that belong to no call.
+    others: Option<Arc<dyn MessageHandler>>,
 }
 
 impl CallsPlan {
-    pub(crate) fn new(ports: &CallPorts, options: &CallOptions) -> Result<Self, Error> {
+    /// `may_vanish`: there may be timers that belong to no call, and nobody else is told of them.
+    pub(crate) fn new(
+        ports: &CallPorts,
+        options: &CallOptions,
+        may_vanish: bool,
+    ) -> Result<Self, Error> {
         let settings = options.settings;
+        let nobody = || may_vanish.then(|| Arc::new(NobodyToTell) as _);
         Ok(Self {
             execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
             dispatch: DispatchOutbox::worker(ports, settings),
@@ -96,6 +110,7 @@ impl CallsPlan {
             forget: ForgetOldCalls::worker(ports, settings),
             ports: ports.clone(),
             settings,
+            others: options.other_timers.clone().or_else(nobody),
         })
     }
 
@@ -106,7 +121,11 @@ impl CallsPlan {
         let submit = Arc::new(SubmitCalls::new(ports));
         let accept = Arc::new(AcceptExecutions::new(ports));
         let forget = Arc::new(ForgetDeletedCalls::new(ports));
-        vec![
+        let others = self.others.as_ref().map(|whom| {
+            let tell = TellOfOtherTimers::new(ports, Arc::clone(whom));
+            (Topic::TimerEvents, "others", BATCH, Arc::new(tell) as _)
+        });
+        let of_calls = [
             (
                 Topic::TimerEvents,
                 "orchestration",
@@ -122,7 +141,8 @@ impl CallsPlan {
             ),
             (Topic::ExecutionCommands, "execution", BATCH, accept as _),
             (Topic::OrchestrationEvents, "timer", BATCH, forget as _),
-        ]
+        ];
+        of_calls.into_iter().chain(others).collect()
     }
 }
 

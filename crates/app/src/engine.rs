@@ -2,7 +2,12 @@
 //! runs.
 
 use std::sync::Arc;
+#[cfg(feature = "testing")]
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(feature = "testing")]
+use punctual_adapters_memory::Driving;
 #[cfg(feature = "nats")]
 use punctual_adapters_nats::NatsEventBus;
 use punctual_domain::Timestamp;
@@ -13,7 +18,7 @@ use tokio::sync::{Mutex, watch};
 use crate::clock::Clock;
 use crate::handler::Told;
 use crate::store::Store;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, NotReady};
 
 /// What all clones share.
 pub(crate) struct Engine {
@@ -27,6 +32,10 @@ pub(crate) struct Engine {
     #[cfg(feature = "calls")]
     calls: Option<crate::ServiceCalls>,
     state: watch::Sender<State>,
+    /// Whether a check is to come, or has warned, that the engine holds timers and was not started.
+    expects_start: AtomicBool,
+    #[cfg(feature = "testing")]
+    driven_until_start: std::sync::Mutex<Option<Driving>>,
     /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
     pub(crate) plan: Mutex<Option<Plan>>,
 }
@@ -44,7 +53,9 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Clone)]
 enum State {
-    Open,
+    /// Built, and not started.
+    Waiting,
+    Running,
     /// With the cause, if it was not asked to.
     Stopped {
         reason: String,
@@ -70,7 +81,10 @@ impl Engine {
             broker: None,
             #[cfg(feature = "calls")]
             calls: None,
-            state: watch::Sender::new(State::Open),
+            state: watch::Sender::new(State::Waiting),
+            expects_start: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            driven_until_start: std::sync::Mutex::default(),
             plan: Mutex::new(plan),
         }
     }
@@ -117,15 +131,89 @@ impl Engine {
     /// Refuses, with the reason, once the engine has stopped.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         match &*self.state.borrow() {
-            State::Open => Ok(()),
+            State::Waiting | State::Running => Ok(()),
             State::Stopped { reason, .. } => Err(Error::stopped(reason)),
         }
+    }
+
+    /// Whether timers that are due now are told to whoever is to be told.
+    pub(crate) fn readiness(&self) -> Result<(), NotReady> {
+        match &*self.state.borrow() {
+            // A client schedules beside the engine that fires, and is never started.
+            State::Waiting if !self.store.is_client() => return Err(NotReady::NotStarted),
+            State::Waiting | State::Running => {}
+            State::Stopped { reason, .. } => {
+                return Err(NotReady::Stopped(Error::stopped(reason).to_string()));
+            }
+        }
+        self.ports.bus.readiness().map_err(NotReady::Bus)
+    }
+
+    /// From now on it fires.
+    pub(crate) fn runs(&self) {
+        self.state.send_if_modified(|state| {
+            let waits = matches!(state, State::Waiting);
+            if waits {
+                *state = State::Running;
+            }
+            waits
+        });
+        #[cfg(feature = "testing")]
+        drop(self.kept_until_start().take());
+    }
+
+    fn waits_for_start(&self) -> bool {
+        matches!(*self.state.borrow(), State::Waiting) && !self.store.is_client()
+    }
+
+    /// Whether a check has to be begun, because the engine waits and none is to come.
+    pub(crate) fn begins_to_expect_start(&self) -> bool {
+        self.waits_for_start() && !self.expects_start.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends when the engine is started, stopped or dropped.
+    pub(crate) fn no_longer_waits(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut state = self.state.subscribe();
+        async move {
+            let starts = |state: &State| !matches!(state, State::Waiting);
+            let _ = state.wait_for(starts).await;
+        }
+    }
+
+    /// Warns, once, if the engine holds timers and was not started.
+    pub(crate) async fn check_start(&self) {
+        let backlog = self.ports.queue.backlog(self.ports.clock.now(), 1).await;
+        // Not before: a step that waits is given up with its `Driving`.
+        #[cfg(feature = "testing")]
+        drop(self.kept_until_start().take());
+        if !self.waits_for_start() {
+            return;
+        }
+        if backlog.is_ok_and(|backlog| backlog.pending > 0) {
+            tracing::warn!(
+                "this engine holds timers and was not started: none of them fires before `start` is called"
+            );
+        } else {
+            // The next timer that is scheduled begins another check.
+            self.expects_start.store(false, Ordering::Release);
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn keep_until_start(&self, driving: Driving) {
+        *self.kept_until_start() = Some(driving);
+    }
+
+    #[cfg(feature = "testing")]
+    fn kept_until_start(&self) -> std::sync::MutexGuard<'_, Option<Driving>> {
+        let kept = self.driven_until_start.lock();
+        kept.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on every call is refused; the first reason counts.
     pub(crate) fn stop(&self, reason: &str, failure: Option<Error>) {
         self.state.send_if_modified(|state| {
-            let is_first = matches!(state, State::Open);
+            let is_first = !matches!(state, State::Stopped { .. });
             if is_first {
                 let reason = reason.to_owned();
                 *state = State::Stopped { reason, failure };
@@ -136,7 +224,7 @@ impl Engine {
 
     /// The same, because of an error.
     pub(crate) fn fail(&self, error: Error) {
-        tracing::error!(%error, "the engine has stopped by itself; nothing that was acknowledged is lost");
+        tracing::error!(%error, "the engine has stopped by itself");
         let reason = error.to_string();
         self.stop(&reason, Some(error));
     }
@@ -145,7 +233,7 @@ impl Engine {
     pub(crate) fn failure(&self) -> Option<Error> {
         match &*self.state.borrow() {
             State::Stopped { failure, .. } => failure.clone(),
-            State::Open => None,
+            State::Waiting | State::Running => None,
         }
     }
 

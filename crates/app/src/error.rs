@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use punctual_domain::{IdError, TenantIdError, TimerDataError, TimestampError};
+use punctual_domain::{IdError, TenantIdError, TimerDataError, TimerKey, TimestampError};
 use punctual_ports::{PortError, PortErrorKind};
 use punctual_workflows::{SettingsError, WorkerStopped};
 
@@ -29,6 +29,9 @@ pub enum ErrorKind {
     Full,
     /// What was given can never be accepted.
     Rejected,
+    /// The timer has fired already, and nothing was stored: what is scheduled under its key would never
+    /// fire. [`replace`](crate::Punctual::replace) lets it fire again.
+    AlreadyReached,
     /// The engine was shut down, or has stopped by itself.
     Stopped,
     /// The store failed in a way after which going on would be to pretend.
@@ -67,6 +70,9 @@ impl ErrorKind {
             }
             Self::Full => "free some disk space or raise the limit, then call again",
             Self::Rejected => "correct what was given: trying again does not help",
+            Self::AlreadyReached => {
+                "call `replace` to let it fire again, or schedule under another key: trying again does not help"
+            }
             Self::Stopped => {
                 "build and start a new engine: what was acknowledged is stored and will fire"
             }
@@ -81,12 +87,13 @@ impl ErrorKind {
 ///
 /// When a call that schedules fails with an error that [may be retried](Error::is_retryable), the
 /// timer may have been stored all the same. Call again: scheduling the same key twice is the same as
-/// once.
+/// once. If it was stored and has fired since, the answer is
+/// [`AlreadyReached`](ErrorKind::AlreadyReached).
 ///
 /// ```
 /// # async fn example(punctual: punctual::Punctual, timer: punctual::Timer) {
 /// match punctual.schedule(timer).await {
-///     Ok(outcome) => println!("{outcome:?}: it is stored"),
+///     Ok(outcome) => println!("{outcome:?}: it is stored and will fire"),
 ///     Err(error) if error.is_retryable() => println!("{error}; {}", error.advice()),
 ///     Err(error) => panic!("{error}; {}", error.advice()),
 /// }
@@ -122,6 +129,14 @@ impl Error {
             ErrorKind::Stopped,
             format!("the engine has stopped: {reason}"),
         )
+    }
+
+    /// What a call answers that wants to schedule a timer that has fired.
+    pub(crate) fn already_reached(key: &TimerKey) -> Self {
+        let message = format!(
+            "the timer {key} has fired already, and nothing was stored: `replace` lets it fire again"
+        );
+        Self::new(ErrorKind::AlreadyReached, message)
     }
 
     /// What kind of failure it was.

@@ -15,7 +15,8 @@ use crate::engine::Engine;
 ///
 /// Whatever can be displayed becomes one by `?` or `into()`: an error of any library, a `String`, a
 /// `&str`. The event then comes again: after about a second, then after twice as long
-/// each time, up to an hour.
+/// each time, up to an hour. If the handler has scheduled its own key anew before, that schedule stands
+/// instead.
 ///
 /// ```
 /// use punctual::{DueTimeReached, HandlerError};

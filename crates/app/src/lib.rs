@@ -30,9 +30,11 @@
 //!    [`build`](Builder::build) what is missing.
 //! 2. [`start`](Punctual::start) fires on your own tokio runtime, also what became due while nobody
 //!    did.
-//! 3. [`schedule`](Punctual::schedule) returns when the timer is stored: from then on it fires, even
+//! 3. [`schedule`](Punctual::schedule) returns when the timer is stored: `Ok` means that it will fire, even
 //!    if the process is killed in the next line. Scheduling the same key again moves the timer, as a
-//!    second run of this program does; once it has fired, the answer is `AlreadyReached`.
+//!    second run of this program does; [`ensure`](Punctual::ensure) would leave it alone, which is right
+//!    for what is scheduled at every start. Once it has fired, both are the error
+//!    [`AlreadyReached`](ErrorKind::AlreadyReached), and [`replace`](Punctual::replace) lets it fire again.
 //! 4. [`shutdown`](Running::shutdown) drains. Without it nothing is lost either.
 //!
 //! A [key](TimerKey) is a tenant and a UUID; [`TimerKey::named`] makes one from a name of your own.
@@ -46,8 +48,9 @@
 //! | the process is killed after `schedule` returned | the timer fires, after the next start at the latest |
 //! | power fails after `schedule` returned | the same with [`Synchronous::Full`], the default, as far as disk and file system keep their word; with [`Normal`](Synchronous::Normal) the last commits may be gone |
 //! | the process is killed while a handler runs, or before its success was written down | the handler is called again, with the same [`firing_id`](DueTimeReached::firing_id) |
-//! | a handler fails or panics | it is called again, for ever: after about a second, then after twice as long each time, up to an hour |
+//! | a handler fails or panics | it is called again: after about a second, then after twice as long each time, up to an hour, and hourly from then on; on a broker, its event is a dead letter after twenty failures |
 //! | a handler answers [`poison`](HandlerError::poison) | the event becomes a [dead letter](Punctual::dead_letters) |
+//! | a handler schedules its own key and then fails, in whatever way | the new schedule stands, and the failure is neither retried nor a dead letter |
 //! | `schedule` races with the firing of the same key | the new schedule fires too |
 //! | the disk is full | scheduling fails with [`Full`](ErrorKind::Full); what is stored goes on firing |
 //! | the wall clock is set forward or back | timers go by the wall clock: due at once, or later; a jump is noticed within a second |
@@ -81,7 +84,7 @@
 //!     .await?;
 //! let running = punctual.start().await?;
 //! let key = TimerKey::named(TenantId::default(), "order-123");
-//! punctual.schedule(Timer::after(key, Duration::from_hours(72))).await?;
+//! punctual.ensure(Timer::after(key, Duration::from_hours(72))).await?;
 //!
 //! clock.advance(Duration::from_hours(71)).await;
 //! assert!(mails.try_recv().is_err(), "never early");
@@ -143,16 +146,19 @@ mod handler;
 mod hints;
 mod outcomes;
 mod punctual;
+mod readiness;
 mod running;
 mod store;
 mod timer;
+#[cfg(feature = "sqlite")]
+mod write_check;
 
 pub use builder::Builder;
 #[cfg(feature = "calls")]
 pub use calls::{CallOptions, ServiceCalls};
 pub use error::{Error, ErrorKind};
 pub use handler::HandlerError;
-pub use outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
+pub use outcomes::{BatchError, CancelOutcome, EnsureOutcome, ScheduleOutcome};
 pub use punctual::Punctual;
 #[cfg(feature = "calls")]
 pub use punctual_adapters_http as http;
@@ -161,12 +167,13 @@ pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Pre
 #[cfg(feature = "sqlite")]
 pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
 pub use punctual_domain::{
-    CorrelationId, DueTimeReached, FiringId, IdError, ReachedTimer, Registration, ScheduledTimer,
-    ServiceCallId, TenantId, TenantIdError, TimerData, TimerDataError, TimerEntry, TimerKey,
-    TimerState, Timestamp, TimestampError,
+    CorrelationId, DueTimeReached, Failures, FiringId, IdError, ReachedTimer, Registration,
+    ScheduledTimer, ServiceCallId, TenantId, TenantIdError, TimerData, TimerDataError, TimerEntry,
+    TimerKey, TimerState, Timestamp, TimestampError,
 };
 pub use punctual_ports::{DeadLetter, PageCursor, StoredDeadLetter, TimerPage, TimerPageQuery};
 pub use punctual_workflows::{RetentionSettings, WorkerSettings};
+pub use readiness::NotReady;
 pub use running::{Running, ShutDown};
 pub use timer::Timer;
 

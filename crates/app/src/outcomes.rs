@@ -1,41 +1,64 @@
 //! What became of what was asked for.
 
+use punctual_domain::TimerKey;
 use punctual_ports::{DeleteOutcome, PortError, PortErrorKind, SaveOutcome};
 use thiserror::Error;
 
 use crate::{Error, ErrorKind};
 
-/// What became of a schedule. The first two mean that the timer is stored and will fire.
+/// What became of a schedule: whichever it is, the timer is stored and will fire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "`Rescheduled` means that a timer was moved, which starts over what was overdue: for what is scheduled at every start, call `ensure`; if it does not matter, write `let _ =`"]
 #[non_exhaustive]
 pub enum ScheduleOutcome {
     /// A new timer was stored.
     Created,
     /// The timer had not fired, and was moved to the new due time, with the new data.
     Rescheduled,
-    /// The timer has fired already, and nothing was stored.
-    /// [`replace`](crate::Punctual::replace) would let it fire again.
-    AlreadyReached,
 }
 
 impl ScheduleOutcome {
-    pub(crate) fn of(saved: Result<SaveOutcome, PortError>) -> Result<Self, Error> {
+    pub(crate) fn of(saved: Result<SaveOutcome, PortError>, key: &TimerKey) -> Result<Self, Error> {
         match saved? {
             SaveOutcome::Created => Ok(Self::Created),
-            // Only a redelivered command is `Unchanged`; whoever sees it has what it asked for.
-            SaveOutcome::Rescheduled | SaveOutcome::Unchanged => Ok(Self::Rescheduled),
-            SaveOutcome::AlreadyReached => Ok(Self::AlreadyReached),
-            other => {
-                let reason = format!("the store answered {other:?}");
-                let kind = PortErrorKind::Rejected;
-                Err(PortError::new(kind, "schedule a timer", reason).into())
-            }
+            SaveOutcome::Rescheduled => Ok(Self::Rescheduled),
+            other => Err(not_scheduled(other, key)),
         }
     }
 }
 
+/// What became of a timer that was to exist: whichever it is, the timer is stored and will fire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EnsureOutcome {
+    /// A new timer was stored.
+    Created,
+    /// The timer exists and has not fired: due time, data and everything else are as they were.
+    AlreadyScheduled,
+}
+
+impl EnsureOutcome {
+    pub(crate) fn of(saved: Result<SaveOutcome, PortError>, key: &TimerKey) -> Result<Self, Error> {
+        match saved? {
+            SaveOutcome::Created => Ok(Self::Created),
+            SaveOutcome::Unchanged => Ok(Self::AlreadyScheduled),
+            other => Err(not_scheduled(other, key)),
+        }
+    }
+}
+
+/// An outcome after which the timer does not fire is an error, so that `?` cannot lose it.
+fn not_scheduled(outcome: SaveOutcome, key: &TimerKey) -> Error {
+    if outcome == SaveOutcome::AlreadyReached {
+        return Error::already_reached(key);
+    }
+    let reason = format!("the store answered {outcome:?}");
+    PortError::new(PortErrorKind::Rejected, "schedule a timer", reason).into()
+}
+
 /// What became of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "only `Cancelled` means that the timer will not fire; if it does not matter, write `let _ =`"]
 #[non_exhaustive]
 pub enum CancelOutcome {
     /// The timer is gone and will not fire.
@@ -66,7 +89,8 @@ impl CancelOutcome {
 
 /// Some timers of a batch were not scheduled. The others were.
 ///
-/// To schedule the whole batch again is safe and often the simplest.
+/// If it [may be retried](Self::is_retryable), to schedule the whole batch again is safe and often the
+/// simplest.
 #[derive(Debug, Clone, Error)]
 #[error(
     "{failed} of {} timers were not scheduled; the first of them, number {first_place}, because: {first}",
@@ -146,8 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_asked_for_is_an_error_and_no_success() {
-        assert!(ScheduleOutcome::of(Ok(SaveOutcome::Stale)).is_err());
-        assert!(ScheduleOutcome::of(Ok(SaveOutcome::NoParent)).is_err());
+    fn an_outcome_without_a_timer_that_will_fire_is_an_error_and_no_success() {
+        let key = TimerKey::named(punctual_domain::TenantId::default(), "a");
+        for (outcome, kind) in [
+            (SaveOutcome::Stale, ErrorKind::Rejected),
+            (SaveOutcome::NoParent, ErrorKind::Rejected),
+            (SaveOutcome::AlreadyReached, ErrorKind::AlreadyReached),
+        ] {
+            let scheduled = ScheduleOutcome::of(Ok(outcome), &key);
+            assert_eq!(scheduled.unwrap_err().kind(), kind);
+            let ensured = EnsureOutcome::of(Ok(outcome), &key);
+            assert_eq!(ensured.unwrap_err().kind(), kind);
+        }
+        assert!(ScheduleOutcome::of(Ok(SaveOutcome::Unchanged), &key).is_err());
+        assert!(EnsureOutcome::of(Ok(SaveOutcome::Rescheduled), &key).is_err());
     }
 }

@@ -8,7 +8,8 @@ use punctual_ports::{StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersisten
 use punctual_workflows::ScheduleTimers;
 
 use crate::engine::Engine;
-use crate::outcomes::{BatchError, CancelOutcome, ScheduleOutcome};
+use crate::outcomes::{BatchError, CancelOutcome, EnsureOutcome, ScheduleOutcome};
+use crate::readiness::{NotReady, expect_start};
 use crate::{Builder, Error, Running, Timer};
 
 /// Durable timers. Clones are the same engine; give one to whoever schedules.
@@ -29,21 +30,59 @@ impl Punctual {
         Self { engine }
     }
 
+    /// A new engine, whose file may hold timers already.
+    pub(crate) fn built(engine: Engine) -> Self {
+        let engine = Arc::new(engine);
+        expect_start(&engine);
+        Self { engine }
+    }
+
     #[cfg(feature = "sqlite")]
     pub(crate) const fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
     /// Whether timers that are due now can be told to whoever is to be told: for a readiness check.
-    /// Timers are accepted and stored in any case.
     ///
     /// # Errors
-    /// With the reason, in a sentence: the engine has stopped, or the broker is away or not as it has
-    /// to be.
-    pub fn readiness(&self) -> Result<(), String> {
-        let engine = &self.engine;
-        engine.check_open().map_err(|error| error.to_string())?;
-        engine.ports.bus.readiness()
+    /// With the reason: the engine [was not started](NotReady::NotStarted) or has stopped, or the broker is
+    /// away or not as it has to be.
+    pub fn readiness(&self) -> Result<(), NotReady> {
+        self.engine.readiness()
+    }
+
+    /// Whether new timers and calls can be stored now: for a readiness check. If nothing was written
+    /// for two seconds, something small is, as durably as a timer; an answer holds for as long, so
+    /// that asking often costs nothing.
+    ///
+    /// # Errors
+    /// With the reason, in a sentence that names the file: the disk is full, the file has grown to
+    /// its limit, or another program holds its lock.
+    pub async fn writable(&self) -> Result<(), String> {
+        #[cfg(feature = "sqlite")]
+        if let Some(problem) = self
+            .write_problem(crate::write_check::Probe::IfUnsure)
+            .await
+        {
+            return Err(problem);
+        }
+        Ok(())
+    }
+
+    /// The same as far as it is known: nothing is written unless the last write has failed.
+    ///
+    /// # Errors
+    /// As [`writable`](Self::writable).
+    #[doc(hidden)]
+    pub async fn writable_as_known(&self) -> Result<(), String> {
+        #[cfg(feature = "sqlite")]
+        if let Some(problem) = self
+            .write_problem(crate::write_check::Probe::IfFailing)
+            .await
+        {
+            return Err(problem);
+        }
+        Ok(())
     }
 
     /// The service calls, if the engine takes them.
@@ -90,18 +129,64 @@ impl Punctual {
         Running::start(Arc::clone(&self.engine)).await
     }
 
-    /// Schedules a timer, or moves it, with its data, if it has not fired yet. When this returns
-    /// [`Created`](ScheduleOutcome::Created) or [`Rescheduled`](ScheduleOutcome::Rescheduled), the
+    /// Schedules a timer, or moves it, with its data, if it has not fired yet. `Ok` means that the
     /// timer is stored and will fire.
     ///
+    /// What a program schedules at every start is for [`ensure`](Self::ensure): this would move a timer
+    /// that became due while the program was down.
+    ///
     /// # Errors
-    /// If it could not be stored, or the engine has stopped. It may be stored all the same if the
-    /// error can be retried: call again.
+    /// [`AlreadyReached`](crate::ErrorKind::AlreadyReached), if a timer of that key has fired:
+    /// [`replace`](Self::replace) lets it fire again. Else if it could not be stored, or the engine has
+    /// stopped. It may be stored all the same if the error can be retried: call again.
     pub async fn schedule(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
         self.engine.check_open()?;
+        expect_start(&self.engine);
         let request = timer.request(self.engine.now_rounded_up());
+        let key = request.key.clone();
         let mut saved = self.engine.timers.schedule(vec![request]).await?;
-        ScheduleOutcome::of(only(&mut saved)?)
+        ScheduleOutcome::of(only(&mut saved)?, &key)
+    }
+
+    /// Schedules a timer if there is none of that key, and leaves one alone that waits, is overdue or
+    /// fires at this moment: for what a program wants to exist and schedules at every start. `Ok` means
+    /// that a timer of that key is stored and will fire.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), punctual::Error> {
+    /// # use std::time::Duration;
+    /// # use punctual::*;
+    /// # let clock = testing::FakeClock::new("2026-12-24T18:00:00Z".parse()?);
+    /// # let builder = Punctual::builder().in_memory(clock.clone());
+    /// const A_DAY: Duration = Duration::from_hours(24);
+    /// let punctual = builder
+    ///     .on_due_with(|due, punctual| async move {
+    ///         // … the day's work, and then the next day's timer, under the same key.
+    ///         let _ = punctual.schedule(Timer::at(due.key(), due.due_at.saturating_add(A_DAY))).await?;
+    ///         Ok(())
+    ///     })
+    ///     .build()
+    ///     .await?;
+    /// let running = punctual.start().await?;
+    /// // At every start: the first makes the timer, and no later one moves it.
+    /// let daily = TimerKey::named(TenantId::default(), "daily");
+    /// punctual.ensure(Timer::after(daily, A_DAY)).await?;
+    /// # running.shutdown().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`schedule`](Self::schedule): also `AlreadyReached`, if a timer of that key has fired and
+    /// nobody has scheduled it anew.
+    pub async fn ensure(&self, timer: Timer) -> Result<EnsureOutcome, Error> {
+        self.engine.check_open()?;
+        expect_start(&self.engine);
+        let request = timer.request(self.engine.now_rounded_up());
+        let key = request.key.clone();
+        let mut saved = self.engine.timers.ensure(vec![request]).await?;
+        EnsureOutcome::of(only(&mut saved)?, &key)
     }
 
     /// The same for many, at a fraction of the cost of each by itself. Each is stored or not by
@@ -126,7 +211,7 @@ impl Punctual {
     /// ```
     ///
     /// # Errors
-    /// If any of them could not be stored; the error has the outcome of each.
+    /// If any of them could not be stored, or has fired already; the error has the outcome of each.
     pub async fn schedule_all(
         &self,
         timers: impl IntoIterator<Item = Timer>,
@@ -135,6 +220,7 @@ impl Punctual {
         let mut outcomes = Vec::with_capacity(timers.len());
         let mut timers = timers.into_iter();
         let mut given_up = self.engine.check_open().err();
+        expect_start(&self.engine);
         loop {
             let part: Vec<Timer> = timers.by_ref().take(ScheduleTimers::MAX_BATCH).collect();
             if part.is_empty() {
@@ -159,9 +245,16 @@ impl Punctual {
         part: Vec<Timer>,
     ) -> Result<Vec<Result<ScheduleOutcome, Error>>, Error> {
         let now = self.engine.now_rounded_up();
+        let keys: Vec<TimerKey> = part.iter().map(|timer| timer.key().clone()).collect();
         let requests = part.into_iter().map(|timer| timer.request(now)).collect();
         let saved = self.engine.timers.schedule(requests).await?;
-        Ok(saved.into_iter().map(ScheduleOutcome::of).collect())
+        let mut saved = saved.into_iter();
+        let outcome = |key| {
+            saved
+                .next()
+                .map_or_else(no_answer, |one| ScheduleOutcome::of(one, key))
+        };
+        Ok(keys.iter().map(outcome).collect())
     }
 
     /// Schedules a timer even if it has fired: it fires again.
@@ -170,9 +263,11 @@ impl Punctual {
     /// As [`schedule`](Self::schedule).
     pub async fn replace(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
         self.engine.check_open()?;
+        expect_start(&self.engine);
         let request = timer.request(self.engine.now_rounded_up());
+        let key = request.key.clone();
         let mut saved = self.engine.timers.replace(vec![request]).await?;
-        ScheduleOutcome::of(only(&mut saved)?)
+        ScheduleOutcome::of(only(&mut saved)?, &key)
     }
 
     /// Removes a timer that has not fired. Only [`Cancelled`](CancelOutcome::Cancelled) means that
@@ -204,14 +299,17 @@ impl Punctual {
         Ok(self.engine.ports.persistence.page(query).await?)
     }
 
-    /// Reads the timers of one request, of whatever tenants, by due time.
+    /// Reads the timers of one request, of whatever tenants, by due time. Of more than `limit` it
+    /// reads the first by tenant and id.
     ///
     /// # Errors
     /// If the store does not answer, or the engine has stopped.
     pub async fn trace(&self, id: CorrelationId, limit: usize) -> Result<Vec<TimerEntry>, Error> {
         self.engine.check_open()?;
         let persistence = &self.engine.ports.persistence;
-        Ok(persistence.find_by_correlation(id, limit).await?)
+        let mut timers = persistence.find_by_correlation(id, None, limit).await?;
+        timers.sort_by_key(|entry| entry.timer().registration.due_at);
+        Ok(timers)
     }
 
     /// Reads the events that a handler has refused for ever, the oldest first, after a sequence
@@ -263,6 +361,7 @@ mod on_sqlite {
     use super::{Error, Punctual, ScheduleOutcome, Timer};
     use crate::ErrorKind;
     use crate::store::{SqliteStore, Store};
+    use crate::write_check::Probe;
 
     impl Punctual {
         /// Schedules a timer inside your own transaction, on your own connection to the same file:
@@ -289,7 +388,7 @@ mod on_sqlite {
         /// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
         /// let key = TimerKey::named(TenantId::default(), "order-123");
         /// let timer = Timer::after(key.clone(), Duration::from_hours(1));
-        /// punctual.schedule_in(&transaction, timer)?;
+        /// let _ = punctual.schedule_in(&transaction, timer)?;
         /// transaction.commit()?; // both, or neither
         /// assert!(punctual.find(&key).await?.is_some());
         /// # Ok(())
@@ -297,8 +396,8 @@ mod on_sqlite {
         /// ```
         ///
         /// # Errors
-        /// If it cannot be stored, or the transaction is on another file. What the transaction did
-        /// before still stands, and you decide what becomes of it.
+        /// If it cannot be stored, has fired already, or the transaction is on another file. What the
+        /// transaction did before still stands, and you decide what becomes of it.
         pub fn schedule_in(
             &self,
             transaction: &rusqlite::Transaction<'_>,
@@ -306,8 +405,10 @@ mod on_sqlite {
         ) -> Result<ScheduleOutcome, Error> {
             let engine = self.engine();
             engine.check_open()?;
+            crate::readiness::expect_start(engine);
             let sqlite = self.sqlite()?;
             check_file(transaction.path(), sqlite.store.path())?;
+            sqlite.store.check_file()?;
             let request = timer.request(engine.now_rounded_up());
             let save = SaveTimer {
                 key: request.key,
@@ -319,10 +420,8 @@ mod on_sqlite {
                 origin: ScheduleOrigin::Direct,
             };
             let saved = schedule_in(transaction, &save, engine.ports.clock.now());
-            let outcome = ScheduleOutcome::of(saved).map_err(begin_immediate)?;
-            if outcome != ScheduleOutcome::AlreadyReached {
-                sqlite.hints.leave(save.due_at);
-            }
+            let outcome = ScheduleOutcome::of(saved, &save.key).map_err(begin_immediate)?;
+            sqlite.hints.leave(save.due_at);
             Ok(outcome)
         }
 
@@ -335,6 +434,15 @@ mod on_sqlite {
             self.engine().check_open()?;
             let store = self.sqlite()?.store.clone();
             Ok(store.backup_to(path).await?)
+        }
+
+        pub(super) async fn write_problem(&self, probe: Probe) -> Option<String> {
+            let clock = self.engine().ports.clock.as_ref();
+            match &self.engine().store {
+                Store::Sqlite(sqlite) => sqlite.write_problem(clock, probe).await,
+                #[cfg(feature = "testing")]
+                Store::Memory(_) => None,
+            }
         }
 
         fn sqlite(&self) -> Result<&SqliteStore, Error> {
@@ -385,12 +493,13 @@ mod on_sqlite {
 
 /// The one answer to a batch of one.
 fn only<T>(answers: &mut Vec<T>) -> Result<T, Error> {
-    answers.pop().ok_or_else(|| {
-        Error::new(
-            crate::ErrorKind::Unavailable,
-            "the store gave no answer: call again",
-        )
-    })
+    answers.pop().map_or_else(no_answer, Ok)
+}
+
+/// What is not answered for is not stored, as far as anybody knows.
+fn no_answer<T>() -> Result<T, Error> {
+    let message = "the store gave no answer: call again";
+    Err(Error::new(crate::ErrorKind::Unavailable, message))
 }
 
 impl fmt::Debug for Punctual {

@@ -73,7 +73,8 @@ impl Running {
         engine.check_open()?;
         let ready = {
             let mut plan = engine.plan.lock().await;
-            let subscriptions = subscribe(&engine, plan.as_ref()).await?;
+            let wishes = wishes(&engine, plan.as_ref())?;
+            let subscriptions = subscribe(engine.ports.bus.as_ref(), wishes).await?;
             let plan = plan.take().ok_or_else(|| engine.nothing_to_start())?;
             Ready {
                 worker: plan.worker,
@@ -94,13 +95,15 @@ impl Running {
             #[cfg(feature = "testing")]
             Clock::Fake(clock) => Parts::Driven(DrivenParts::new(&engine, clock, ready)),
         };
+        engine.runs();
         Ok(Self {
             engine,
             parts: Some(parts),
         })
     }
 
-    /// Waits until the engine has stopped by itself, and tells why: its store broke, a bus of yours
+    /// Waits until the engine has stopped by itself, and tells why: its store broke, its file was
+    /// renamed, removed or replaced, a bus of yours
     /// panicked, or the runtime that it was started on is gone. Calls are answered with
     /// [`Stopped`](crate::ErrorKind::Stopped) from then on, and nothing that was acknowledged is
     /// lost.
@@ -192,14 +195,11 @@ impl Drop for EndsWithTask {
     }
 }
 
-/// Subscribes whoever is to be told, and whoever takes commands.
-async fn subscribe(
-    engine: &Arc<Engine>,
-    plan: Option<&Plan>,
-) -> Result<Vec<Box<dyn Subscription>>, Error> {
+/// Who is to be told, and who takes commands. Collected before anything is awaited: a plan cannot be
+/// shared between threads, and whoever waits for `start` may be moved to another.
+fn wishes(engine: &Arc<Engine>, plan: Option<&Plan>) -> Result<Vec<Subscribe>, Error> {
     let plan = plan.ok_or_else(|| engine.nothing_to_start())?;
-    let mut subscriptions = Vec::new();
-    let bus = engine.ports.bus.as_ref();
+    let mut wishes = Vec::new();
     let told: Option<(Arc<dyn MessageHandler>, usize)> = match &plan.told {
         // One event a call, so that a slow one holds up no other.
         Some(Told::Function(handle)) => {
@@ -210,19 +210,19 @@ async fn subscribe(
         None => None,
     };
     if let Some((handler, max_batch)) = told {
-        subscriptions.push(join(bus, Topic::TimerEvents, "on-due", max_batch, handler).await?);
+        wishes.push(wish(Topic::TimerEvents, "on-due", max_batch, handler));
     }
     if plan.takes_commands || has_calls(plan) {
         let handler = Arc::new(engine.timers.clone());
-        subscriptions.push(join(bus, Topic::TimerCommands, "timer", 1_000, handler).await?);
+        wishes.push(wish(Topic::TimerCommands, "timer", 1_000, handler));
     }
     #[cfg(feature = "calls")]
     if let Some(calls) = &plan.calls {
         for (topic, consumer, max_batch, handler) in calls.handlers() {
-            subscriptions.push(join(bus, topic, consumer, max_batch, handler).await?);
+            wishes.push(wish(topic, consumer, max_batch, handler));
         }
     }
-    Ok(subscriptions)
+    Ok(wishes)
 }
 
 const fn has_calls(plan: &Plan) -> bool {
@@ -235,20 +235,29 @@ const fn has_calls(plan: &Plan) -> bool {
     }
 }
 
-async fn join(
-    bus: &dyn EventBusPort,
+fn wish(
     topic: Topic,
     consumer: &'static str,
     max_batch: usize,
     handler: Arc<dyn MessageHandler>,
-) -> Result<Box<dyn Subscription>, Error> {
-    let wish = Subscribe {
+) -> Subscribe {
+    Subscribe {
         topic,
         consumer: ConsumerName::new(consumer),
         max_batch,
         handler,
-    };
-    Ok(bus.subscribe(wish).await?)
+    }
+}
+
+async fn subscribe(
+    bus: &dyn EventBusPort,
+    wishes: Vec<Subscribe>,
+) -> Result<Vec<Box<dyn Subscription>>, Error> {
+    let mut subscriptions = Vec::with_capacity(wishes.len());
+    for wish in wishes {
+        subscriptions.push(bus.subscribe(wish).await?);
+    }
+    Ok(subscriptions)
 }
 
 /// Runs everything until it is told to stop, or going on makes no sense.
@@ -276,6 +285,7 @@ async fn supervise(
         stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
         stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
         stopped = look_after_calls => Err(stopped),
+        stopped = file_moved(engine) => Err(stopped),
         never = look_out(engine) => match never {},
     };
     end(engine, outcome, ready.subscriptions).await
@@ -316,6 +326,19 @@ async fn for_ever(work: impl Future<Output = Result<(), WorkerStopped>>) -> Work
     match work.await {
         Err(stopped) => stopped,
         Ok(()) => pending().await,
+    }
+}
+
+/// Waits until a file of the engine is renamed, removed or replaced, also while nothing is due.
+async fn file_moved(engine: &Engine) -> WorkerStopped {
+    match &engine.store {
+        #[cfg(feature = "sqlite")]
+        Store::Sqlite(sqlite) => {
+            let cause = sqlite.file_moved(engine.ports.clock.as_ref()).await;
+            WorkerStopped { cause }
+        }
+        #[cfg(feature = "testing")]
+        Store::Memory(_) => pending().await,
     }
 }
 

@@ -5,6 +5,8 @@ use punctual_adapters_sqlite::{OpenError, Role, SchemaSet, SqliteSettings, Sqlit
 
 #[cfg(feature = "sqlite")]
 use crate::hints::Hints;
+#[cfg(feature = "sqlite")]
+use crate::write_check::{Probe, WriteCheck};
 
 /// The store of an engine.
 pub(crate) enum Store {
@@ -29,6 +31,41 @@ pub(crate) struct SqliteStore {
     #[cfg(feature = "calls")]
     pub(crate) calls: Option<SqliteTimerStore>,
     pub(crate) hints: std::sync::Arc<Hints>,
+    pub(crate) write_check: WriteCheck,
+    #[cfg(feature = "calls")]
+    pub(crate) calls_write_check: WriteCheck,
+}
+
+#[cfg(feature = "sqlite")]
+impl SqliteStore {
+    /// Why nothing new can be stored now, if so: the first of the files that cannot be written.
+    pub(crate) async fn write_problem(
+        &self,
+        clock: &dyn punctual_ports::ClockPort,
+        probe: Probe,
+    ) -> Option<String> {
+        let problem = self.write_check.problem(&self.store, clock, probe).await;
+        #[cfg(feature = "calls")]
+        if let (None, Some(calls)) = (&problem, &self.calls) {
+            return self.calls_write_check.problem(calls, clock, probe).await;
+        }
+        problem
+    }
+
+    /// Waits until one of the files is renamed, removed or replaced.
+    pub(crate) async fn file_moved(
+        &self,
+        clock: &dyn punctual_ports::ClockPort,
+    ) -> punctual_ports::PortError {
+        #[cfg(feature = "calls")]
+        if let Some(calls) = &self.calls {
+            return tokio::select! {
+                moved = self.store.file_moved(clock) => moved,
+                moved = calls.file_moved(clock) => moved,
+            };
+        }
+        self.store.file_moved(clock).await
+    }
 }
 
 impl Store {

@@ -127,6 +127,7 @@ pub(crate) fn succeeded() -> Outcome {
         status: 204,
         headers: vec![("server".to_owned(), "a".to_owned())],
         body_snippet: Some("ok".to_owned()),
+        truncated: false,
         latency_ms: 7,
     })
 }
@@ -136,6 +137,7 @@ pub(crate) fn failed() -> Outcome {
         status: 503,
         headers: Vec::new(),
         body_snippet: None,
+        truncated: false,
         latency_ms: 3,
     };
     Outcome::Failed(ErrorMeta {

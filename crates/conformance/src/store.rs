@@ -68,6 +68,14 @@ pub(crate) fn replacement(key: TimerKey, due_at: i64) -> SaveTimer {
     }
 }
 
+/// A schedule that leaves alone what is there.
+pub(crate) fn ensured(key: TimerKey, due_at: i64) -> SaveTimer {
+    SaveTimer {
+        origin: ScheduleOrigin::Ensure,
+        ..direct(key, due_at)
+    }
+}
+
 pub(crate) fn with_data(timer: SaveTimer, json: &str) -> SaveTimer {
     SaveTimer {
         data: Some(TimerData::from_json(json).expect("a case gives good JSON")),
@@ -134,8 +142,8 @@ impl<F: TimerStoreFixture> Store<F> {
 
     pub(crate) async fn scheduled(&self, key: TimerKey) -> ScheduledTimer {
         match self.found(key).await {
-            TimerEntry::Scheduled(timer) => timer,
-            TimerEntry::Reached(timer) => panic!("{timer:?} should still be scheduled"),
+            TimerEntry::Scheduled { timer, .. } => timer,
+            TimerEntry::Reached { timer, .. } => panic!("{timer:?} should still be scheduled"),
         }
     }
 
@@ -149,6 +157,21 @@ impl<F: TimerStoreFixture> Store<F> {
     pub(crate) async fn claim_batch(&self, now: i64, limit: usize) -> ClaimBatch {
         let claimed = self.fixture.queue().claim_due(at(now), limit, LEASE).await;
         claimed.expect("claim_due answers")
+    }
+
+    pub(crate) async fn claim_except(
+        &self,
+        now: i64,
+        limit: usize,
+        passed_over: &[&str],
+    ) -> ClaimBatch {
+        let passed_over = passed_over.iter().map(|name| key_of(name, 0).tenant_id);
+        let claimed = self
+            .fixture
+            .queue()
+            .claim_due_except(at(now), limit, LEASE, passed_over.collect())
+            .await;
+        claimed.expect("claim_due_except answers")
     }
 
     pub(crate) async fn claim(&self, now: i64, limit: usize) -> Vec<Claim> {
@@ -204,10 +227,7 @@ impl<F: TimerStoreFixture> Store<F> {
     }
 
     pub(crate) async fn retry(&self, claim: &Claim, retry_at: i64) -> ClaimOutcome {
-        let retry = RetryLater {
-            claim: claim.reference(),
-            retry_at: at(retry_at),
-        };
+        let retry = RetryLater::new(claim.reference(), at(retry_at), "it failed");
         let answers = self.fixture.queue().retry_later(vec![retry]).await;
         only(answers.expect("retry_later answers")).expect("retry_later has an outcome")
     }

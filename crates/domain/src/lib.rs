@@ -8,9 +8,11 @@
 //! - [`schedule_order`]: what a schedule does to what is already stored;
 //! - [`timer_entry`]: the states of a timer and the one transition between them;
 //! - [`service_call`]: the states of a service call, and what is told when they change;
-//! - [`FiringId`]: which firings are the same firing.
+//! - [`FiringId`]: which firings are the same firing;
+//! - [`fair_share()`]: how many of a limited number of slots one tenant may hold.
 
 mod backoff;
+mod fair_share;
 mod firing_id;
 mod ids;
 pub mod messages;
@@ -25,6 +27,7 @@ mod timestamp;
 mod timestamp_conversions;
 
 pub use backoff::Backoff;
+pub use fair_share::fair_share;
 pub use firing_id::{FiringId, FiringIdError};
 pub use ids::{CorrelationId, EnvelopeId, IdError, ServiceCallId};
 pub use messages::{
@@ -33,7 +36,7 @@ pub use messages::{
 pub use schedule_order::{Existing, Registration, ScheduleDecision, ScheduleOrigin};
 pub use tenant_id::{TenantId, TenantIdError};
 pub use timer_data::{TimerData, TimerDataError};
-pub use timer_entry::{NotYetDue, ReachedTimer, ScheduledTimer, TimerEntry, TimerState};
+pub use timer_entry::{Failures, NotYetDue, ReachedTimer, ScheduledTimer, TimerEntry, TimerState};
 pub use timer_key::TimerKey;
 pub use timestamp::{Timestamp, TimestampError};
 

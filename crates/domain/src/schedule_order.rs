@@ -1,11 +1,11 @@
 //! What a schedule does to what is already stored for its key.
 //!
-//! | stored ↓ / asked by → | direct call | replacement | command sent at `t` |
-//! |---|---|---|---|
-//! | nothing | create | create | create |
-//! | deleted at `d` | create, registered after `d` | the same | create if `t > d`, else stale |
-//! | scheduled | reschedule, registered later | the same | newer pair: reschedule; equal: unchanged; older: stale |
-//! | reached | already reached | reschedule, registered later | already reached |
+//! | stored ↓ / asked by → | direct call | replacement | ensure | command sent at `t` |
+//! |---|---|---|---|---|
+//! | nothing | create | create | create | create |
+//! | deleted at `d` | create, registered after `d` | the same | the same | create if `t > d`, else stale |
+//! | scheduled | reschedule, registered later | the same | unchanged | newer pair: reschedule; equal: unchanged; older: stale |
+//! | reached | already reached | reschedule, registered later | already reached | already reached |
 //!
 //! A **command** carries the time at which it was sent and may be delivered late, again, or after
 //! a newer one. Comparing the pair `(registered_at, due_at)` makes every order of delivery end in
@@ -40,6 +40,8 @@ pub enum ScheduleOrigin {
     /// A caller who wants the timer to fire again even if it has fired: deletion and schedule in
     /// one step.
     Replacement,
+    /// A caller who wants the timer to exist, and its schedule left alone if it does.
+    Ensure,
     /// A message.
     Command {
         /// When it was sent, by its sender's clock.
@@ -77,7 +79,7 @@ pub enum ScheduleDecision {
         /// Its new registration time.
         registered_at: Timestamp,
     },
-    /// The same command again: nothing to write.
+    /// The same command again, or the timer was to be ensured and exists: nothing to write.
     Unchanged,
     /// A newer command or a deletion was there first: nothing to write.
     Stale,
@@ -97,8 +99,15 @@ impl ScheduleOrigin {
     /// ```
     pub fn decide(self, existing: Existing, due_at: Timestamp, now: Timestamp) -> ScheduleDecision {
         match self {
-            Self::Direct => decide_call(existing, now, false),
-            Self::Replacement => decide_call(existing, now, true),
+            Self::Direct => decide_call(existing, now),
+            Self::Replacement => match existing {
+                Existing::Reached(stored) => reschedule(stored, now),
+                other => decide_call(other, now),
+            },
+            Self::Ensure => match existing {
+                Existing::Scheduled(_) => ScheduleDecision::Unchanged,
+                other => decide_call(other, now),
+            },
             Self::Command { sent_at } => {
                 // A sender whose clock runs ahead must not shut out everybody else until then.
                 let registered_at = sent_at.min(now);
@@ -114,16 +123,20 @@ impl ScheduleOrigin {
     }
 }
 
-fn decide_call(existing: Existing, now: Timestamp, replaces_reached: bool) -> ScheduleDecision {
+fn decide_call(existing: Existing, now: Timestamp) -> ScheduleDecision {
     match existing {
         Existing::Nothing => ScheduleDecision::Create { registered_at: now },
         Existing::Deleted { deleted_at } => ScheduleDecision::Create {
             registered_at: now.max(deleted_at.next()),
         },
-        Existing::Reached(_) if !replaces_reached => ScheduleDecision::AlreadyReached,
-        Existing::Scheduled(stored) | Existing::Reached(stored) => ScheduleDecision::Reschedule {
-            registered_at: now.max(stored.registered_at.next()),
-        },
+        Existing::Reached(_) => ScheduleDecision::AlreadyReached,
+        Existing::Scheduled(stored) => reschedule(stored, now),
+    }
+}
+
+fn reschedule(stored: Registration, now: Timestamp) -> ScheduleDecision {
+    ScheduleDecision::Reschedule {
+        registered_at: now.max(stored.registered_at.next()),
     }
 }
 
@@ -246,8 +259,21 @@ mod tests {
     }
 
     #[test]
+    fn ensuring_leaves_a_scheduled_timer_alone_and_creates_an_absent_one() {
+        let ensure = |existing| ScheduleOrigin::Ensure.decide(existing, at(500), at(100));
+        let overdue = Existing::Scheduled(registration(50, 60));
+        assert_eq!(ensure(overdue), ScheduleDecision::Unchanged);
+        let created = |registered_at| ScheduleDecision::Create { registered_at };
+        assert_eq!(ensure(Existing::Nothing), created(at(100)));
+        let deleted_at = at(1_000);
+        assert_eq!(ensure(Existing::Deleted { deleted_at }), created(at(1_001)));
+    }
+
+    #[test]
     fn reached_is_final_for_all_but_a_replacement() {
         let reached = Existing::Reached(registration(50, 60));
+        let ensured = ScheduleOrigin::Ensure.decide(reached, at(500), at(100));
+        assert_eq!(ensured, ScheduleDecision::AlreadyReached);
         assert_eq!(
             command(99, 500, reached, 100),
             ScheduleDecision::AlreadyReached
@@ -301,6 +327,7 @@ mod tests {
             let origins = [
                 ScheduleOrigin::Direct,
                 ScheduleOrigin::Replacement,
+                ScheduleOrigin::Ensure,
                 ScheduleOrigin::Command { sent_at: at(sent) },
             ];
             for origin in origins {

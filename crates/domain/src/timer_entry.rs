@@ -115,41 +115,69 @@ pub enum TimerState {
     Reached,
 }
 
+/// The failed firings of the schedule in force; a reschedule forgets them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// How many firings have failed and were to be tried again.
+    pub attempts: u32,
+    /// Why the last one failed. It stays after a success, and after a dead letter it is that one's
+    /// reason.
+    pub last_error: Option<String>,
+}
+
 /// A timer in whichever state it is.
 ///
 /// As JSON it is the timer of the public contract: `tenantId`, `serviceCallId`, `correlationId`,
-/// `dueAt`, `registeredAt`, `reachedAt` if it was reached, `state`, and `data` if there is any.
+/// `dueAt`, `registeredAt`, `reachedAt` if it was reached, `state`, `data` if there is any, and `attempts`
+/// and `lastError` if firings have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "TimerJson", try_from = "TimerJson")]
 pub enum TimerEntry {
     /// It waits for its due time.
-    Scheduled(ScheduledTimer),
+    Scheduled {
+        /// The timer.
+        timer: ScheduledTimer,
+        /// Its failed firings.
+        failures: Failures,
+    },
     /// Its due time was reached.
-    Reached(ReachedTimer),
+    Reached {
+        /// The timer.
+        timer: ReachedTimer,
+        /// Its failed firings.
+        failures: Failures,
+    },
 }
 
 impl TimerEntry {
     /// The timer as it was scheduled.
     pub const fn timer(&self) -> &ScheduledTimer {
         match self {
-            Self::Scheduled(timer) => timer,
-            Self::Reached(reached) => reached.timer(),
+            Self::Scheduled { timer, .. } => timer,
+            Self::Reached { timer, .. } => timer.timer(),
+        }
+    }
+
+    /// Its failed firings.
+    pub const fn failures(&self) -> &Failures {
+        match self {
+            Self::Scheduled { failures, .. } | Self::Reached { failures, .. } => failures,
         }
     }
 
     /// The name of its state.
     pub const fn state(&self) -> TimerState {
         match self {
-            Self::Scheduled(_) => TimerState::Scheduled,
-            Self::Reached(_) => TimerState::Reached,
+            Self::Scheduled { .. } => TimerState::Scheduled,
+            Self::Reached { .. } => TimerState::Reached,
         }
     }
 
     /// When its due time was noticed, if it was.
     pub const fn reached_at(&self) -> Option<Timestamp> {
         match self {
-            Self::Scheduled(_) => None,
-            Self::Reached(reached) => Some(reached.reached_at()),
+            Self::Scheduled { .. } => None,
+            Self::Reached { timer, .. } => Some(timer.reached_at()),
         }
     }
 }
@@ -168,13 +196,20 @@ struct TimerJson {
     state: TimerState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<TimerData>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
 }
 
 impl From<TimerEntry> for TimerJson {
     fn from(entry: TimerEntry) -> Self {
         let (state, reached_at) = (entry.state(), entry.reached_at());
-        let (TimerEntry::Scheduled(timer) | TimerEntry::Reached(ReachedTimer { timer, .. })) =
-            entry;
+        let (TimerEntry::Scheduled { timer, failures }
+        | TimerEntry::Reached {
+            timer: ReachedTimer { timer, .. },
+            failures,
+        }) = entry;
         Self {
             tenant_id: timer.key.tenant_id,
             service_call_id: timer.key.service_call_id,
@@ -184,6 +219,8 @@ impl From<TimerEntry> for TimerJson {
             reached_at,
             state,
             data: timer.data,
+            attempts: (failures.attempts > 0).then_some(failures.attempts),
+            last_error: failures.last_error,
         }
     }
 }
@@ -201,9 +238,16 @@ impl TryFrom<TimerJson> for TimerEntry {
             },
             data: json.data,
         };
+        let failures = Failures {
+            attempts: json.attempts.unwrap_or_default(),
+            last_error: json.last_error,
+        };
         match (json.state, json.reached_at) {
-            (TimerState::Scheduled, None) => Ok(Self::Scheduled(timer)),
-            (TimerState::Reached, Some(at)) => Ok(Self::Reached(ReachedTimer::restore(timer, at))),
+            (TimerState::Scheduled, None) => Ok(Self::Scheduled { timer, failures }),
+            (TimerState::Reached, Some(at)) => Ok(Self::Reached {
+                timer: ReachedTimer::restore(timer, at),
+                failures,
+            }),
             (TimerState::Scheduled, Some(_)) => Err("a Scheduled timer has no reachedAt"),
             (TimerState::Reached, None) => Err("a Reached timer needs reachedAt"),
         }
@@ -224,6 +268,11 @@ mod tests {
             },
             data: Some(TimerData::from_json("{\"order\":1}").unwrap()),
         }
+    }
+
+    fn scheduled(failures: Failures) -> TimerEntry {
+        let timer = timer(1_000);
+        TimerEntry::Scheduled { timer, failures }
     }
 
     #[test]
@@ -252,7 +301,7 @@ mod tests {
 
     #[test]
     fn the_json_is_the_one_of_the_contract_and_leads_back() {
-        let scheduled = TimerEntry::Scheduled(timer(1_000));
+        let scheduled = scheduled(Failures::default());
         let json = serde_json::to_string(&scheduled).unwrap();
         assert_eq!(
             json,
@@ -271,15 +320,32 @@ mod tests {
         );
 
         let now = Timestamp::from_millis(2_000).unwrap();
-        let reached = TimerEntry::Reached(timer(1_000).reach(now).unwrap());
+        let reached = TimerEntry::Reached {
+            timer: timer(1_000).reach(now).unwrap(),
+            failures: Failures::default(),
+        };
         let json = serde_json::to_string(&reached).unwrap();
         assert!(json.contains("\"reachedAt\":\"1970-01-01T00:00:02.000Z\",\"state\":\"Reached\""));
         assert_eq!(serde_json::from_str::<TimerEntry>(&json).unwrap(), reached);
     }
 
     #[test]
+    fn failed_firings_are_in_the_json_and_lead_back() {
+        let failing = scheduled(Failures {
+            attempts: 3,
+            last_error: Some("no route".to_owned()),
+        });
+        let json = serde_json::to_string(&failing).unwrap();
+        assert!(
+            json.ends_with(",\"attempts\":3,\"lastError\":\"no route\"}"),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<TimerEntry>(&json).unwrap(), failing);
+    }
+
+    #[test]
     fn a_state_that_contradicts_itself_is_refused() {
-        let json = serde_json::to_string(&TimerEntry::Scheduled(timer(1_000))).unwrap();
+        let json = serde_json::to_string(&scheduled(Failures::default())).unwrap();
         let contradiction = json.replace("\"Scheduled\"", "\"Reached\"");
         let error = serde_json::from_str::<TimerEntry>(&contradiction).unwrap_err();
         assert!(

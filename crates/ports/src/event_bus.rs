@@ -140,11 +140,16 @@ pub struct Loss {
 /// - A message of a topic that nobody subscribes to is either kept until somebody does, or refused
 ///   with the retryable `NoSubscriber`. It is never accepted and lost.
 /// - A handler gets at most `max_batch` messages in one call.
+/// - Where the bus keeps messages for later, a handler that takes one at a time (`max_batch` is 1) is
+///   called for tenants in turn. Messages of one tenant whose calls do not return, are slow or answer
+///   `RetryLater` hold up no other tenant's, as long as no more than a number of messages are
+///   unfinished that the bus names. A handler that takes several gets them as they come.
 /// - After `stop` has returned, the handler is not called any more, and no call is under way.
 /// - `lost` waits until the bus finds that it may have lost messages which it had accepted, as a
 ///   broker does that is restored from an older copy. It gives the same loss again until `made_good`
-///   says that those messages were published again, also after a restart. A bus that cannot lose
-///   what it accepted waits for ever.
+///   says that those messages were published again, also after a restart. What `made_good_until` has
+///   heard of may be left out after a restart, by a later `since`. A bus that cannot lose what it
+///   accepted waits for ever.
 /// - `readiness` tells whether a message published now could be accepted, as far as is known
 ///   without trying.
 #[async_trait]
@@ -164,6 +169,10 @@ pub trait EventBusPort: Send + Sync {
     async fn made_good(&self, _loss: &Loss) -> Result<(), PortError> {
         Ok(())
     }
+
+    /// Takes note that those messages of a loss that are from before an instant were all accepted
+    /// again, so that whoever ends in between need not begin at the start. It may be forgotten.
+    fn made_good_until(&self, _loss: &Loss, _until: Timestamp) {}
 
     /// Whether messages can be published now, and if not, why.
     fn readiness(&self) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! The attempts of calls: those that are asked for, those under way, and what became of them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -47,6 +48,10 @@ pub enum AcceptOutcome {
 }
 
 /// Whose attempts are not wanted now, because enough of them are under way, and how many are.
+///
+/// A host is meant with its port, as [`TargetUrl::host_and_port`] writes it.
+///
+/// [`TargetUrl::host_and_port`]: punctual_domain::service_call::TargetUrl::host_and_port
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingQuery {
     /// At most so many.
@@ -59,6 +64,8 @@ pub struct WaitingQuery {
     pub without_tenants: Vec<TenantId>,
     /// None to these hosts.
     pub without_hosts: Vec<String>,
+    /// None of these tenants to these hosts.
+    pub without: BTreeSet<(TenantId, String)>,
     /// Begins after this tenant, and goes round.
     pub after_tenant: Option<TenantId>,
     /// Within a tenant, begins after this host, and goes round.
@@ -152,9 +159,10 @@ pub struct ExecutionEntry {
 /// - `waiting` gives attempts that wait, within the limits of the query. Within a tenant and host, the
 ///   oldest come first. Tenants take turns, one attempt each, beginning after `after_tenant`, and
 ///   within a tenant its hosts, beginning after `after_host`: whoever goes on where the last answer
-///   ended gets to every tenant and host. Since the answer ends in one tenant only, the store knows
+///   ended gets to every tenant and host. A host is one with its port: two ports are two hosts. Since the answer ends in one tenant only, the store knows
 ///   which host of each other tenant came last, and begins after that one there. What it costs does
 ///   not grow with the number of those that wait.
+/// - `count_waiting` gives how many wait, at most `limit`.
 /// - `open` gives attempts of all tenants that began before an instant and have not ended, the oldest
 ///   first.
 /// - From the moment an attempt is finished, its request is kept without its secrets; `entries` never
@@ -166,6 +174,9 @@ pub trait ExecutionLogPort: Send + Sync {
 
     /// Attempts that wait to be made.
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError>;
+
+    /// How many wait to be made, counted up to a limit.
+    async fn count_waiting(&self, limit: usize) -> Result<usize, PortError>;
 
     /// Attempts begin.
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome>;

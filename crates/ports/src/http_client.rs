@@ -25,13 +25,17 @@ pub struct HttpResponse {
     pub status: u16,
     /// The headers, in their order, as text.
     pub headers: Vec<(String, String)>,
-    /// The beginning of the body: all of it, or [`HttpResponse::READ`] bytes.
+    /// The beginning of the body: all of it, or [`HttpResponse::KEPT`] bytes.
     pub body: Vec<u8>,
+    /// Whether the body was longer than what is kept of it.
+    pub truncated: bool,
 }
 
 impl HttpResponse {
-    /// So much of a body is read; the rest is not waited for.
-    pub const READ: usize = 64 * 1_024;
+    /// The most bytes of a body that are kept.
+    pub const KEPT: usize = 64 * 1_024;
+    /// The most bytes that a body may have: it is read to its end, to know that it came whole.
+    pub const LONGEST: usize = 16 * 1_024 * 1_024;
 }
 
 /// Without headers and body, which may be secret.
@@ -41,6 +45,7 @@ impl std::fmt::Debug for HttpResponse {
             .field("status", &self.status)
             .field("headers", &self.headers.len())
             .field("body", &format_args!("{} bytes", self.body.len()))
+            .field("truncated", &self.truncated)
             .finish()
     }
 }
@@ -64,8 +69,10 @@ pub struct HttpFailure {
 /// - It sends the request's method, URL, headers and body as they are, and besides `Host`,
 ///   `Idempotency-Key` (the execution id), `X-Correlation-Id`, `traceparent` and what the protocol
 ///   needs. Nothing is decompressed.
-/// - Any whole response is a response, whatever its status. Of its body at most
-///   [`HttpResponse::READ`] bytes are read; with so many the response counts as whole.
+/// - Any whole response is a response, whatever its status. Whole is one whose body came to the end
+///   that its length or its last chunk says, or to the end of the connection if it says none. A body
+///   that is cut before, or has more than [`HttpResponse::LONGEST`] bytes, is `ConnectionLost`. Of a
+///   whole one, [`HttpResponse::KEPT`] bytes are kept.
 /// - It has no time limit of its own: whoever calls drops the future when time is up, and then the
 ///   connection is closed and no more is sent. Whatever it does for one attempt holds up no other.
 #[async_trait]

@@ -160,13 +160,18 @@ pub struct CallPage {
 ///
 /// ## Reading
 /// - `find` answers for each key, in order.
+/// - `was_submitted` tells for each key, in order, whether a call was submitted under it: also one that
+///   is gone, until `purge` forgets it.
 /// - `page` gives the calls of one tenant, by due time, the latest first, and those of one instant by
 ///   id, the greatest first. A call that is there from the first page to the last is on exactly one of
 ///   them, whatever happens to others meanwhile; unless its own due time, which never changes, or its
 ///   state, if that was asked for. The last page has no cursor; one before it may be short, or even
 ///   empty, if looking on would take long. A cursor that the store did not give is `Rejected`.
-/// - `find_by_correlation` gives the calls of all tenants that belong to a request, by the time of
-///   submission.
+/// - `check_cursor` rejects what `page` would reject as a cursor, and nothing else. It looks at nothing
+///   stored.
+/// - `find_by_correlation` gives the calls of all tenants that belong to a request, in the order of keys,
+///   after a key if one is given. So asking again after the last key sees every call that stays
+///   exactly once.
 /// - `overlooked` gives calls of all tenants whose `look_at` is at or before `now`, the oldest first,
 ///   and the earliest `look_at` after it.
 ///
@@ -183,6 +188,9 @@ pub trait ServiceCallPersistencePort: Send + Sync {
     /// The calls with these keys.
     async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError>;
 
+    /// Whether there is, or was, a call with these keys.
+    async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError>;
+
     /// Changes calls.
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome>;
 
@@ -192,10 +200,14 @@ pub trait ServiceCallPersistencePort: Send + Sync {
     /// Some calls of a tenant.
     async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError>;
 
+    /// Whether a cursor is one that `page` may have given.
+    fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError>;
+
     /// The calls of a request.
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError>;
 

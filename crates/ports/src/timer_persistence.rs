@@ -31,7 +31,8 @@ pub enum SaveOutcome {
     Created,
     /// The timer was there and has a new schedule.
     Rescheduled,
-    /// The same command was applied before.
+    /// The same command was applied before, or the timer was to be ensured and is scheduled: its
+    /// schedule is as it was.
     Unchanged,
     /// A newer command or a deletion was applied before.
     Stale,
@@ -101,6 +102,17 @@ pub enum DeleteOutcome {
 pub struct PageCursor(pub String);
 
 impl PageCursor {
+    /// A place in a list in the order of keys: after this one.
+    pub fn after_key(key: &TimerKey) -> Self {
+        Self(format!("{}.{}", key.tenant_id, key.service_call_id))
+    }
+
+    /// The key that the place is after; `None` if it is no place in such a list.
+    pub fn key(&self) -> Option<TimerKey> {
+        let (tenant, call) = self.0.split_once('.')?;
+        Some(TimerKey::new(tenant.parse().ok()?, call.parse().ok()?))
+    }
+
     /// What a store answers to a cursor that it did not give.
     pub fn rejection(operation: &'static str) -> PortError {
         PortError::new(
@@ -141,9 +153,11 @@ pub struct TimerPage {
 ///   [`ScheduleOrigin::decide`](punctual_domain::ScheduleOrigin::decide), evaluated and written as
 ///   one atomic step, whoever else writes at the same time.
 /// - When `save` answers `Created` or `Rescheduled`, the schedule is durable.
-/// - A reschedule replaces due time, registration, correlation id and data, and forgets attempts,
-///   retry time and claims of the old schedule.
+/// - A reschedule replaces due time, registration, correlation id and data, and forgets attempts, last
+///   error, retry time and claims of the old schedule.
 /// - Whatever is not applied leaves the row exactly as it was.
+/// - An `Ensure` creates an absent timer, of any number at the same time exactly one does, and leaves a
+///   scheduled one alone, overdue or not, with its attempts, retry time and claim.
 /// - Items of a batch with the same key apply in order; one item that fails spoils no other.
 ///
 /// ## Marking
@@ -160,9 +174,11 @@ pub struct TimerPage {
 ///
 /// ## Reading
 /// - All methods with a tenant see that tenant's timers and no other's.
-/// - A reader sees all that was acknowledged before it asked.
+/// - A reader sees all that was acknowledged before it asked, with the failed firings of the schedule in
+///   force, also after it was reached.
 /// - `find_due` gives scheduled timers with `due_at <= now`, by due time, at most `limit`.
-/// - `find_by_correlation` looks through all tenants, by due time, at most `limit`.
+/// - `find_by_correlation` looks through all tenants, in the order of keys, after a key if one is given,
+///   at most `limit`. So asking again after the last key sees every timer that stays exactly once.
 /// - `page` gives a tenant's timers by due time; following the cursors sees every timer that does
 ///   not change meanwhile exactly once, and the last page has no cursor. A cursor that the store
 ///   did not give is `Rejected`.
@@ -196,6 +212,7 @@ pub trait TimerPersistencePort: Send + Sync {
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError>;
 

@@ -1,9 +1,10 @@
 //! The store of timers, as the worker sees it who fires them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::{FiringId, ReachedTimer, ScheduledTimer, TimerKey, Timestamp};
+use punctual_domain::{FiringId, ReachedTimer, ScheduledTimer, TenantId, TimerKey, Timestamp};
 
 use crate::{BatchResult, DeadLetter, PortError};
 
@@ -61,6 +62,23 @@ pub struct RetryLater {
     pub claim: ClaimRef,
     /// When it may be claimed again.
     pub retry_at: Timestamp,
+    /// Why it failed.
+    pub reason: String,
+}
+
+impl RetryLater {
+    /// Maximum number of characters that are kept of a reason: it is for people, and a handler's whole
+    /// backtrace is not.
+    pub const LONGEST_REASON: usize = 500;
+
+    /// With as much of the reason as is kept.
+    pub fn new(claim: ClaimRef, retry_at: Timestamp, reason: &str) -> Self {
+        Self {
+            claim,
+            retry_at,
+            reason: reason.chars().take(Self::LONGEST_REASON).collect(),
+        }
+    }
 }
 
 /// A firing that can never succeed.
@@ -117,6 +135,9 @@ pub struct Backlog {
 pub enum ClaimOutcome {
     /// It was done.
     Applied,
+    /// The timer has another schedule by now, which is untouched: it fires, or has fired, by itself.
+    /// Nothing was changed.
+    Moved,
     /// The claim is no longer the timer's: its lease ended and another worker has it, or the timer
     /// was marked, moved or deleted. Nothing was changed.
     Lost,
@@ -148,14 +169,26 @@ pub enum ClaimOutcome {
 /// - If more is due than `limit` and `limit` is 4 or more, the newest due timer is among the
 ///   claimed, so that fresh timers do not wait for a backlog.
 ///
+/// ## Passing tenants over
+/// - `claim_due_except` gives no timer of the tenants that it is told to pass over, and serves the
+///   others as if those tenants had none: claims, `more_due`, `next_due_at` and fairness speak of the
+///   others only. Whoever passes a tenant over has to look again when it wants its timers.
+/// - What a claim costs does not grow with the backlog of those who are passed over.
+/// - Two sentences are weaker while somebody is passed over, where a thousand timers or more of theirs
+///   are in the way: the newest due timer of the others need not be among the claimed, and
+///   `next_due_at` may be earlier than the next one of the others, though later than `now`.
+///
 /// ## Settling
-/// - `retry_later` adds one to the attempts, makes the timer due again at `retry_at`, but not before
-///   its due time, and ends the claim. The due time itself never changes.
+/// - `retry_later` adds one to the attempts, keeps the reason as the timer's last error, makes the timer
+///   due again at `retry_at`, but not before its due time, and ends the claim. The due time itself never
+///   changes.
 /// - `release` ends the claim and changes nothing else.
-/// - `bury` makes the timer reached and records its dead letter, both or neither. If a
-///   letter with that id is there already, that is the one.
+/// - `bury` makes the timer reached and records its dead letter, both or neither; the letter's reason
+///   is the timer's last error. If a letter with that id is there already, that is the one.
 /// - `renew` makes the lease end `lease` after `now`.
-/// - All four answer `Lost`, and change nothing, for a claim that is no longer the timer's.
+/// - All four change nothing for a claim that is no longer the timer's, and answer `Lost`. But
+///   `retry_later` and `bury` answer `Moved` if the timer has another schedule by now: a handler that
+///   reschedules its own timer and then fails leaves the new schedule, no retry, and no letter.
 ///
 /// ## Looking back
 /// - `fired_since` gives the timers of all tenants that are reached, buried ones included, with a
@@ -171,12 +204,24 @@ pub enum ClaimOutcome {
 ///   whose due time (retry time) is at or before `now`; each number no further than `limit`.
 #[async_trait]
 pub trait TimerQueuePort: Send + Sync {
-    /// Claims due timers for `lease`.
+    /// Claims due timers of all tenants for `lease`.
     async fn claim_due(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
+    ) -> Result<ClaimBatch, PortError> {
+        self.claim_due_except(now, limit, lease, BTreeSet::new())
+            .await
+    }
+
+    /// Claims due timers for `lease`, but none of the tenants that are passed over.
+    async fn claim_due_except(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        lease: Duration,
+        passed_over: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError>;
 
     /// Gives failed firings back, to be tried again later.

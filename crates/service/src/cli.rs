@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
@@ -14,9 +15,12 @@ use crate::settings::{BrokerFlags, DatabaseFlags, ServeFlags, TraceFlags, table}
 const EXAMPLES: &str = "\
 `timer-service <COMMAND> --help` shows the flags of a command, and examples.
 
-Try it, in two terminals:
-  timer-service
+Try it, in two terminals of one folder. Timers, each a line on standard output:
+  timer-service --modules timer
   timer-service schedule --tenant demo --in 5s --data '{\"say\":\"tea\"}'
+Or service calls, each an HTTP request:
+  timer-service
+  timer-service call --tenant demo --in 2s --url https://example.com/
 ";
 
 const EXIT_CODES: &str = "\
@@ -36,8 +40,8 @@ fn after_help() -> String {
 fn serve_help() -> String {
     format!(
         "Examples:\n  \
-         timer-service serve --db /var/lib/punctual/timer.db >> firings.ndjson\n  \
-         timer-service serve --log-level debug | while read -r firing; do echo \"$firing\"; done\n  \
+         timer-service serve --modules timer --db /var/lib/punctual/timer.db >> firings.ndjson\n  \
+         timer-service serve --modules timer | while read -r firing; do echo \"$firing\"; done\n  \
          timer-service serve --broker nats://127.0.0.1:4222\n\n{}",
         table::help()
     )
@@ -53,11 +57,12 @@ fn check_help() -> String {
 }
 
 const LONG_ABOUT: &str = "\
-Fires timers: at or just after its due time each becomes one line of JSON on standard output, or an \
-event of a broker, at least once, whatever crashed in between, and never early.
+Makes service calls: each is one HTTP request, made at or just after its due time, at most once. And \
+fires timers: each becomes one line of JSON on standard output, or an event of a broker, at least \
+once, whatever crashed in between, and never early.
 
-Without a command it serves. The other commands schedule, read and cancel timers in the same \
-database file, also while it is being served.";
+Without a command it serves: calls, or with --modules timer timers alone. The other commands submit \
+calls, and schedule, read and cancel timers in the same database file, also while it is being served.";
 
 /// What was asked for.
 #[derive(Debug, Parser)]
@@ -79,10 +84,10 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Fire timers until told to stop (the default)
+    /// Make calls and fire timers until told to stop (the default)
     ///
-    /// Each firing is one line of JSON on standard output, or with --broker an event there, where
-    /// commands come from too. SIGTERM or Ctrl-C stops it in good
+    /// Calls come over HTTP; the firing of a timer that belongs to none is one line of JSON on standard
+    /// output, or with --broker an event there, where commands come from too. SIGTERM or Ctrl-C stops it in good
     /// order: what is in flight is finished, for at most 25 seconds. A second signal ends it at
     /// once, which loses nothing either. One process serves a file at a time.
     #[command(after_help = serve_help())]
@@ -139,6 +144,12 @@ pub(crate) enum Command {
     /// Serving and scheduling do this by themselves; the command is for doing it beforehand. It goes
     /// for the timers' database and, unless --db is given, for the shared one if DB_PATH is set.
     Migrate(MigrateArgs),
+    /// Copy the databases while they are in use
+    ///
+    /// What is copied is of one instant, and read back before it gets its name. It may run beside the
+    /// service, which goes on. Copying the file of a running service by other means loses what was
+    /// acknowledged lately.
+    Backup(BackupArgs),
     /// Look whether settings, databases and broker are as they have to be
     ///
     /// One line for each thing, which begins with `ok`, `warn` or `WRONG`; the exit code is 1 if anything
@@ -197,7 +208,7 @@ pub(crate) struct ScheduleArgs {
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -338,7 +349,7 @@ pub(crate) struct GetArgs {
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -363,7 +374,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -374,9 +385,12 @@ pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: CorrelationId,
-    /// At most so many timers, 1 to 1000
+    /// At most so many calls and timers, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
+    /// Go on after a page: its nextCursor
+    #[arg(long, value_name = "CURSOR")]
+    pub(crate) after: Option<String>,
     /// How to show them: json for programs, a table for people
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
@@ -395,7 +409,7 @@ pub(crate) struct CancelArgs {
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -421,7 +435,7 @@ pub(crate) struct DeadLettersArgs {
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
     pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: DatabaseFlags,
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]
@@ -435,6 +449,22 @@ pub(crate) struct MigrateArgs {
     pub(crate) status: bool,
     #[command(flatten)]
     pub(crate) database: DatabaseFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  timer-service backup punctual-2026-12-24.db
+  timer-service backup --db ./data/timer.db timers-2026-12-24.db
+
+To go back to it, stop the service, move its database and the files beside it away, and put the copy in
+its place. Calls that were made since the copy are made again then: the copy does not know of them.")]
+pub(crate) struct BackupArgs {
+    /// The copy, which must not exist; a folder, where calls and timers have a file each
+    #[arg(value_name = "FILE", value_parser = OsStringValueParser::new().try_map(|raw| parse::path(&raw)))]
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) database: TraceFlags,
 }
 
 #[derive(Debug, Args)]

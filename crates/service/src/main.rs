@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod demo;
 mod failure;
+mod listen;
 mod logging;
 mod metrics;
 mod panics;
@@ -77,6 +78,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Trace(args) => runtime.block_on(commands::trace(args, &environment)),
         Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
         Command::DeadLetters(args) => runtime.block_on(commands::dead_letters(args, &environment)),
+        Command::Backup(args) => commands::backup(&args, &environment),
         Command::Migrate(args) => commands::migrate(&args, &environment),
         Command::Check(args) => runtime.block_on(check::check(&args, &environment)),
         Command::Completions(args) => commands::completions(&args),

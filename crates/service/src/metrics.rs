@@ -49,6 +49,12 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
     Ok(handle)
 }
 
+/// Shows whether something new can be stored.
+pub(crate) fn show_writable(writable: &Result<(), String>) {
+    let shown = if writable.is_ok() { 1.0 } else { 0.0 };
+    metrics::gauge!(metric_names::STORE_WRITABLE).set(shown);
+}
+
 /// Keeps what is counted small, and counts what waits, for as long as it is polled.
 pub(crate) async fn keep(
     handle: &PrometheusHandle,
@@ -57,6 +63,7 @@ pub(crate) async fn keep(
 ) -> Infallible {
     let mut turns = (0..COUNT_EVERY).cycle();
     loop {
+        show_writable(&punctual.writable_as_known().await);
         if turns.next() == Some(0)
             && let Ok((pending, overdue)) = punctual.backlog(COUNT_TO).await
         {

@@ -1,7 +1,10 @@
 //! Other people's text in our sentences: cut to a readable length, and unable to play tricks on a
 //! terminal.
 
+use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 
 /// More of a value than this only hides the sentence around it.
 const LONGEST: usize = 60;
@@ -13,21 +16,49 @@ pub(crate) fn cut(text: &str) -> String {
 
 /// A text in at most so many characters, the last of them `…` if something is missing.
 pub(crate) fn cut_to(text: &str, longest: usize) -> String {
-    if text.chars().nth(longest).is_none() {
-        return text.chars().map(plain).collect();
+    // More than is shown need not be looked at: escaping makes no text shorter.
+    let mut plain = escaped(text.chars().take(longest.saturating_add(1)));
+    if plain.chars().nth(longest).is_some() {
+        plain = plain.chars().take(longest.saturating_sub(1)).collect();
+        plain.push('…');
     }
-    let kept = longest.saturating_sub(1);
-    text.chars().take(kept).map(plain).chain(['…']).collect()
+    plain
 }
 
-/// What a terminal would take for an order, as a sign that says nothing.
-fn plain(c: char) -> char {
-    if c.is_control() { '\u{fffd}' } else { c }
+/// What a terminal would take for an order, and the sign that stands for lost text, as what they are.
+fn escaped(text: impl Iterator<Item = char>) -> String {
+    let mut plain = String::new();
+    for c in text {
+        if c.is_control() || c == char::REPLACEMENT_CHARACTER {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
 }
 
 /// A sentence of ours, with whatever names stand in it, as one line that people can read.
 pub(crate) fn one_line(sentence: &str) -> String {
-    without_numbers(sentence).chars().map(plain).collect()
+    escaped(without_numbers(sentence).chars())
+}
+
+/// What need not be text, as text: bytes that are none are shown as `\xff`.
+pub(crate) fn os(text: &OsStr) -> String {
+    let mut plain = String::new();
+    for chunk in text.as_encoded_bytes().utf8_chunks() {
+        plain.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a string does not fail.
+            let _ = write!(plain, "\\x{byte:02x}");
+        }
+    }
+    plain
+}
+
+/// A path in a sentence.
+pub(crate) fn path(path: &Path) -> String {
+    os(path.as_os_str())
 }
 
 /// What the operating system says, without its number.
@@ -59,8 +90,14 @@ mod tests {
 
     #[test]
     fn nothing_in_it_moves_the_cursor() {
-        assert_eq!(cut("a\u{1b}[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
-        assert_eq!(one_line("no file a\nb"), "no file a\u{fffd}b");
+        assert_eq!(cut("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+        assert_eq!(one_line("no file a\nb\u{fffd}"), "no file a\\nb\\u{fffd}");
+    }
+
+    #[test]
+    fn what_is_no_text_is_shown_byte_by_byte() {
+        use std::os::unix::ffi::OsStrExt;
+        assert_eq!(os(OsStr::from_bytes(b"a\xff/\xc3\xa4")), "a\\xff/ä");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// Refuses what is there and can never be a database: SQLite would only speak of an I/O error.
 pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
-    let shown = path.display();
+    let shown = crate::shown::path(path);
     match path.metadata() {
         Ok(it) if it.is_dir() => Err(Failure::refused(format!(
             "the database {shown} is a folder: name a file"
@@ -47,7 +47,7 @@ pub(crate) async fn open_existing(
     if status.pending() > 0 {
         return Err(Failure::failed(format!(
             "the database {} has no timers, or is not up to date: name another with --db, or bring it up to date with `timer-service migrate`",
-            settings.path.display()
+            crate::shown::path(&settings.path)
         )));
     }
     open(settings, clock).await

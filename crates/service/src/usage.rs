@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::Cli;
 use crate::settings::table::{ALL, About};
-use crate::shown::cut;
+use crate::shown::{self, cut};
 
 /// Prints help and version as asked for, and anything else as a refusal. `asked` is the first
 /// argument, which names the command.
@@ -21,7 +21,12 @@ pub(crate) fn explain(error: clap::Error, asked: Option<&str>) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    crate::say(&sentence(error, asked));
+    let mut said = sentence(error, asked);
+    for given in std::env::args_os().filter(|given| given.to_str().is_none()) {
+        // The parser has put other signs for what is no text.
+        said = said.replace(&*given.to_string_lossy(), &shown::os(&given));
+    }
+    crate::say(&shown::one_line(&said));
     ExitCode::from(2)
 }
 

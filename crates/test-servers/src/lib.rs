@@ -29,4 +29,4 @@ mod shared;
 mod store;
 
 pub use nats::NatsServer;
-pub use shared::{shared_nats_url, shared_python, unique_prefix};
+pub use shared::{promtool, shared_nats_url, shared_python, unique_prefix};

@@ -29,6 +29,22 @@ pub fn shared_python() -> Option<PathBuf> {
     variable(PYTHON).map(PathBuf::from)
 }
 
+/// Prometheus' program that checks rules, which `cargo xtask test` installs where it can.
+///
+/// `None`, with a line that says so, if there is none.
+///
+/// # Panics
+/// If there is none on the CI machine, where every test has to run.
+pub fn promtool() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut candidates = std::env::split_paths(&path).map(|folder| folder.join("promtool"));
+    let program = candidates.find(|candidate| candidate.is_file());
+    found(
+        program,
+        "promtool is not installed: it is in Debian's package prometheus",
+    )
+}
+
 fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok().filter(|value| !value.is_empty());
     found(value, &format!("{name} is not set: use `cargo xtask test`"))

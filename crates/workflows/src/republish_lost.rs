@@ -5,16 +5,22 @@
 //! something may be missing, and every firing since then is published again under its firing id.
 //! A receiver that had the event knows it by that id, and the broker too.
 //!
-//! Nothing is remembered here. Whoever stops in the middle begins again from the start, because the
-//! bus tells of a loss until it hears that it was made good, and it hears that only after every
-//! event was accepted.
+//! An event that cannot be published for a reason of its own is parked and tried again later, while
+//! the others go on. If it fails to the end it is kept as a dead letter, so that one way or the other
+//! everything is dealt with durably before the loss counts as made good.
+//!
+//! Nothing is remembered here. Whoever stops in the middle is told of the loss again, because the bus
+//! tells of it until it hears that it was made good, and it hears that only after every event was
+//! accepted. It hears of each page, too, and may leave out after a restart what was accepted by then.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::{Backoff, EnvelopeId, ReachedTimer};
 use punctual_ports::{
-    ClockPort, EventBusPort, FiredCursor, FiredPage, IdPort, Loss, PortError, TimerQueuePort,
+    ClockPort, DeadLetterPort, EventBusPort, FiredCursor, FiredPage, IdPort, Loss, PortError,
+    PortErrorKind, TimerQueuePort,
 };
 
 use crate::fire_due_timers::WorkerStopped;
@@ -29,19 +35,43 @@ const AFTER_FAILURE: Backoff = Backoff {
     limit: Duration::from_secs(5),
 };
 
+/// How long an event is parked that failed by itself.
+const PARKED: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    limit: Duration::from_mins(1),
+};
+
+/// Maximum number of parked events. Of more, the one that was parked first becomes a dead letter.
+const MOST_PARKED: usize = 1_000;
+
+/// An event that has failed so often by itself becomes a dead letter: after about a quarter of an
+/// hour.
+const MOST_FAILURES: u32 = 20;
+
 /// Publishes again what the bus may have lost.
 pub struct RepublishLost {
     clock: Arc<dyn ClockPort>,
     ids: Arc<dyn IdPort>,
     queue: Arc<dyn TimerQueuePort>,
     bus: Arc<dyn EventBusPort>,
+    dead_letters: Arc<dyn DeadLetterPort>,
     begun: Begun,
 }
 
+/// An event that failed by itself and is tried again later.
+struct Parked {
+    firing: Firing,
+    failures: u32,
+    error: PortError,
+    /// By the monotonic clock.
+    until: Duration,
+}
+
 impl RepublishLost {
-    /// On these adapters.
-    pub fn new(ports: &TimerPorts) -> Self {
+    /// On these adapters; what can never be published goes to the dead letters.
+    pub fn new(ports: &TimerPorts, dead_letters: Arc<dyn DeadLetterPort>) -> Self {
         Self {
+            dead_letters,
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             queue: Arc::clone(&ports.queue),
@@ -77,6 +107,7 @@ impl RepublishLost {
     async fn make_good(&self, loss: &Loss) -> Result<(), WorkerStopped> {
         self.wait_for_what_has_begun().await;
         let (mut found, mut after) = (0, None);
+        let mut parked: VecDeque<Parked> = VecDeque::new();
         loop {
             let page = self.page(loss, after).await?;
             // A bus that was not stopped in good order asks for its last moments. Mostly nothing
@@ -90,11 +121,18 @@ impl RepublishLost {
                 );
             }
             found += page.timers.len();
-            self.publish_all(page.timers).await;
-            match page.next {
-                Some(next) => after = Some(next),
-                None => break,
-            }
+            self.publish_all(page.timers, &mut parked).await?;
+            self.retry_parked(&mut parked).await?;
+            let Some(next) = page.next else { break };
+            let oldest_parked = parked.iter().map(|it| it.firing.envelope.timestamp).min();
+            let until = oldest_parked.map_or(next.reached_at, |it| it.min(next.reached_at));
+            self.bus.made_good_until(loss, until);
+            after = Some(next);
+        }
+        while let Some(next) = parked.iter().map(|it| it.until).min() {
+            let wait = next.saturating_sub(self.clock.monotonic());
+            self.clock.sleep_for(wait).await;
+            self.retry_parked(&mut parked).await?;
         }
         self.tell(loss).await?;
         if found > 0 {
@@ -136,8 +174,13 @@ impl RepublishLost {
         }
     }
 
-    /// Publishes until the bus has answered for each. Nothing but an explicit success is one.
-    async fn publish_all(&self, timers: Vec<ReachedTimer>) {
+    /// Publishes until the bus has answered for each, or it is parked. Nothing but an explicit
+    /// success is one.
+    async fn publish_all(
+        &self,
+        timers: Vec<ReachedTimer>,
+        parked: &mut VecDeque<Parked>,
+    ) -> Result<(), WorkerStopped> {
         let firing = |reached| Firing::new(reached, EnvelopeId::from_uuid(self.ids.next_id()));
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
         let mut patience = self.patience("events cannot be published again now");
@@ -149,10 +192,9 @@ impl RepublishLost {
                 match verdict {
                     Verdict::Acknowledged => accepted += 1,
                     // It never can be published, so there is nothing to wait for.
-                    Verdict::Poison(reason) => firing.span().in_scope(|| {
-                        tracing::warn!(reason, "an event is refused and not published again");
-                    }),
-                    Verdict::Failed(error) | Verdict::BusFailed(error) => {
+                    Verdict::Poison(reason) => self.put_down(&firing, &reason).await?,
+                    Verdict::Failed(error) => parked.push_back(self.park(firing, 1, error)),
+                    Verdict::BusFailed(error) => {
                         left.push(firing);
                         failure = Some(error);
                     }
@@ -166,6 +208,88 @@ impl RepublishLost {
                 patience.wait(&error).await;
             }
         }
+        Ok(())
+    }
+
+    fn park(&self, firing: Firing, failures: u32, error: PortError) -> Parked {
+        if failures == 1 {
+            firing.span().in_scope(|| {
+                tracing::warn!(%error, "an event cannot be published again now; it is tried again later");
+            });
+        }
+        let wait = PARKED.after(failures, &firing.envelope.id);
+        Parked {
+            until: self.clock.monotonic().saturating_add(wait),
+            firing,
+            failures,
+            error,
+        }
+    }
+
+    /// Publishes parked events whose time has come, and puts down those that have had their tries
+    /// or for which there is no room.
+    async fn retry_parked(&self, parked: &mut VecDeque<Parked>) -> Result<(), WorkerStopped> {
+        let now = self.clock.monotonic();
+        let (ready, later): (Vec<_>, Vec<_>) = parked.drain(..).partition(|it| it.until <= now);
+        parked.extend(later);
+        let mut ready = ready.into_iter().peekable();
+        while ready.peek().is_some() {
+            let some: Vec<Parked> = ready.by_ref().take(PAGE).collect();
+            let firings = some.iter().map(|it| it.firing.clone()).collect();
+            let (_, verdicts) = publish(Arc::clone(&self.bus), firings).await;
+            for (it, verdict) in some.into_iter().zip(verdicts) {
+                match verdict {
+                    Verdict::Acknowledged => {
+                        metrics::counter!(metric_names::REPUBLISHED).increment(1);
+                    }
+                    Verdict::Poison(reason) => self.put_down(&it.firing, &reason).await?,
+                    Verdict::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
+                        self.put_down(&it.firing, &error.to_string()).await?;
+                    }
+                    Verdict::Failed(error) => {
+                        parked.push_back(self.park(it.firing, it.failures + 1, error));
+                    }
+                    // Not its own fault, so it does not count.
+                    Verdict::BusFailed(error) => {
+                        parked.push_back(self.park(it.firing, it.failures, error));
+                    }
+                }
+            }
+        }
+        while parked.len() > MOST_PARKED
+            && let Some(first) = parked.pop_front()
+        {
+            let reason = first.error.to_string();
+            self.put_down(&first.firing, &reason).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps an event that cannot be published as a dead letter, until the store has taken it.
+    async fn put_down(&self, firing: &Firing, reason: &str) -> Result<(), WorkerStopped> {
+        let mut patience =
+            self.patience("an event that cannot be published again cannot be kept now");
+        loop {
+            let letter = firing.letter(reason, self.clock.now());
+            let recorded = self.dead_letters.record(vec![letter]).await;
+            let error = match recorded.map(|mut answers| answers.pop()) {
+                Ok(Some(Ok(_))) => break,
+                Ok(Some(Err(error))) | Err(error) => error,
+                Ok(None) => PortError::new(
+                    PortErrorKind::Unavailable,
+                    "record a dead letter",
+                    "there was no answer",
+                ),
+            };
+            patience.after(error).await?;
+        }
+        firing.span().in_scope(|| {
+            tracing::error!(
+                reason,
+                "an event cannot be published again and is kept as a dead letter"
+            );
+        });
+        Ok(())
     }
 
     /// Tells the bus that all is published, until it has taken note: it keeps that in a store.

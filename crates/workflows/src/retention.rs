@@ -19,7 +19,9 @@ pub struct RetentionSettings {
     pub keep: Duration,
     /// How many rows one bite removes.
     pub batch_size: usize,
-    /// How long to wait between two bites.
+    /// How long to wait between two bites at first. While there is more to remove, each wait is half
+    /// as long as the one before, down to 10 ms, but at least as long as the bite took: at most half
+    /// of the store's time goes into removing.
     pub between_bites: Duration,
     /// How long to wait when nothing old is left.
     pub every: Duration,
@@ -71,6 +73,9 @@ impl RetentionSettings {
     }
 }
 
+/// The shortest rest between two bites, unless `between_bites` is shorter.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
+
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_secs(1),
     limit: Duration::from_mins(10),
@@ -81,6 +86,8 @@ pub struct Retention {
     clock: Arc<dyn ClockPort>,
     persistence: Arc<dyn TimerPersistencePort>,
     settings: RetentionSettings,
+    /// How long to wait after the next bite if there is more.
+    rest: Duration,
     failures: u32,
     alarm: SharedAlarm,
 }
@@ -96,6 +103,7 @@ impl Retention {
             clock: Arc::clone(&ports.clock),
             persistence: Arc::clone(&ports.persistence),
             settings,
+            rest: settings.between_bites,
             failures: 0,
             alarm: SharedAlarm::default(),
         })
@@ -105,15 +113,13 @@ impl Retention {
     async fn bite(&mut self) -> Result<Duration, WorkerStopped> {
         let before = self.clock.now().saturating_sub(self.settings.keep);
         let limit = self.settings.batch_size;
+        let begun = self.clock.monotonic();
         match self.persistence.purge(before, limit).await {
             Ok(purged) => {
                 self.failures = 0;
                 metrics::counter!(metric_names::PURGED).increment(purged as u64);
-                Ok(if purged >= limit {
-                    self.settings.between_bites
-                } else {
-                    self.settings.every
-                })
+                let took = self.clock.monotonic().saturating_sub(begun);
+                Ok(self.wait_after(purged >= limit, took))
             }
             Err(cause) if cause.kind().is_critical() => Err(WorkerStopped { cause }),
             Err(error) => {
@@ -123,6 +129,18 @@ impl Retention {
                 Ok(wait)
             }
         }
+    }
+
+    /// How long to wait after a bite, which took this long and perhaps left something.
+    fn wait_after(&mut self, is_more: bool, took: Duration) -> Duration {
+        if !is_more {
+            self.rest = self.settings.between_bites;
+            return self.settings.every;
+        }
+        let wait = self.rest.max(took);
+        let shortest = SHORTEST_REST.min(self.settings.between_bites);
+        self.rest = (self.rest / 2).max(shortest);
+        wait
     }
 
     /// Runs until `shutdown` is ready, or the store is broken.

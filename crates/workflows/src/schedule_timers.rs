@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use punctual_domain::{
     CorrelationId, Message, MessageEnvelope, ScheduleOrigin, TimerData, TimerKey, Timestamp,
 };
@@ -11,7 +12,11 @@ use punctual_ports::{
     SaveTimer,
 };
 
+use crate::finished::Finished;
 use crate::{TimerPorts, metric_names};
+
+/// Maximum number of timers in a save that is finished after its caller has left.
+const MOST_FINISHED: usize = 1_024;
 
 /// A timer that a caller wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +63,9 @@ impl ScheduleTimers {
     /// Schedules timers, or moves them if they have not fired yet.
     ///
     /// Each is answered with `Created`, `Rescheduled` or `AlreadyReached`. When it was one of the
-    /// first two, the timer is durable and will fire.
+    /// first two, the timer is durable and will fire. If the future is dropped, what the store has begun
+    /// with is stored all the same, and fires on time if there are no more than 1 024 timers and the
+    /// worker runs; of more, a part may be stored, and late by a poll.
     pub async fn schedule(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
         self.save_requests(batch, ScheduleOrigin::Direct).await
     }
@@ -66,6 +73,13 @@ impl ScheduleTimers {
     /// Schedules timers, also those that have fired: they will fire again.
     pub async fn replace(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
         self.save_requests(batch, ScheduleOrigin::Replacement).await
+    }
+
+    /// Schedules timers that do not exist, and leaves those alone that wait or fire.
+    ///
+    /// Each is answered with `Created`, `Unchanged` or `AlreadyReached`.
+    pub async fn ensure(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
+        self.save_requests(batch, ScheduleOrigin::Ensure).await
     }
 
     /// Deletes timers that have not fired and are not firing.
@@ -94,26 +108,25 @@ impl ScheduleTimers {
         self.save(batch).await
     }
 
-    /// Stores, and only then wakes the worker.
+    /// Stores, and only then wakes the worker, also if nobody waits for that any more.
+    ///
+    /// A store may take a large batch in parts. Those that it has not begun with when the caller leaves
+    /// must not be written: they could undo what the caller asks for next.
     async fn save(&self, batch: Vec<SaveTimer>) -> BatchResult<SaveOutcome> {
-        let dues: Vec<Timestamp> = batch.iter().map(|timer| timer.due_at).collect();
-        let now = self.ports.clock.now();
-        let saved = self.ports.persistence.save(batch, now).await;
-        match &saved {
-            Ok(outcomes) => {
-                let stored = dues.iter().zip(outcomes).filter(|(_, one)| is_stored(one));
-                if let Some(earliest) = stored.map(|(due_at, _)| *due_at).min() {
-                    self.ports.wake.due_at(earliest);
-                }
+        let (now, length) = (self.ports.clock.now(), batch.len());
+        let (persistence, wake) = (self.ports.persistence.clone(), self.ports.wake.clone());
+        let saving = async move {
+            let dues: Vec<Timestamp> = batch.iter().map(|timer| timer.due_at).collect();
+            let saved = persistence.save(batch, now).await;
+            if let Some(earliest) = earliest_stored(&dues, &saved) {
+                wake.due_at(earliest);
             }
-            // It may have been stored all the same; a look too many does no harm.
-            Err(_) => {
-                if let Some(earliest) = dues.into_iter().min() {
-                    self.ports.wake.due_at(earliest);
-                }
-            }
+            saved
+        };
+        if length > MOST_FINISHED {
+            return saving.await;
         }
-        saved
+        Finished::new(saving.boxed(), self.ports.wake.clone()).await
     }
 
     fn correlation(&self, given: Option<CorrelationId>) -> CorrelationId {
@@ -180,6 +193,16 @@ fn check_length(length: usize, operation: &'static str) -> Result<(), PortError>
             ScheduleTimers::MAX_BATCH
         ),
     ))
+}
+
+/// When the first of those is due that are stored. After an error all may be: a look too many does no
+/// harm.
+fn earliest_stored(dues: &[Timestamp], saved: &BatchResult<SaveOutcome>) -> Option<Timestamp> {
+    let Ok(outcomes) = saved else {
+        return dues.iter().min().copied();
+    };
+    let stored = dues.iter().zip(outcomes).filter(|(_, one)| is_stored(one));
+    stored.map(|(due_at, _)| *due_at).min()
 }
 
 fn is_stored(outcome: &Result<SaveOutcome, PortError>) -> bool {

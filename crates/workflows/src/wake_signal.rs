@@ -7,13 +7,17 @@
 //! of the look on lowers it too, in whichever order these happen.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::BoxFuture;
 use punctual_domain::Timestamp;
 use tokio::sync::Notify;
 
 const NOTHING_KNOWN: i64 = i64::MAX;
+/// Maximum number of saves that go on in a worker after their callers have left. What is beyond that is
+/// dropped, and what it may have stored is found by the poll.
+pub(crate) const MOST_ADOPTED: usize = 1_024;
 
 /// The earliest due time that is known, and a bell that rings when it becomes earlier. Clones are
 /// the same signal.
@@ -25,6 +29,16 @@ pub struct WakeSignal {
 struct Shared {
     earliest: AtomicI64,
     bell: Notify,
+    adopted: Mutex<Adopted>,
+}
+
+/// Work that its callers have left.
+#[derive(Default)]
+struct Adopted {
+    /// Whether a worker will take it. Without one it would hold what it works on, this signal
+    /// included, for good.
+    has_worker: bool,
+    work: Vec<BoxFuture<'static, ()>>,
 }
 
 impl WakeSignal {
@@ -34,6 +48,7 @@ impl WakeSignal {
             shared: Arc::new(Shared {
                 earliest: AtomicI64::new(Timestamp::MIN.as_millis()),
                 bell: Notify::new(),
+                adopted: Mutex::default(),
             }),
         }
     }
@@ -45,6 +60,42 @@ impl WakeSignal {
         if self.shared.earliest.fetch_min(due_at, Ordering::SeqCst) > due_at {
             self.shared.bell.notify_one();
         }
+    }
+
+    /// Hands work over that its caller has left.
+    pub(crate) fn adopt(&self, work: BoxFuture<'static, ()>) {
+        let mut adopted = self.adopted();
+        let is_taken = adopted.has_worker && adopted.work.len() < MOST_ADOPTED;
+        let dropped = if is_taken {
+            adopted.work.push(work);
+            None
+        } else {
+            Some(work)
+        };
+        drop(adopted);
+        drop(dropped);
+        self.due_at(Timestamp::MIN);
+        self.shared.bell.notify_one();
+    }
+
+    /// Some of the work that was handed over. Whoever asks is the worker, and takes more later.
+    pub(crate) fn take_adopted(&self, most: usize) -> Vec<BoxFuture<'static, ()>> {
+        let mut adopted = self.adopted();
+        adopted.has_worker = true;
+        let taken = adopted.work.len().min(most);
+        adopted.work.drain(..taken).collect()
+    }
+
+    /// The worker has ended, and nobody takes work over any more.
+    pub(crate) fn abandon(&self) {
+        drop(std::mem::take(&mut *self.adopted()));
+    }
+
+    fn adopted(&self) -> MutexGuard<'_, Adopted> {
+        self.shared
+            .adopted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The earliest due time that is known.
@@ -96,6 +147,27 @@ mod tests {
     #[test]
     fn a_new_signal_asks_for_a_look_at_once() {
         assert_eq!(WakeSignal::new().earliest(), Some(Timestamp::MIN));
+    }
+
+    #[test]
+    fn work_is_adopted_for_a_worker_alone_and_only_so_much() {
+        let signal = WakeSignal::new();
+        let left = Arc::new(());
+        let work = || {
+            let held = Arc::clone(&left);
+            async move { drop(held) }.boxed()
+        };
+        signal.adopt(work());
+        assert_eq!(Arc::strong_count(&left), 1, "nobody would take it");
+        assert!(signal.take_adopted(MOST_ADOPTED).is_empty());
+        for _ in 0..MOST_ADOPTED + 5 {
+            signal.adopt(work());
+        }
+        assert_eq!(Arc::strong_count(&left), 1 + MOST_ADOPTED);
+        let taken = signal.take_adopted(3);
+        assert_eq!(taken.len(), 3);
+        signal.abandon();
+        assert_eq!(Arc::strong_count(&left), 1 + 3);
     }
 
     #[test]

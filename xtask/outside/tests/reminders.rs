@@ -17,7 +17,7 @@ async fn a_reminder_comes_every_day_until_the_third() {
             outbox.lock().unwrap().push(due.due_at.to_string());
             async move {
                 let tomorrow = due.due_at.saturating_add(Duration::from_hours(24));
-                punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
+                let _ = punctual.schedule(Timer::at(due.key(), tomorrow)).await?;
                 Ok(())
             }
         })
@@ -27,7 +27,7 @@ async fn a_reminder_comes_every_day_until_the_third() {
     let running = punctual.start().await.unwrap();
     let key = TimerKey::named(TenantId::default(), "order-123");
     let first = Timer::after(key, Duration::from_hours(24));
-    punctual.schedule(first).await.unwrap();
+    punctual.ensure(first).await.unwrap();
     clock.advance(Duration::from_hours(3 * 24)).await;
     assert_eq!(
         *sent.lock().unwrap(),

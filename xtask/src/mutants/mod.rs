@@ -5,6 +5,7 @@
 
 mod copy;
 pub(crate) mod patch;
+mod sample;
 mod trial;
 
 use std::collections::BTreeSet;
@@ -32,7 +33,18 @@ enum Verdict {
 
 /// Tries the named mutants, or all; answers whether every one was caught.
 pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool> {
-    let mutants = select(load(root)?, names)?;
+    try_all(root, &select(load(root)?, names)?)
+}
+
+/// Tries the sample of this commit; answers whether every one was caught.
+pub(crate) fn run_sample(root: &Path) -> Result<bool> {
+    let all = load(root)?;
+    let sample = sample::of_commit(root, &all)?;
+    println!("mutants: {} of {}, by commit", sample.len(), all.len());
+    try_all(root, &sample)
+}
+
+fn try_all(root: &Path, mutants: &[Mutant]) -> Result<bool> {
     if mutants.is_empty() {
         println!("mutants: there is no patch in {}", patch::FOLDER);
         return Ok(true);
@@ -45,10 +57,10 @@ pub(crate) fn run(root: &Path, names: &[String]) -> Result<bool> {
     let mut ground = Ground::prepare(&base, TEST_LIMIT)?;
     ground.environment = servers.environment();
     copy::sync(root, &ground.tree)?;
-    baseline(&ground, &mutants)?;
+    baseline(&ground, mutants)?;
 
     let mut missed = 0;
-    for mutant in &mutants {
+    for mutant in mutants {
         let begun = Instant::now();
         let file = root
             .join(patch::FOLDER)

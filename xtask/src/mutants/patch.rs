@@ -27,6 +27,8 @@ pub(crate) struct Mutant {
     pub(crate) caught_by: Vec<CaughtBy>,
     /// Whether a test that never ends has noticed it too.
     pub(crate) may_hang: bool,
+    /// The files that it changes, relative to the root.
+    pub(crate) files: Vec<String>,
 }
 
 /// Some tests of one package.
@@ -67,6 +69,11 @@ pub(crate) fn parse(path: &str, text: &str) -> Result<Mutant, Fault> {
         sentence: String::new(),
         caught_by: Vec::new(),
         may_hang: false,
+        files: text
+            .lines()
+            .filter_map(|line| line.strip_prefix("--- a/"))
+            .map(str::to_owned)
+            .collect(),
     };
     let header = (1..).zip(text.lines().take_while(|line| line.starts_with('#')));
     let mut length = 0;
@@ -81,7 +88,7 @@ pub(crate) fn parse(path: &str, text: &str) -> Result<Mutant, Fault> {
         "begin with `# mutant: <one sentence>`."
     } else if mutant.caught_by.is_empty() {
         "add `# caught-by: <package> <part of a test's name>`."
-    } else if !text.lines().any(|line| line.starts_with("--- a/")) {
+    } else if mutant.files.is_empty() {
         "put a unified diff with a/ and b/ prefixes under the header."
     } else {
         return Ok(mutant);

@@ -48,6 +48,14 @@ pub(super) fn install_missing(kinds: &[Kind]) -> Vec<String> {
         .collect()
 }
 
+/// Installs Prometheus' program that checks rules, if it is missing.
+pub(crate) fn promtool() -> Result<(), String> {
+    match process::find_program("promtool") {
+        Some(_) => Ok(()),
+        None => apt_get(&["prometheus"]),
+    }
+}
+
 /// Installs packages of the system, or says why that is not possible.
 pub(crate) fn apt_get(packages: &[&str]) -> Result<(), String> {
     if process::find_program("apt-get").is_none() {

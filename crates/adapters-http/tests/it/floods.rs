@@ -42,17 +42,23 @@ async fn flood(first: &str, again: &str) -> (Result<HttpResponse, HttpFailure>, 
 const BOUND: usize = 16 << 20;
 
 #[tokio::test]
-async fn of_ten_gibibytes_the_beginning_is_read() {
-    for head in [
-        "HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\n",
-        "HTTP/1.1 200 OK\r\n\r\n",
+async fn a_body_without_end_is_no_whole_answer() {
+    for (head, again) in [
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\n",
+            "b",
+        ),
+        ("HTTP/1.1 200 OK\r\n\r\n", "b"),
+        (
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            "8\r\nendless!\r\n",
+        ),
     ] {
-        let (answered, taken) = flood(head, "b").await;
-        assert_eq!(
-            answered.unwrap().body,
-            "b".repeat(HttpResponse::READ).as_bytes()
-        );
-        assert!(taken < BOUND, "{taken}");
+        let (answered, taken) = flood(head, again).await;
+        let failure = answered.unwrap_err();
+        assert_eq!(failure.kind.as_str(), "ConnectionLost", "{head:?}");
+        assert!(failure.message.contains("16 MiB"), "{failure:?}");
+        assert!(taken < 2 * HttpResponse::LONGEST + BOUND, "{taken}");
     }
 }
 

@@ -178,3 +178,41 @@ fn slow_lookups_are_few_and_hold_up_no_address() {
         assert_eq!(starts.recv().await.unwrap(), "second.test");
     });
 }
+
+/// As many of two tenants as could ever be under way, and the next tenant's begins at once.
+#[tokio::test]
+async fn names_that_are_never_found_hold_up_no_other_tenants_names() {
+    let target = Target::answering(OK).await;
+    let there = target.address;
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let resolver = Answers(move |host: &str, _| {
+        if host == "hangs.test" {
+            // All of them wait here until the test is over.
+            let _ = held
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .recv();
+        }
+        Ok(vec![there])
+    });
+    let client = Arc::new(client(ONE).with_resolver(Arc::new(resolver), 64));
+    let of = |tenant: &str, url: &str| {
+        let mut attempt = get(url);
+        attempt.key.tenant_id = punctual_domain::TenantId::new(tenant).unwrap();
+        attempt
+    };
+    let mut hanging = Vec::new();
+    for n in 0..200 {
+        let attempt = of(["a", "b"][n % 2], "http://hangs.test/");
+        let client = Arc::clone(&client);
+        hanging.push(tokio::spawn(async move { client.attempt(attempt).await }));
+    }
+    tokio::task::yield_now().await;
+    let answered = client.attempt(of("c", "http://found.test/")).await;
+    assert_eq!(answered.unwrap().status, 200);
+    drop(release);
+    for task in hanging {
+        assert_eq!(task.await.unwrap().unwrap().status, 200, "it has its turn");
+    }
+}

@@ -277,24 +277,39 @@ async fn a_compressed_body_is_taken_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_up_to_its_limit_and_then_the_response_is_whole() {
-    let most = HttpResponse::READ;
-    // Beyond the limit it does not matter how the body ends.
+async fn a_body_is_read_to_its_end_and_kept_up_to_a_limit() {
+    let (kept, most) = (HttpResponse::KEPT, HttpResponse::LONGEST);
+    let lost = || Err("ConnectionLost".to_owned());
     for (length, sent, read) in [
-        (most - 1, most - 1, Ok(most - 1)),
-        (most, most, Ok(most)),
-        (most + 1, most + 1, Ok(most)),
-        (most + 1, most, Ok(most)),
-        (most, most - 1, Err("ConnectionLost".to_owned())),
+        (kept - 1, kept - 1, Ok((kept - 1, false))),
+        (kept, kept, Ok((kept, false))),
+        (kept + 1, kept + 1, Ok((kept, true))),
+        (most, most, Ok((kept, true))),
+        // Cut, whether what is kept of it came or not.
+        (kept, kept - 1, lost()),
+        (kept + 1, kept, lost()),
+        (most, most - 1, lost()),
+        (most + 1, most + 1, lost()),
     ] {
+        let body = "b".repeat(sent);
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
-        let answered = answer(head + &"b".repeat(sent), Closes).await;
-        assert_eq!(answered.map(|r| r.body.len()), read, "{length} {sent}");
+        let answered = answer(head + &body, Closes).await;
+        let answered = answered.map(|r| (r.body.len(), r.truncated));
+        assert_eq!(answered, read, "{length} {sent}");
+        // Without a length, the end of the connection is the end of the body.
+        let answered = answer(format!("HTTP/1.1 200 OK\r\n\r\n{body}"), Closes).await;
+        assert_eq!(answered.is_ok(), sent <= most, "{sent}");
+        // With chunks, the last one is.
+        let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        for (end, is_whole) in [("0\r\n\r\n", sent <= most), ("", false)] {
+            let answered = answer(format!("{head}{sent:x}\r\n{body}\r\n{end}"), Closes).await;
+            assert_eq!(answered.is_ok(), is_whole, "{sent} {end:?}");
+        }
     }
     // The greatest overhead that an honest target can have.
-    let chunks = "1\r\nb\r\n".repeat(most);
-    let chunked = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunks}");
-    assert_eq!(answer(chunked, Closes).await.unwrap().body.len(), most);
+    let chunks = "1\r\nb\r\n".repeat(kept);
+    let chunked = format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
+    assert_eq!(answer(chunked, Closes).await.unwrap().body.len(), kept);
 }
 
 #[tokio::test]

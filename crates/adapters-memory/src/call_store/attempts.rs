@@ -49,7 +49,7 @@ impl Attempts {
         self.waiting
             .entry(call.tenant_id.clone())
             .or_default()
-            .entry(execution.request.url.host().to_owned())
+            .entry(execution.request.url.host_and_port())
             .or_default()
             .insert((execution.accepted_at, self.accepted), call.clone());
         let attempt = Attempt {
@@ -74,11 +74,16 @@ impl Attempts {
         let place = (attempt.started_at, attempt.number);
         attempt.started_at = at;
         attempt.state = ExecutionState::Attempted;
-        let host = attempt.request.url.host().to_owned();
+        let host = attempt.request.url.host_and_port();
         self.under_way
             .insert((at, attempt.number, key.call.clone()));
         self.wait_no_longer(&key.call, &host, place);
         ExecutionOutcome::Taken
+    }
+
+    pub(super) fn count_waiting(&self, limit: usize) -> usize {
+        let is_waiting = |it: &&Attempt| it.state == ExecutionState::Waiting;
+        self.rows.values().filter(is_waiting).take(limit).count()
     }
 
     pub(super) fn finish(
@@ -109,7 +114,7 @@ impl Attempts {
         let place = (attempt.started_at, attempt.number);
         self.under_way.remove(&(place.0, place.1, call.clone()));
         if attempt.state == ExecutionState::Waiting {
-            self.wait_no_longer(call, attempt.request.url.host(), place);
+            self.wait_no_longer(call, &attempt.request.url.host_and_port(), place);
         }
     }
 
@@ -166,7 +171,7 @@ impl Attempts {
             let Some(attempt) = self.rows.get(call) else {
                 continue;
             };
-            let host = attempt.request.url.host().to_owned();
+            let host = attempt.request.url.host_and_port();
             self.last_hosts.insert(call.tenant_id.clone(), host);
             given.push(Execution {
                 key: attempt.key.clone(),
@@ -214,6 +219,7 @@ impl Attempts {
         let hosts: Vec<_> = rotated(hosts, last.or(query.after_host.as_ref()))
             .into_iter()
             .filter(|(host, _)| !query.without_hosts.contains(host))
+            .filter(|(host, _)| !query.without.contains(&(tenant.clone(), (*host).clone())))
             .map(|(_, queue)| queue)
             .collect();
         let rounds = query.per_host.min(query.limit).min(query.per_tenant);

@@ -12,7 +12,7 @@ use punctual_ports::{ChangeOutcome, StoredCall};
 pub(super) struct Calls {
     pub(super) rows: BTreeMap<TimerKey, StoredCall>,
     pub(super) by_due: BTreeSet<(TenantId, Timestamp, ServiceCallId)>,
-    pub(super) by_correlation: BTreeSet<(CorrelationId, Timestamp, TimerKey)>,
+    pub(super) by_correlation: BTreeSet<(CorrelationId, TimerKey)>,
     /// What is not finished, by when somebody should look at it.
     pub(super) to_look_at: BTreeSet<(Timestamp, TimerKey)>,
     finished: BTreeSet<(Timestamp, TimerKey)>,
@@ -59,8 +59,8 @@ impl Calls {
         let details = call.details();
         let (tenant, id) = (key.tenant_id.clone(), key.service_call_id);
         self.by_due.remove(&(tenant, details.due_at, id));
-        let (correlation, at) = (details.correlation_id, details.submitted_at);
-        self.by_correlation.remove(&(correlation, at, key.clone()));
+        let correlated = (details.correlation_id, key.clone());
+        self.by_correlation.remove(&correlated);
         if let Some(at) = call.look_at() {
             self.to_look_at.remove(&(at, key.clone()));
         }
@@ -75,7 +75,7 @@ impl Calls {
         let key = details.key.clone();
         let (tenant, id) = (key.tenant_id.clone(), key.service_call_id);
         let due = (tenant, details.due_at, id);
-        let correlated = (details.correlation_id, details.submitted_at, key.clone());
+        let correlated = (details.correlation_id, key.clone());
         self.remove(&key);
         self.by_due.insert(due);
         self.by_correlation.insert(correlated);

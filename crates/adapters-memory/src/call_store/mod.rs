@@ -16,9 +16,9 @@ use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, DeadLetter, DeadLetterPort, Execution, ExecutionEntry, ExecutionLogPort,
     ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxBurial, OutboxOutcome,
-    OutboxPlace, OutboxPort, OutboxRow, Overlooked, PortError, PublishedMessage, RecordOutcome,
-    RemoveOutcome, ServiceCallPersistencePort, StoredCall, StoredDeadLetter, SubmitOutcome,
-    WaitingQuery,
+    OutboxPlace, OutboxPort, OutboxRow, Overlooked, PageCursor, PortError, PublishedMessage,
+    RecordOutcome, RemoveOutcome, ServiceCallPersistencePort, StoredCall, StoredDeadLetter,
+    SubmitOutcome, WaitingQuery,
 };
 
 use crate::{MemoryTimerStore, lock};
@@ -173,6 +173,12 @@ impl ServiceCallPersistencePort for MemoryCallStore {
         Ok(keys.iter().map(|key| state.calls.find(key)).collect())
     }
 
+    async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        let state = lock(&self.state);
+        let known = keys.iter().map(|key| state.submissions.has(key));
+        Ok(known.collect())
+    }
+
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
         self.each(batch, State::change)
     }
@@ -187,13 +193,20 @@ impl ServiceCallPersistencePort for MemoryCallStore {
         lock(&self.state).calls.page(&query)
     }
 
+    fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
+        reading::read_cursor(cursor).map(drop)
+    }
+
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError> {
         let state = lock(&self.state);
-        Ok(state.calls.find_by_correlation(correlation_id, limit))
+        Ok(state
+            .calls
+            .find_by_correlation(correlation_id, after.as_ref(), limit))
     }
 
     async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError> {
@@ -260,6 +273,10 @@ impl ExecutionLogPort for MemoryCallStore {
 
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
         Ok(lock(&self.state).attempts.waiting(&query))
+    }
+
+    async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
+        Ok(lock(&self.state).attempts.count_waiting(limit))
     }
 
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {

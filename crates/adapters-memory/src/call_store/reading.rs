@@ -36,13 +36,15 @@ impl Calls {
     pub(super) fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<&TimerKey>,
         limit: usize,
     ) -> Vec<ServiceCall> {
         let first = TimerKey::new(least_tenant(), FIRST);
         self.by_correlation
-            .range((correlation_id, Timestamp::MIN, first)..)
-            .take_while(|(id, _, _)| *id == correlation_id)
-            .filter_map(|(_, _, key)| self.rows.get(key))
+            .range((correlation_id, first)..)
+            .take_while(|(id, _)| *id == correlation_id)
+            .filter(|(_, key)| after.is_none_or(|after| key > after))
+            .filter_map(|(_, key)| self.rows.get(key))
             .take(limit)
             .map(|stored| stored.call.clone())
             .collect()
@@ -82,7 +84,7 @@ fn write_cursor(last: &ServiceCall) -> PageCursor {
     PageCursor(format!("{due_at}.{}", details.key.service_call_id))
 }
 
-fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
+pub(super) fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
     let parse = || {
         let (due_at, call) = cursor.0.split_once('.')?;
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;

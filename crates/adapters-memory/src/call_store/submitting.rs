@@ -82,6 +82,11 @@ impl Submissions {
         receipt
     }
 
+    /// Whether an id is taken, also by a call that is gone.
+    pub(super) fn has(&self, key: &TimerKey) -> bool {
+        self.by_id.contains_key(key)
+    }
+
     /// The call is gone; its id and key stay taken.
     pub(super) fn gone(&mut self, key: &TimerKey, at: Timestamp) {
         if let Some(submission) = self.by_id.get_mut(key) {

@@ -1,5 +1,6 @@
 //! Every port again, with faults.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,9 +69,10 @@ impl<P: TimerPersistencePort + ?Sized> TimerPersistencePort for Faulty<P> {
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError> {
-        let work = self.inner.find_by_correlation(correlation_id, limit);
+        let work = self.inner.find_by_correlation(correlation_id, after, limit);
         self.faults.call("find_by_correlation", work).await
     }
 
@@ -87,13 +89,14 @@ impl<P: TimerPersistencePort + ?Sized> TimerPersistencePort for Faulty<P> {
 
 #[async_trait]
 impl<P: TimerQueuePort + ?Sized> TimerQueuePort for Faulty<P> {
-    async fn claim_due(
+    async fn claim_due_except(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
-        let work = self.inner.claim_due(now, limit, lease);
+        let work = self.inner.claim_due_except(now, limit, lease, passed_over);
         self.faults.call("claim_due", work).await
     }
 
@@ -195,6 +198,10 @@ impl<P: EventBusPort + ?Sized> EventBusPort for Faulty<P> {
     async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
         let work = self.inner.made_good(loss);
         self.faults.call("made_good", work).await
+    }
+
+    fn made_good_until(&self, loss: &Loss, until: Timestamp) {
+        self.inner.made_good_until(loss, until);
     }
 
     fn readiness(&self) -> Result<(), String> {

@@ -10,8 +10,8 @@ use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
     NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
-    Overlooked, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall, SubmitOutcome,
-    WaitingQuery,
+    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
+    SubmitOutcome, WaitingQuery,
 };
 
 use super::Faulty;
@@ -25,6 +25,11 @@ impl<P: ServiceCallPersistencePort + ?Sized> ServiceCallPersistencePort for Faul
 
     async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError> {
         self.faults.call("find_calls", self.inner.find(keys)).await
+    }
+
+    async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        let work = self.inner.was_submitted(keys);
+        self.faults.call("was_submitted", work).await
     }
 
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
@@ -41,12 +46,17 @@ impl<P: ServiceCallPersistencePort + ?Sized> ServiceCallPersistencePort for Faul
         self.faults.call("page_calls", self.inner.page(query)).await
     }
 
+    fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
+        self.inner.check_cursor(cursor)
+    }
+
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError> {
-        let work = self.inner.find_by_correlation(correlation_id, limit);
+        let work = self.inner.find_by_correlation(correlation_id, after, limit);
         self.faults.call("find_calls_by_correlation", work).await
     }
 
@@ -116,6 +126,11 @@ impl<P: ExecutionLogPort + ?Sized> ExecutionLogPort for Faulty<P> {
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
         let work = self.inner.waiting(query);
         self.faults.call("waiting", work).await
+    }
+
+    async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
+        let work = self.inner.count_waiting(limit);
+        self.faults.call("count_waiting", work).await
     }
 
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {

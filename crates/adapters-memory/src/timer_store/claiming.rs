@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
-use punctual_domain::{TenantId, TimerKey, Timestamp};
+use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
 use super::reading::LAST;
@@ -25,27 +25,87 @@ impl State {
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: &BTreeSet<TenantId>,
     ) -> ClaimBatch {
         self.end_leases_up_to(now);
-        let due = || self.ready.iter().take_while(|(at, _)| *at <= now);
-        let more_due = due().nth(limit).is_some();
-        let chosen: BTreeSet<Ready> = if more_due {
-            self.share(now, limit)
-        } else {
-            due().cloned().collect()
-        };
+        let mut chosen = self.oldest(now, limit.saturating_add(1), passed_over);
+        let more_due = chosen.len() > limit;
+        if more_due {
+            chosen = self.share(now, limit, chosen, passed_over);
+        }
         let until = now.saturating_add(lease);
         let claims = chosen
             .into_iter()
             .filter_map(|(_, key)| self.claim(&key, until))
             .collect();
-        let next_due_at = self.ready.range((Excluded(last_at(now)), Unbounded)).next();
-        let next_due_at = next_due_at.map(|(at, _)| *at);
         ClaimBatch {
             claims,
             more_due,
-            next_due_at,
+            next_due_at: self.next_due_at(now, passed_over),
         }
+    }
+
+    /// What nobody has claimed, of each tenant that is not passed over.
+    fn of_others<'a>(
+        &'a self,
+        passed_over: &'a BTreeSet<TenantId>,
+    ) -> impl Iterator<Item = (&'a TenantId, &'a BTreeSet<(Timestamp, ServiceCallId)>)> {
+        let tenants = self.ready_by_tenant.iter();
+        tenants.filter(|(tenant, _)| !passed_over.contains(tenant))
+    }
+
+    /// The oldest that are due.
+    fn oldest(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        passed_over: &BTreeSet<TenantId>,
+    ) -> BTreeSet<Ready> {
+        if passed_over.is_empty() {
+            let due = self.ready.iter().take_while(|(at, _)| *at <= now);
+            return due.take(limit).cloned().collect();
+        }
+        let due: BTreeSet<Ready> = self
+            .of_others(passed_over)
+            .flat_map(|(tenant, ready)| {
+                let due = ready.iter().take_while(|(at, _)| *at <= now).take(limit);
+                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
+            })
+            .collect();
+        due.into_iter().take(limit).collect()
+    }
+
+    /// The newest that are due.
+    fn newest(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        passed_over: &BTreeSet<TenantId>,
+    ) -> BTreeSet<Ready> {
+        if passed_over.is_empty() {
+            let due = self.ready.range(..=last_at(now)).rev();
+            return due.take(limit).cloned().collect();
+        }
+        let due: BTreeSet<Ready> = self
+            .of_others(passed_over)
+            .flat_map(|(tenant, ready)| {
+                let due = ready.range(..=(now, LAST)).rev().take(limit);
+                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
+            })
+            .collect();
+        due.into_iter().rev().take(limit).collect()
+    }
+
+    fn next_due_at(&self, now: Timestamp, passed_over: &BTreeSet<TenantId>) -> Option<Timestamp> {
+        if passed_over.is_empty() {
+            let mut later = self.ready.range((Excluded(last_at(now)), Unbounded));
+            return later.next().map(|(at, _)| *at);
+        }
+        let later = self.of_others(passed_over).filter_map(|(_, ready)| {
+            let mut later = ready.range((Excluded((now, LAST)), Unbounded));
+            later.next().map(|(at, _)| *at)
+        });
+        later.min()
     }
 
     fn claim(&mut self, key: &TimerKey, until: Timestamp) -> Option<Claim> {
@@ -55,7 +115,7 @@ impl State {
         row.lease = Some(Lease { token, until });
         let claim = Claim {
             timer: row.timer.clone(),
-            attempts: row.attempts,
+            attempts: row.failures.attempts,
             token,
             lease_until: until,
         };
@@ -65,17 +125,22 @@ impl State {
 
     /// A quarter for the newest, so that fresh timers do not wait for a backlog; a quarter for the
     /// tenants in turn, so that none waits for another's; the rest for the oldest.
-    fn share(&mut self, now: Timestamp, limit: usize) -> BTreeSet<Ready> {
-        let mut chosen = BTreeSet::new();
+    fn share(
+        &mut self,
+        now: Timestamp,
+        limit: usize,
+        oldest: BTreeSet<Ready>,
+        passed_over: &BTreeSet<TenantId>,
+    ) -> BTreeSet<Ready> {
         let quarter = limit / 4;
-        let newest = self.ready.range(..=last_at(now)).rev();
-        chosen.extend(newest.take(quarter).cloned());
-        self.serve_tenants_in_turn(now, quarter.max(1).min(limit), &mut chosen);
-        for ready in &self.ready {
+        let mut chosen = self.newest(now, quarter, passed_over);
+        let places = quarter.max(1).min(limit);
+        self.serve_tenants_in_turn(now, places, passed_over, &mut chosen);
+        for ready in oldest {
             if chosen.len() >= limit {
                 break;
             }
-            chosen.insert(ready.clone());
+            chosen.insert(ready);
         }
         chosen
     }
@@ -85,19 +150,20 @@ impl State {
         &mut self,
         now: Timestamp,
         places: usize,
+        passed_over: &BTreeSet<TenantId>,
         chosen: &mut BTreeSet<Ready>,
     ) {
         let last_served = self.last_served.clone();
         let is_later = |tenant: &TenantId| last_served.as_ref().is_none_or(|last| tenant > last);
         let (earlier, later): (Vec<_>, Vec<_>) = self
-            .ready_by_tenant
-            .iter()
+            .of_others(passed_over)
             .filter_map(|(tenant, ready)| Some((tenant, ready.first()?)))
             .filter(|(_, (at, _))| *at <= now)
-            .partition(|(tenant, _)| !is_later(tenant));
-        for (tenant, (at, call)) in later.into_iter().chain(earlier).take(places) {
-            chosen.insert((*at, TimerKey::new(tenant.clone(), *call)));
-            self.last_served = Some(tenant.clone());
+            .map(|(tenant, (at, call))| (*at, TimerKey::new(tenant.clone(), *call)))
+            .partition(|(_, key)| !is_later(&key.tenant_id));
+        for ready in later.into_iter().chain(earlier).take(places) {
+            self.last_served = Some(ready.1.tenant_id.clone());
+            chosen.insert(ready);
         }
     }
 }

@@ -6,6 +6,7 @@ mod settling;
 mod state;
 mod writing;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -107,9 +108,10 @@ impl TimerPersistencePort for MemoryTimerStore {
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError> {
-        Ok(lock(&self.state).find_by_correlation(correlation_id, limit))
+        Ok(lock(&self.state).find_by_correlation(correlation_id, after.as_ref(), limit))
     }
 
     async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError> {
@@ -123,13 +125,14 @@ impl TimerPersistencePort for MemoryTimerStore {
 
 #[async_trait]
 impl TimerQueuePort for MemoryTimerStore {
-    async fn claim_due(
+    async fn claim_due_except(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
-        Ok(lock(&self.state).claim_due(now, limit, lease))
+        Ok(lock(&self.state).claim_due(now, limit, lease, &passed_over))
     }
 
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {

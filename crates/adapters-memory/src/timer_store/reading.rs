@@ -41,14 +41,16 @@ impl State {
     pub(super) fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<&TimerKey>,
         limit: usize,
     ) -> Vec<TimerEntry> {
         let correlated = self.by_correlation.get(&correlation_id);
         correlated
             .into_iter()
             .flatten()
+            .filter(|key| after.is_none_or(|after| *key > after))
             .take(limit)
-            .filter_map(|(_, key)| self.find(key))
+            .filter_map(|key| self.find(key))
             .collect()
     }
 

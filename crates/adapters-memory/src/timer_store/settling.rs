@@ -7,11 +7,13 @@ use super::state::{Lease, Row, State};
 
 impl State {
     pub(super) fn retry_later(&mut self, retry: &RetryLater) -> ClaimOutcome {
-        self.with_claimed(&retry.claim, |row| {
-            row.attempts = row.attempts.saturating_add(1);
+        let outcome = self.with_claimed(&retry.claim, |row| {
+            row.failures.attempts = row.failures.attempts.saturating_add(1);
+            row.failures.last_error = Some(retry.reason.clone());
             row.retry_at = Some(retry.retry_at);
             row.lease = None;
-        })
+        });
+        self.moved_or(outcome, &retry.claim)
     }
 
     pub(super) fn release(&mut self, claim: &ClaimRef) -> ClaimOutcome {
@@ -24,11 +26,26 @@ impl State {
     }
 
     pub(super) fn bury(&mut self, burial: Burial) -> ClaimOutcome {
-        let outcome = self.with_claimed(&burial.claim, |row| row.reach(burial.reached_at));
+        let outcome = self.with_claimed(&burial.claim, |row| {
+            row.failures.last_error = Some(burial.letter.reason.clone());
+            row.reach(burial.reached_at);
+        });
         if outcome == ClaimOutcome::Applied {
             self.dead_letters.record(burial.letter);
         }
-        outcome
+        self.moved_or(outcome, &burial.claim)
+    }
+
+    /// Why a claim is lost: the timer may have another schedule by now.
+    fn moved_or(&self, outcome: ClaimOutcome, claim: &ClaimRef) -> ClaimOutcome {
+        let row = self.rows.get(&claim.firing_id.key);
+        let is_moved =
+            row.is_some_and(|row| row.timer.registration != claim.firing_id.registration);
+        if is_moved {
+            ClaimOutcome::Moved
+        } else {
+            outcome
+        }
     }
 
     /// Changes a row if the claim still holds it.

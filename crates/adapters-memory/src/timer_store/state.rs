@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_domain::{
-    CorrelationId, Existing, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId, TimerEntry,
-    TimerKey, Timestamp,
+    CorrelationId, Existing, Failures, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId,
+    TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
     BusPosition, ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter,
@@ -24,17 +24,17 @@ pub(super) struct Lease {
 pub(super) struct Row {
     pub(super) timer: ScheduledTimer,
     pub(super) reached_at: Option<Timestamp>,
-    pub(super) attempts: u32,
+    pub(super) failures: Failures,
     pub(super) retry_at: Option<Timestamp>,
     pub(super) lease: Option<Lease>,
 }
 
 impl Row {
-    pub(super) const fn scheduled(timer: ScheduledTimer) -> Self {
+    pub(super) fn scheduled(timer: ScheduledTimer) -> Self {
         Self {
             timer,
             reached_at: None,
-            attempts: 0,
+            failures: Failures::default(),
             retry_at: None,
             lease: None,
         }
@@ -55,9 +55,13 @@ impl Row {
     }
 
     pub(super) fn entry(&self) -> TimerEntry {
+        let failures = self.failures.clone();
         match self.reached() {
-            None => TimerEntry::Scheduled(self.timer.clone()),
-            Some(reached) => TimerEntry::Reached(reached),
+            None => TimerEntry::Scheduled {
+                timer: self.timer.clone(),
+                failures,
+            },
+            Some(timer) => TimerEntry::Reached { timer, failures },
         }
     }
 
@@ -84,7 +88,7 @@ pub(super) struct State {
     /// Reached rows, by when they were.
     pub(super) reached: BTreeSet<(Timestamp, TimerKey)>,
     pub(super) by_due: BTreeSet<(TenantId, Timestamp, ServiceCallId)>,
-    pub(super) by_correlation: BTreeMap<CorrelationId, BTreeSet<(Timestamp, TimerKey)>>,
+    pub(super) by_correlation: BTreeMap<CorrelationId, BTreeSet<TimerKey>>,
     /// The tenant that was served last when a claim had to be shared.
     pub(super) last_served: Option<TenantId>,
     pub(super) last_token: u64,
@@ -107,7 +111,7 @@ impl State {
         let (tenant, call) = (key.tenant_id.clone(), key.service_call_id);
         let due_at = row.timer.registration.due_at;
         self.by_due.remove(&(tenant, due_at, call));
-        self.remove_correlated(row.timer.correlation_id, &(due_at, key.clone()));
+        self.remove_correlated(row.timer.correlation_id, key);
         match (row.reached_at, row.lease) {
             (Some(at), _) => _ = self.reached.remove(&(at, key.clone())),
             (None, Some(lease)) => _ = self.leased.remove(&(lease.until, key.clone())),
@@ -126,7 +130,7 @@ impl State {
         self.by_correlation
             .entry(row.timer.correlation_id)
             .or_default()
-            .insert((due_at, key.clone()));
+            .insert(key.clone());
         match (row.reached_at, row.lease) {
             (Some(at), _) => _ = self.reached.insert((at, key.clone())),
             (None, Some(lease)) => _ = self.leased.insert((lease.until, key.clone())),
@@ -141,9 +145,9 @@ impl State {
         self.rows.insert(key, row);
     }
 
-    fn remove_correlated(&mut self, id: CorrelationId, place: &(Timestamp, TimerKey)) {
+    fn remove_correlated(&mut self, id: CorrelationId, key: &TimerKey) {
         if let Some(correlated) = self.by_correlation.get_mut(&id) {
-            correlated.remove(place);
+            correlated.remove(key);
             if correlated.is_empty() {
                 self.by_correlation.remove(&id);
             }

@@ -1,5 +1,6 @@
 //! Fetching, as much as there is room for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,12 @@ const PAUSES: Backoff = Backoff {
     first: Duration::from_millis(100),
     limit: Duration::from_secs(5),
 };
+
+/// How many messages are asked for at once where tenants take turns.
+const FETCHED_AHEAD: usize = 128;
+
+/// How many of them are lined up at once.
+const LINED_UP: usize = 16;
 
 impl Consumer {
     pub(super) async fn durable(&self, filter: Filter) -> Result<PullConsumer, NatsError> {
@@ -63,6 +70,7 @@ impl Consumer {
         let mut fetching = Fetching {
             puller: Puller::new(&self.link, &durable).await?,
             waiting: Vec::new(),
+            in_turn: VecDeque::new(),
         };
         let ends = async {
             tokio::select! {
@@ -76,23 +84,44 @@ impl Consumer {
             let fetched = tokio::select! {
                 biased;
                 () = &mut ends => break Ok(()),
-                fetched = self.fetch_some(&mut fetching) => fetched,
+                fetched = self.fetch_and_hand_over(&mut fetching) => fetched,
             };
-            match fetched {
-                Ok(lane) => {
-                    let chunk = std::mem::take(&mut fetching.waiting);
-                    tokio::spawn(Arc::clone(self).hand_over(chunk, lane));
-                }
-                Err(reason) => break Err(reason),
+            if let Err(reason) = fetched {
+                break Err(reason);
             }
         };
         let mut rest = fetching.waiting;
+        rest.extend(fetching.in_turn);
         if self.is_stopping() {
             // After a disconnection there is nothing to be heard of it.
             rest.append(&mut fetching.puller.close().await);
         }
         give_back(&self.link, rest).await;
         failed
+    }
+
+    /// Fetches some messages, and hands them over or lets them wait for their turn. Dropping the
+    /// future loses nothing.
+    async fn fetch_and_hand_over(
+        self: &Arc<Self>,
+        fetching: &mut Fetching<'_>,
+    ) -> Result<(), String> {
+        if self.takes_turns() {
+            if fetching.in_turn.is_empty() {
+                if !fetching.puller.is_waiting() {
+                    self.until_let_through().await;
+                    fetching.puller.request(FETCHED_AHEAD).await?;
+                }
+                let fetched = fetching.puller.next(LINED_UP).await?;
+                fetching.in_turn.extend(fetched.unwrap_or_default());
+            }
+            self.line_up(&mut fetching.in_turn).await;
+            return Ok(());
+        }
+        let lane = self.fetch_some(fetching).await?;
+        let chunk = std::mem::take(&mut fetching.waiting);
+        tokio::spawn(Arc::clone(self).hand_over(chunk, lane));
+        Ok(())
     }
 
     /// Fetches until messages are waiting and there is a lane for them. Dropping the future loses
@@ -142,6 +171,8 @@ struct Fetching<'a> {
     puller: Puller<'a>,
     /// Messages that wait for a lane.
     waiting: Vec<Message>,
+    /// Messages that have yet to be lined up for their turn.
+    in_turn: VecDeque<Message>,
 }
 
 /// A task that fetches, however it ends.

@@ -131,8 +131,10 @@ impl Consumer {
     }
 
     async fn call_handler(&self, envelopes: Vec<MessageEnvelope>) -> Vec<Answer> {
-        let handling = AssertUnwindSafe(self.wish.handler.handle(envelopes)).catch_unwind();
-        handling.await.unwrap_or_else(|panic| {
+        // Within the future: a handler may panic before it returns its own.
+        let handling = async { self.wish.handler.handle(envelopes).await };
+        let handled = AssertUnwindSafe(handling).catch_unwind().await;
+        handled.unwrap_or_else(|panic| {
             let reason = panic_text(panic.as_ref());
             tracing::error!(
                 reason,
@@ -259,7 +261,7 @@ impl Consumer {
 
 /// Tells the broker about a message. If it does not hear, it delivers the message again, which
 /// changes nothing.
-async fn tell(link: &Link, message: &Message, what: AckKind) {
+pub(super) async fn tell(link: &Link, message: &Message, what: AckKind) {
     if link.connection().is_none() {
         // It would only lie about, and belong to a delivery that is over.
         return;
@@ -277,7 +279,7 @@ fn place_of(info: &Info<'_>) -> Place {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("a panic without a message")

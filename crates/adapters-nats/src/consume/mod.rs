@@ -3,39 +3,52 @@
 //!
 //! | what | bounded by |
 //! |---|---|
-//! | messages with the handler | [`room`] times its batch size |
-//! | messages fetched and not yet handed over | the same again, and 16 MiB |
+//! | messages with the handler | [`room`] times its batch size; one at a time: 256 calls, 64 of one tenant alone |
+//! | messages fetched and not yet handed over | the same again, and 16 MiB; one at a time: [`fair_queue`] |
+//! | messages fetched, put off or failed, and not done | `max_ack_pending` of the consumer |
 //! | tries of a message that fails by itself | [`MOST_FAILURES`], then it is a dead letter |
 //! | fetching while the handler's store is away | nothing is fetched; what is in hand is tried again |
+//!
+//! A handler that takes one message at a time is called for tenants in turn, and one whose calls hang
+//! or are slow holds up no other: see [`fair_queue`] and [`turns`]. One that takes several gets them as
+//! they come, whosever they are.
 
 mod decode;
+mod fair_queue;
 mod fetch;
 mod lane;
 mod pull;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_nats::jetstream::Message;
 use async_trait::async_trait;
 use punctual_ports::{PortError, PortErrorKind, Subscribe, Subscription};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use self::fair_queue::{CALLS, FairQueue};
 use crate::NatsError;
 use crate::link::Link;
 use crate::names::Filter;
 
-/// How many calls of a handler run at once: 64 of one message, two of a thousand.
+/// How many calls of a handler run at once: 32 of two messages, two of a thousand.
 fn room(max_batch: usize) -> usize {
-    (64 / max_batch).max(2)
+    match max_batch {
+        1 => CALLS,
+        _ => (64 / max_batch).max(2),
+    }
 }
 
 /// A message that has failed so often by itself will not succeed.
 const MOST_FAILURES: u32 = 20;
 
-/// How many failing messages are remembered. What is forgotten gets its tries anew.
-const MOST_REMEMBERED: usize = 50_000;
+/// How many failing messages are remembered: as many as a consumer may have unfinished. What is
+/// forgotten gets its tries anew.
+const MOST_REMEMBERED: usize = 100_000;
 
 /// Where a message is: its sequence, and when it was published. A stream that was made anew begins to
 /// count anew.
@@ -65,6 +78,10 @@ pub(crate) struct Consumer {
     held_back: watch::Sender<usize>,
     /// How often messages have failed by themselves.
     failures: Mutex<HashMap<Place, u32>>,
+    /// What waits for its turn, if the handler takes one message at a time.
+    turns: Mutex<FairQueue<Message>>,
+    /// Rung when there may be room in `turns` again.
+    has_room: Notify,
     /// Given back when the subscription is gone.
     _place: Arc<()>,
 }
@@ -86,6 +103,8 @@ impl Subscribed {
             fetching: watch::Sender::new(Filter::ALL.len()),
             held_back: watch::Sender::new(0),
             failures: Mutex::default(),
+            turns: Mutex::default(),
+            has_room: Notify::new(),
             wish,
             _place: place,
         });
@@ -97,9 +116,11 @@ impl Subscribed {
                 }
             }
         }
-        let tasks = Filter::ALL
-            .map(|filter| tokio::spawn(Arc::clone(&consumer).fetch(filter)))
-            .into();
+        let mut tasks =
+            Vec::from(Filter::ALL.map(|filter| tokio::spawn(Arc::clone(&consumer).fetch(filter))));
+        if consumer.takes_turns() {
+            tasks.push(tokio::spawn(Arc::clone(&consumer).keep_what_waits()));
+        }
         Ok(Self { consumer, tasks })
     }
 }
@@ -158,8 +179,10 @@ impl Subscription for Subscribed {
     async fn stop(&self) {
         self.consumer.stop.send_replace(true);
         // Whoever has all lanes knows that no handler runs and that none will.
-        let all = self.consumer.lane_count;
-        if let Ok(lanes) = self.consumer.lanes.acquire_many(all).await {
+        let all_lanes = self.consumer.lanes.acquire_many(self.consumer.lane_count);
+        // What waits has no need to wait for the slowest handler: no call begins any more.
+        let (lanes, ()) = tokio::join!(all_lanes, self.consumer.give_back_what_waits());
+        if let Ok(lanes) = lanes {
             lanes.forget();
         }
         if self.consumer.link.connection().is_some() {

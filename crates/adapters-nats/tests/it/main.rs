@@ -4,7 +4,9 @@
 
 mod conformance;
 mod consuming;
+mod fairness;
 mod fixture;
+mod in_flight;
 mod letting_in;
 mod outages;
 mod poison;

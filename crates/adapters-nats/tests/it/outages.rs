@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use punctual_adapters_nats::async_nats::jetstream;
 use punctual_adapters_nats::{NatsError, NatsEventBus};
 use punctual_ports::{BusPositionPort, ClockPort, EventBusPort, PortErrorKind, PublishOutcome};
 use punctual_test_servers::NatsServer;
@@ -182,6 +183,45 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
         since > loss.since,
         "only the time since the last word is in doubt"
     );
+}
+
+/// The stream keeps events for seven days, so as much is lost with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_there() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    publish(&world, &bus, 1).await;
+    let broker = jetstream::new(world.client().await);
+    broker.delete_stream(world.stream("EVENTS")).await.unwrap();
+    let days = |days: u64| Duration::from_hours(days * 24);
+    let now = world.clock.now();
+    let loss = bus.lost().await;
+    let week = now.saturating_sub(days(7));
+    assert!(loss.since >= week && loss.since <= week.saturating_add(Duration::from_mins(1)));
+    publish(&world, &bus, 2).await;
+    let until = now.saturating_sub(days(3));
+    bus.made_good_until(&loss, until);
+    assert_eq!(bus.lost().await, loss, "in this process it is the same");
+    bus.close().await;
+    drop(bus);
+
+    let bus = world.bus().await;
+    let rest = bus.lost().await;
+    assert_eq!(rest.since, until, "the next one goes on there");
+    bus.made_good(&rest).await.unwrap();
+    bus.close().await;
+    drop(bus);
+
+    let bus = world.bus().await;
+    let rest = bus.lost().await;
+    assert!(rest.since >= now, "and then only the last word is in doubt");
+    // What was published again is lost again, and is older than its messages.
+    broker.delete_stream(world.stream("EVENTS")).await.unwrap();
+    bus.publish(vec![event(3, now)]).await.unwrap();
+    while bus.lost().await.since >= now {
+        world.pass(Duration::from_millis(10)).await;
+    }
+    assert!(bus.lost().await.since <= loss.since);
 }
 
 #[tokio::test(flavor = "multi_thread")]

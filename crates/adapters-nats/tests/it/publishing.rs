@@ -1,8 +1,10 @@
 //! Every message is answered for by the server, and nothing else is a success.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use punctual_adapters_nats::async_nats::jetstream::{self, stream};
-use punctual_domain::{Message, TimerData, Timestamp};
+use punctual_domain::{Message, MessageEnvelope, TimerData, Timestamp};
 use punctual_ports::{EventBusPort, PortErrorKind, PublishOutcome};
 use punctual_test_servers::NatsServer;
 
@@ -54,6 +56,29 @@ async fn a_message_published_twice_is_stored_once_and_both_times_a_success() {
     assert_eq!(stream.cached_info().state.messages, 1);
 }
 
+/// The broker would drop the question for a missing result otherwise, for it has the id of the command.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_is_asked_for_again_is_no_repetition() {
+    let Some(world) = World::shared() else { return };
+    let bus = world.bus().await;
+    let asked = |timestamp: i64| {
+        let call = command(1).message.service_call_id();
+        let json = format!(
+            r#"{{"id":"{call}","type":"StartExecution","tenantId":"tenant-a","timestampMs":{timestamp},
+            "payload":{{"tenantId":"tenant-a","serviceCallId":"{call}","timeoutMs":1,
+            "requestSpec":{{"method":"GET","url":"http://a/"}}}}}}"#
+        );
+        MessageEnvelope::from_json(json.as_bytes()).unwrap()
+    };
+    let mut outcomes = Vec::new();
+    for timestamp in [1_000, 31_000, 31_000] {
+        let answers = bus.publish(vec![asked(timestamp)]).await.unwrap();
+        outcomes.extend(answers.into_iter().map(Result::unwrap));
+    }
+    let (accepted, duplicate) = (PublishOutcome::Accepted, PublishOutcome::Duplicate);
+    assert_eq!(outcomes, [accepted.clone(), accepted, duplicate]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_at_once_are_each_answered_in_their_place() {
     let Some(world) = World::shared() else { return };
@@ -68,6 +93,28 @@ async fn thousands_at_once_are_each_answered_in_their_place() {
     assert!(again.into_iter().all(|it| *it == PublishOutcome::Duplicate));
 }
 
+/// An event of more than 5 000 bytes.
+fn long() -> MessageEnvelope {
+    let mut long = event(1, Timestamp::MAX);
+    if let Message::DueTimeReached(event) = &mut long.message {
+        event.data = Some(TimerData::of(&"x".repeat(5_000)).unwrap());
+    }
+    long
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_was_sent_nothing_owes_no_answer() {
+    let Some(server) = NatsServer::start_with("max_payload: 4000") else {
+        return;
+    };
+    let mut world = World::at(&server.url());
+    world.settings.ack_timeout = Duration::from_millis(100);
+    let bus = world.bus().await;
+    assert!(bus.publish(vec![long()]).await.unwrap()[0].is_err());
+    world.pass(world.settings.ack_timeout * 3).await;
+    assert_eq!(bus.readiness(), Ok(()));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_the_broker_finds_too_long_is_its_own_fault() {
     let Some(server) = NatsServer::start_with("max_payload: 4000") else {
@@ -75,11 +122,7 @@ async fn a_message_that_the_broker_finds_too_long_is_its_own_fault() {
     };
     let world = World::at(&server.url());
     let bus = world.bus().await;
-    let mut long = event(1, Timestamp::MAX);
-    if let Message::DueTimeReached(event) = &mut long.message {
-        event.data = Some(TimerData::of(&"x".repeat(5_000)).unwrap());
-    }
-    let answers = bus.publish(vec![long, event(2, Timestamp::MAX)]).await;
+    let answers = bus.publish(vec![long(), event(2, Timestamp::MAX)]).await;
     let answers = answers.unwrap();
     let error = answers[0].as_ref().unwrap_err();
     assert_eq!(error.kind(), PortErrorKind::HandlerFailed, "{error}");

@@ -16,6 +16,16 @@ use crate::port_errors::is_missing_parent;
 use crate::timer_store::rows::{parsed, sql_limit, unreadable};
 use crate::writer::Transaction;
 
+pub(super) fn count_waiting(connection: &Connection, limit: usize) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(call_sql::WAITING_ATTEMPTS)?;
+    let mut rows = statement.query(params![sql_limit(limit)])?;
+    let mut count = 0;
+    while rows.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
+}
+
 /// Stores one attempt, if the call has none.
 pub(super) fn accept(
     transaction: &Transaction<'_>,
@@ -46,7 +56,7 @@ pub(super) fn accept(
             execution.accepted_at.to_string(),
             execution.correlation_id.to_string(),
             to_millis(execution.timeout),
-            execution.request.url.host(),
+            execution.request.url.host_and_port(),
             to_json(&execution.request)?,
             shown.url.as_str(),
             shown.method.as_str(),

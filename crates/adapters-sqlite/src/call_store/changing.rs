@@ -1,6 +1,7 @@
 //! Changing, deleting and purging calls.
 
 use punctual_domain::Timestamp;
+use punctual_domain::service_call::ServiceCall;
 use punctual_ports::{CallChange, CallDeletion, ChangeOutcome};
 use rusqlite::{OptionalExtension, params};
 
@@ -16,16 +17,22 @@ pub(super) fn change(
     transaction: &mut Transaction<'_>,
     change: &CallChange,
 ) -> rusqlite::Result<ChangeOutcome> {
-    if change.outbox.is_empty() {
-        return write(transaction, change);
+    let outcome = if change.outbox.is_empty() {
+        write(transaction, change)?
+    } else {
+        transaction.all_or_nothing(|transaction| {
+            let outcome = write(transaction, change)?;
+            if outcome == ChangeOutcome::Changed {
+                outbox::append(transaction, &change.outbox)?;
+            }
+            Ok(outcome)
+        })?
+    };
+    let has_ended = matches!(change.call, ServiceCall::Finished(_));
+    if has_ended && outcome == ChangeOutcome::Changed {
+        transaction.call_ended();
     }
-    transaction.all_or_nothing(|transaction| {
-        let outcome = write(transaction, change)?;
-        if outcome == ChangeOutcome::Changed {
-            outbox::append(transaction, &change.outbox)?;
-        }
-        Ok(outcome)
-    })
+    Ok(outcome)
 }
 
 fn write(transaction: &Transaction<'_>, change: &CallChange) -> rusqlite::Result<ChangeOutcome> {
@@ -103,6 +110,7 @@ pub(super) fn delete(
         Ok(true)
     })?;
     if deleted {
+        transaction.call_ended();
         if has_timers {
             transaction.tombstone_added();
         }

@@ -13,13 +13,13 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
-use punctual_domain::{CorrelationId, Message, TimerKey, Timestamp};
+use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
     NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
-    Overlooked, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall, SubmitOutcome,
-    WaitingQuery,
+    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
+    SubmitOutcome, WaitingQuery,
 };
 
 use crate::port_errors::stopped;
@@ -87,14 +87,6 @@ impl SqliteCallStore {
     }
 }
 
-/// Whether a change makes the file grow by more than a little: the command for an attempt carries the
-/// whole request. When the file is full, no new attempts begin, while those under way come to their end.
-fn starts_something(change: &CallChange) -> bool {
-    let is_command = |message: &Message| matches!(message, Message::StartExecution(_));
-    let mut messages = change.outbox.iter();
-    messages.any(|envelope| is_command(&envelope.message))
-}
-
 #[async_trait]
 impl ServiceCallPersistencePort for SqliteCallStore {
     async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
@@ -112,11 +104,18 @@ impl ServiceCallPersistencePort for SqliteCallStore {
             .await
     }
 
+    async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        self.file
+            .read("look for submissions", move |connection| {
+                reading::was_submitted(connection, &keys)
+            })
+            .await
+    }
+
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
         let operation = "change service calls";
-        let needs_room = batch.iter().any(starts_something);
         self.file
-            .each(operation, batch, needs_room, changing::change)
+            .each(operation, batch, false, changing::change)
             .await
     }
 
@@ -139,14 +138,19 @@ impl ServiceCallPersistencePort for SqliteCallStore {
             .await
     }
 
+    fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
+        Place::of_cursor(cursor).map(drop)
+    }
+
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError> {
         self.file
             .browse("trace service calls", move |connection| {
-                reading::find_by_correlation(connection, correlation_id, limit)
+                reading::find_by_correlation(connection, correlation_id, after.as_ref(), limit)
             })
             .await
     }
@@ -233,7 +237,7 @@ impl OutboxPort for SqliteCallStore {
 impl ExecutionLogPort for SqliteCallStore {
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
         self.file
-            .each("accept attempts", batch, true, |transaction, execution| {
+            .each("accept attempts", batch, false, |transaction, execution| {
                 attempts::accept(transaction, execution)
             })
             .await
@@ -248,9 +252,17 @@ impl ExecutionLogPort for SqliteCallStore {
             .await
     }
 
+    async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
+        self.file
+            .browse("count waiting attempts", move |connection| {
+                attempts::count_waiting(connection, limit)
+            })
+            .await
+    }
+
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
         self.file
-            .each("begin attempts", batch, true, attempts::begin)
+            .each("begin attempts", batch, false, attempts::begin)
             .await
     }
 

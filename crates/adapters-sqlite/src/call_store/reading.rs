@@ -1,7 +1,6 @@
 //! Finding calls by key, by request, and those that were overlooked.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
@@ -22,6 +21,19 @@ pub(super) fn find(
     keys.iter().map(find).collect()
 }
 
+pub(super) fn was_submitted(
+    connection: &Connection,
+    keys: &[TimerKey],
+) -> rusqlite::Result<Vec<bool>> {
+    let mut statement = connection.prepare_cached(call_sql::TAKEN_ID)?;
+    keys.iter()
+        .map(|key| {
+            let call = key.service_call_id.to_string();
+            statement.exists(params![key.tenant_id.as_str(), call])
+        })
+        .collect()
+}
+
 pub(super) fn find_one(
     connection: &Connection,
     key: &TimerKey,
@@ -33,52 +45,28 @@ pub(super) fn find_one(
         .optional()
 }
 
-/// A call in the order of submissions, for keeping the earliest few of many.
-struct BySubmission(ServiceCall);
-
-impl BySubmission {
-    const fn place(&self) -> (Timestamp, &TimerKey) {
-        let details = self.0.details();
-        (details.submitted_at, &details.key)
-    }
-}
-
-impl Ord for BySubmission {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
-    }
-}
-impl PartialOrd for BySubmission {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for BySubmission {
-    fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
-    }
-}
-impl Eq for BySubmission {}
-
 /// The index gives a request's calls in no order. However many there are, only `limit` are kept.
 pub(super) fn find_by_correlation(
     connection: &Connection,
     correlation_id: CorrelationId,
+    after: Option<&TimerKey>,
     limit: usize,
 ) -> rusqlite::Result<Vec<ServiceCall>> {
     let mut statement = connection.prepare_cached(call_sql::CALLS_OF_CORRELATION)?;
     let mut rows = statement.query(params![correlation_id.to_string()])?;
-    let mut earliest = BinaryHeap::new();
+    let mut first = BTreeMap::new();
     while let Some(row) = rows.next()? {
         if let Some(stored) = readable("service call", read_call(row))? {
-            earliest.push(BySubmission(stored.call));
+            let key = stored.call.details().key.clone();
+            if after.is_none_or(|after| key > *after) {
+                first.insert(key, stored.call);
+            }
         }
-        if earliest.len() > limit {
-            earliest.pop();
+        if first.len() > limit {
+            first.pop_last();
         }
     }
-    let sorted = earliest.into_sorted_vec().into_iter();
-    Ok(sorted.map(|BySubmission(call)| call).collect())
+    Ok(first.into_values().collect())
 }
 
 pub(super) fn overlooked(

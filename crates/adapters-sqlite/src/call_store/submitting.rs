@@ -22,8 +22,9 @@ pub(super) fn submit(
         if !take(transaction.connection, new)? {
             return judge(transaction.connection, new);
         }
-        insert(transaction.connection, new)?;
+        let request_bytes = insert(transaction.connection, new)?;
         outbox::append(transaction, &new.outbox)?;
+        transaction.call_accepted(request_bytes);
         let details = new.call.details();
         Ok(SubmitOutcome::Accepted(Receipt {
             service_call_id: details.key.service_call_id,
@@ -46,7 +47,8 @@ fn take(connection: &Connection, new: &NewCall) -> rusqlite::Result<bool> {
     Ok(taken == 1)
 }
 
-fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<()> {
+/// Stores the call itself, and tells how large its request is.
+fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
     let details = new.call.details();
     let columns = Columns::of(&new.call)?;
     let (tenant, call) = (
@@ -81,7 +83,7 @@ fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<()> {
     for tag in details.tags.iter() {
         add_tag.execute(params![tenant, call, tag.as_str(), due_at])?;
     }
-    Ok(())
+    Ok(columns.request_spec.len())
 }
 
 /// What is remembered of a submission.

@@ -3,7 +3,7 @@
 //! The index leads from a tenant to the next and from a host to the next in one step each, however many
 //! attempts wait in between.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_domain::TenantId;
@@ -44,7 +44,7 @@ impl Turns {
             hosts.clear();
         }
         for execution in given {
-            let host = execution.request.url.host().to_owned();
+            let host = execution.request.url.host_and_port();
             hosts.insert(execution.key.call.tenant_id.clone(), host);
         }
     }
@@ -115,12 +115,22 @@ fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Ve
             return Ok(false);
         }
         // It would take a place, and have nothing to put there.
-        let has_hosts = query.without_hosts.is_empty()
-            || !hosts(connection, query, tenant, None, 1)?.is_empty();
-        Ok(has_hosts)
+        let has_all = query.without_hosts.is_empty() && left_out(query, tenant).is_empty();
+        Ok(has_all || !hosts(connection, query, tenant, None, 1)?.is_empty())
     };
     let after = query.after_tenant.as_ref().map(TenantId::as_str);
     go_round(after, query.limit, next, is_wanted)
+}
+
+/// The hosts that are not wanted of this tenant.
+fn left_out<'a>(query: &'a WaitingQuery, tenant: &str) -> HashSet<&'a str> {
+    let Ok(tenant) = TenantId::new(tenant) else {
+        return HashSet::new();
+    };
+    let from = query.without.range((tenant.clone(), String::new())..);
+    from.take_while(|(it, _)| *it == tenant)
+        .map(|(_, host)| host.as_str())
+        .collect()
 }
 
 /// The hosts that something of a tenant waits for, beginning after the last one.
@@ -136,7 +146,11 @@ fn hosts(
         let row = statement.query_row(params![tenant, after], |row| row.get(0));
         row.optional()
     };
-    let is_wanted = |host: &str| Ok(!query.without_hosts.iter().any(|it| it == host));
+    let left_out = left_out(query, tenant);
+    let is_wanted = |host: &str| {
+        let mut without = query.without_hosts.iter();
+        Ok(!left_out.contains(host) && !without.any(|it| it == host))
+    };
     go_round(after, limit, next, is_wanted)
 }
 

@@ -27,6 +27,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::OpenError;
 use crate::connection::{absolute, check_version, open_writable};
 use crate::open_error::{drift_error, open_error};
+use crate::torn_copy::refuse_a_log_alone;
 use history::History;
 pub use report::{MigrationState, Report, Status};
 
@@ -39,6 +40,7 @@ pub fn migrate(path: &Path, set: SchemaSet, now: Timestamp) -> Result<Report, Op
     check_version(rusqlite::version_number())?;
     let path = absolute(path)?;
     create_folder(&path)?;
+    refuse_a_log_alone(&path)?;
     let mut connection = open_writable(&path, PATIENCE)?;
     migrate_connection(&mut connection, &path, set, now)
 }
@@ -46,6 +48,7 @@ pub fn migrate(path: &Path, set: SchemaSet, now: Timestamp) -> Result<Report, Op
 /// Which migrations the file has been through and which are pending. Changes nothing.
 pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError> {
     let path = absolute(path)?;
+    refuse_a_log_alone(&path)?;
     if path.try_exists().is_ok_and(|exists| !exists) {
         return Err(OpenError::Missing { path });
     }

@@ -1,13 +1,14 @@
 //! Which due timers a claim gets: all of them, or a fair share if there are too many.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use punctual_domain::Timestamp;
+use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{Claim, ClaimBatch};
-use rusqlite::{Connection, OptionalExtension, Row, Rows, Statement, params};
+use rusqlite::{Connection, Rows, params};
 
-use super::rows::{TimerRow, parsed};
+use super::by_tenant::{Next, readable};
+use super::rows::TimerRow;
 use crate::claims::{RowId, SharedClaims};
 use crate::sql;
 use crate::writer::execute;
@@ -16,8 +17,13 @@ use crate::writer::execute;
 const FRESH: Duration = Duration::from_secs(10);
 /// So many tenants are visited at least when a claim is shared; the next claim goes on there.
 const TENANTS_VISITED: usize = 256;
-/// So many rows of a tenant are looked at for one that is ready and free.
-const ROWS_OF_TENANT: usize = 512;
+/// So many rows of tenants that are passed over may be in the way of a look through all that is
+/// ready. If there are more, it goes from tenant to tenant instead, and so do the next ones for a
+/// while.
+const MOST_IN_THE_WAY: usize = 512;
+const TENANT_BY_TENANT_FOR: Duration = Duration::from_secs(1);
+/// The same for a look at what is newest, which then does without.
+const MOST_BEFORE_THE_NEWEST: usize = 64;
 /// So many rows that cannot be read are remembered. If there are more, they may take places.
 const MOST_UNREADABLE: usize = 10_000;
 /// When to look again if a row was changing under the look: the change may be undone.
@@ -26,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const MENDED_AFTER: Duration = Duration::from_mins(1);
 
 /// When a row is ready, and where it is: the order in which timers are claimed.
-type Ready = (Timestamp, RowId);
+pub(super) type Ready = (Timestamp, RowId);
 
 /// The connection that claims, and whose turn it is.
 pub(crate) struct Claimer {
@@ -35,6 +41,8 @@ pub(crate) struct Claimer {
     /// have written one that is no text.
     last_served: Vec<u8>,
     unreadable: Unreadable,
+    /// When there was last too much in the way.
+    was_in_the_way: Option<Timestamp>,
 }
 
 /// Rows that were written by some other program and cannot be read, with when they are ready. They
@@ -63,6 +71,7 @@ impl Claimer {
                 rows: HashMap::new(),
                 since: Timestamp::MIN,
             },
+            was_in_the_way: None,
         }
     }
 
@@ -73,10 +82,11 @@ impl Claimer {
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: &BTreeSet<TenantId>,
     ) -> rusqlite::Result<ClaimBatch> {
         // Before the snapshot: what changes from here on is known to be out of date in it.
         let in_hand = claims.lock().begin_look(now);
-        let look = self.look(&in_hand, now, limit);
+        let look = self.look(&in_hand, passed_over, now, limit);
         let mut claims = claims.lock();
         let Seen {
             rows,
@@ -101,7 +111,7 @@ impl Claimer {
             let token = claims.claim(row.place, row.timer.firing_id(), row.ready_at, until);
             claimed.push(Claim {
                 timer: row.timer,
-                attempts: row.attempts,
+                attempts: row.failures.attempts,
                 token,
                 lease_until: until,
             });
@@ -117,29 +127,43 @@ impl Claimer {
     fn look(
         &mut self,
         in_hand: &HashMap<RowId, Timestamp>,
+        passed_over: &BTreeSet<TenantId>,
         now: Timestamp,
         limit: usize,
     ) -> rusqlite::Result<Seen> {
         self.unreadable.forget_sometimes(now);
+        let in_the_way = self.was_in_the_way.filter(|since| {
+            !passed_over.is_empty() && now >= *since && now.since(*since) < TENANT_BY_TENANT_FOR
+        });
+        self.was_in_the_way = in_the_way;
+        let passed_over = passed_over.iter();
         let mut look = Look {
             connection: &self.connection,
             snapshot: None,
             in_hand,
+            passed_over: passed_over
+                .map(|tenant| tenant.as_str().as_bytes())
+                .collect(),
             unreadable: &mut self.unreadable.rows,
             now,
             until: now.to_string(),
         };
         loop {
             let mut last_served = self.last_served.clone();
-            let First {
-                ready: mut chosen,
-                mut next_due_at,
-            } = look.first(limit.saturating_add(1))?;
-            let more_due = chosen.len() > limit;
-            if more_due {
-                chosen = look.share(chosen, limit, &mut last_served)?;
-                next_due_at = look.next_due_at()?;
-            }
+            let first = match self.was_in_the_way {
+                Some(_) => None,
+                None => look.first(limit.saturating_add(1))?,
+            };
+            let Chosen {
+                rows: chosen,
+                more_due,
+                next_due_at,
+            } = if let Some(first) = first {
+                look.share(first, limit, &mut last_served)?
+            } else {
+                self.was_in_the_way.get_or_insert(now);
+                look.tenant_by_tenant(limit, &mut last_served)?
+            };
             let rows = look.rows(&chosen)?;
             if rows.len() < chosen.len() && look.unreadable.len() < MOST_UNREADABLE {
                 // Some cannot be read, and now it is known which: others get their places.
@@ -170,28 +194,60 @@ struct First {
     next_due_at: Option<Timestamp>,
 }
 
-struct Look<'a> {
-    connection: &'a Connection,
+/// The rows that are to be claimed.
+pub(super) struct Chosen {
+    pub(super) rows: BTreeMap<RowId, Timestamp>,
+    pub(super) more_due: bool,
+    pub(super) next_due_at: Option<Timestamp>,
+}
+
+pub(super) struct Look<'a> {
+    pub(super) connection: &'a Connection,
     /// Open from the first row on that is ready, for all that follows.
     snapshot: Option<Snapshot<'a>>,
     in_hand: &'a HashMap<RowId, Timestamp>,
+    /// The tenants that get nothing, as bytes, as they are compared with what is in the file.
+    pub(super) passed_over: HashSet<&'a [u8]>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
-    now: Timestamp,
-    until: String,
+    pub(super) now: Timestamp,
+    pub(super) until: String,
 }
 
 impl Look<'_> {
+    /// Whether a row's tenant gets nothing. A row whose tenant is no text is nobody's we know.
+    fn is_passed_over(&self, row: RowId) -> rusqlite::Result<bool> {
+        if self.passed_over.is_empty() {
+            return Ok(false);
+        }
+        let mut statement = self.connection.prepare_cached(sql::TENANT_OF)?;
+        let mut rows = statement.query(params![row])?;
+        let Some(row) = rows.next()? else {
+            return Ok(false);
+        };
+        Ok(self.passed_over.contains(row.get_ref(0)?.as_bytes()?))
+    }
+
+    /// Keeps one state of the file for all that follows.
+    pub(super) fn keep_snapshot(&mut self) -> rusqlite::Result<()> {
+        if self.snapshot.is_none() {
+            self.snapshot = Some(Snapshot::keep(self.connection)?);
+        }
+        Ok(())
+    }
+
     /// Whether somebody has a row in hand, as it is now, or it cannot be read: one that was moved
     /// since is in no hand.
-    fn is_in_hand(&self, (ready_at, row): Ready) -> bool {
+    pub(super) fn is_in_hand(&self, (ready_at, row): Ready) -> bool {
         let is_known = |rows: &HashMap<_, _>| rows.get(&row) == Some(&ready_at);
         is_known(self.in_hand) || is_known(self.unreadable)
     }
 
-    /// The first few free rows that are ready, and when the next one will be.
+    /// The first few free rows that are ready, and when the next one will be; `None` if too much of
+    /// those who are passed over is in the way.
     ///
     /// Mostly nothing is ready, and then this one statement is all there is to a look.
-    fn first(&mut self, limit: usize) -> rusqlite::Result<First> {
+    fn first(&mut self, limit: usize) -> rusqlite::Result<Option<First>> {
+        let mut in_the_way = 0;
         let mut first = First {
             ready: BTreeMap::new(),
             next_due_at: None,
@@ -208,14 +264,19 @@ impl Look<'_> {
             if self.is_in_hand(ready) {
                 continue;
             }
+            if self.is_passed_over(ready.1)? {
+                in_the_way += 1;
+                if in_the_way > MOST_IN_THE_WAY {
+                    return Ok(None);
+                }
+                continue;
+            }
             // The order of texts is the order of times only if we wrote them: what another program
             // wrote with an offset of its own may come too soon or too late.
             let comes_later = row.get_ref(1)?.as_bytes()? > self.until.as_bytes();
             match (comes_later, ready.0 > self.now) {
                 (false, false) => {
-                    if self.snapshot.is_none() {
-                        self.snapshot = Some(Snapshot::keep(connection)?);
-                    }
+                    self.keep_snapshot()?;
                     first.ready.insert(ready.1, ready.0);
                 }
                 (true, true) => {
@@ -227,13 +288,14 @@ impl Look<'_> {
                 _ => {}
             }
         }
-        Ok(first)
+        Ok(Some(first))
     }
 
     /// The newest free row, and as many more as are fresh. The newest of a backlog would be no more
     /// urgent than the rest of it, and far from it in the file.
-    fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+    pub(super) fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let fresh_since = self.now.saturating_sub(FRESH);
+        let mut in_the_way = 0;
         let mut found = BTreeMap::new();
         let mut statement = self.connection.prepare_cached(sql::NEWEST_READY)?;
         let mut rows = statement.query(params![self.until])?;
@@ -242,21 +304,41 @@ impl Look<'_> {
             if ready.0 < fresh_since && !found.is_empty() {
                 break;
             }
-            if ready.0 <= self.now && !self.is_in_hand(ready) {
-                found.insert(ready.1, ready.0);
+            if ready.0 > self.now || self.is_in_hand(ready) {
+                continue;
             }
+            if self.is_passed_over(ready.1)? {
+                in_the_way += 1;
+                if in_the_way > MOST_BEFORE_THE_NEWEST {
+                    break;
+                }
+                continue;
+            }
+            found.insert(ready.1, ready.0);
         }
         Ok(found)
     }
 
-    /// Up to a quarter for what is fresh, so that it does not wait for a backlog; up to a quarter
-    /// for the tenants in turn, so that none waits for another's; the rest for the oldest.
+    /// All that is ready, if that is not too much. Else up to a quarter for what is fresh, so that it
+    /// does not wait for a backlog; up to a quarter for the tenants in turn, so that none waits for
+    /// another's; the rest for the oldest.
     fn share(
         &self,
-        oldest: BTreeMap<RowId, Timestamp>,
+        first: First,
         limit: usize,
         last_served: &mut Vec<u8>,
-    ) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+    ) -> rusqlite::Result<Chosen> {
+        let First {
+            ready: oldest,
+            next_due_at,
+        } = first;
+        if oldest.len() <= limit {
+            return Ok(Chosen {
+                rows: oldest,
+                more_due: false,
+                next_due_at,
+            });
+        }
         let quarter = limit / 4;
         let mut chosen = self.newest(quarter)?;
         self.serve_tenants_in_turn(quarter.max(1).min(limit), last_served, &mut chosen)?;
@@ -268,7 +350,11 @@ impl Look<'_> {
             }
             chosen.insert(row, ready_at);
         }
-        Ok(chosen)
+        Ok(Chosen {
+            rows: chosen,
+            more_due: true,
+            next_due_at: self.next_due_at()?,
+        })
     }
 
     /// Gives each tenant after the one that was served last its oldest free timer.
@@ -278,74 +364,23 @@ impl Look<'_> {
         last_served: &mut Vec<u8>,
         chosen: &mut BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<()> {
-        let mut next_tenant = self.connection.prepare_cached(sql::NEXT_TENANT)?;
-        let mut of_tenant = self.connection.prepare_cached(sql::DUE_OF_TENANT)?;
-        let begin = last_served.clone();
-        let (mut served, mut wrapped) = (0, false);
+        let mut round = self.round(last_served)?;
+        let mut served = 0;
         for _ in 0..TENANTS_VISITED.max(places * 2) {
             if served >= places {
                 break;
             }
-            let after = next_tenant
-                .query_row(params![&*last_served], |row| {
-                    Ok(row.get_ref(0)?.as_bytes()?.to_vec())
-                })
-                .optional()?;
-            let Some(tenant) = after else {
-                if wrapped {
-                    break;
-                }
-                wrapped = true;
-                last_served.clear();
-                continue;
-            };
-            if wrapped && tenant > begin {
+            let Some(tenant) = round.next()? else {
                 break;
-            }
-            if let Some((ready_at, row)) = self.oldest_of(&mut of_tenant, &tenant, chosen)? {
+            };
+            let next = self.next_of_tenant(&tenant, chosen)?;
+            if let Next::Ready((ready_at, row)) = next {
                 chosen.insert(row, ready_at);
                 served += 1;
             }
             *last_served = tenant;
         }
         Ok(())
-    }
-
-    fn oldest_of(
-        &self,
-        statement: &mut Statement<'_>,
-        tenant: &[u8],
-        chosen: &BTreeMap<RowId, Timestamp>,
-    ) -> rusqlite::Result<Option<Ready>> {
-        let mut rows = statement.query(params![tenant, self.until])?;
-        let mut looked_at = 0;
-        while looked_at < ROWS_OF_TENANT {
-            let Some((due_at, row)) = next(&mut rows)? else {
-                break;
-            };
-            // Most that are in hand were never tried before, so that they were ready when they were
-            // due: they are passed over without a look at the table.
-            if self.is_in_hand((due_at, row)) || chosen.contains_key(&row) {
-                continue;
-            }
-            let Some(ready) = self.ready(row)? else {
-                continue;
-            };
-            if self.is_in_hand(ready) {
-                continue;
-            }
-            if ready.0 <= self.now {
-                return Ok(Some(ready));
-            }
-            looked_at += 1;
-        }
-        Ok(None)
-    }
-
-    /// When a row is ready; `None` if that cannot be read.
-    fn ready(&self, row: RowId) -> rusqlite::Result<Option<Ready>> {
-        let mut statement = self.connection.prepare_cached(sql::READY_AT)?;
-        next(&mut statement.query(params![row])?)
     }
 
     /// The chosen rows whole, in the order in which they became ready.
@@ -368,7 +403,9 @@ impl Look<'_> {
         Ok(rows)
     }
 
-    fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
+    /// When to come back if more is due than was claimed. It may be for a tenant that is passed over:
+    /// whose it is would be a look at the table, and the worker comes back anyway.
+    pub(super) fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
         let mut statement = self.connection.prepare_cached(sql::NEXT_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
@@ -414,19 +451,6 @@ fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
     Ok(None)
 }
 
-/// When and where a row is ready; `None` if that cannot be read.
-fn readable(row: &Row<'_>) -> rusqlite::Result<Option<Ready>> {
-    let place: RowId = row.get(0)?;
-    match parsed(row, 1) {
-        Ok(ready_at) => Ok(Some((ready_at, place))),
-        Err(error) if error.sqlite_error_code().is_none() => {
-            tracing::error!(%error, place, "a timer cannot be read and does not fire");
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -447,7 +471,8 @@ mod tests {
         let claims = SharedClaims::default();
         let mut claimer = Claimer::new(connection);
         let now = Timestamp::MIN.saturating_add(Duration::from_secs(1));
-        let mut claim = || claimer.claim_due(&claims, now, 10, Duration::from_secs(30));
+        let nobody = BTreeSet::new();
+        let mut claim = || claimer.claim_due(&claims, now, 10, Duration::from_secs(30), &nobody);
 
         claims.lock().is_changing(1);
         let batch = claim().unwrap();

@@ -1,20 +1,25 @@
 //! A timer store on one SQLite file.
 
+mod by_tenant;
 mod claiming;
 mod foreign_commits;
 mod looking_back;
 mod opening;
+mod probing;
 mod reading;
 pub(crate) mod rows;
 mod saving;
 mod settling;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
+use punctual_domain::{
+    CorrelationId, ScheduleOrigin, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
+};
 use punctual_ports::{
     Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
     DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
@@ -26,9 +31,10 @@ use tokio::sync::Semaphore;
 
 use crate::claims::SharedClaims;
 use crate::connection::Readers;
+use crate::file_identity::FileIdentity;
 use crate::port_errors::{port_error, stopped};
 use crate::role_lock::{self, RoleLock};
-use crate::writer::{Batch, Transaction, Writer};
+use crate::writer::{Batch, SharedHealth, Transaction, Writer};
 use crate::{Role, SchemaSet, bus_positions, dead_letters};
 use claiming::Claimer;
 use settling::OthersMayFire;
@@ -52,8 +58,11 @@ pub struct SqliteTimerStore {
     browsing: Arc<Semaphore>,
     claimer: Arc<Mutex<Claimer>>,
     claims: SharedClaims,
+    identity: FileIdentity,
+    health: SharedHealth,
     pub(crate) role: Role,
     set: SchemaSet,
+    limits_commands: bool,
     path: PathBuf,
     /// How long another process may go on firing what it had in hand when we looked.
     others_hold: Duration,
@@ -129,9 +138,17 @@ impl SqliteTimerStore {
 #[async_trait]
 impl TimerPersistencePort for SqliteTimerStore {
     async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome> {
-        self.each("save timers", batch, true, move |transaction, timer| {
-            saving::save(transaction, timer, now)
-        })
+        // A timer that belongs to a call is part of what was promised when the call was accepted.
+        let is_new = |timer: &SaveTimer| {
+            self.limits_commands || !matches!(timer.origin, ScheduleOrigin::Command { .. })
+        };
+        let needs_room = self.set == SchemaSet::TimersOnly && batch.iter().any(is_new);
+        self.each(
+            "save timers",
+            batch,
+            needs_room,
+            move |transaction, timer| saving::save(transaction, timer, now),
+        )
         .await
     }
 
@@ -182,10 +199,11 @@ impl TimerPersistencePort for SqliteTimerStore {
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
+        after: Option<TimerKey>,
         limit: usize,
     ) -> Result<Vec<TimerEntry>, PortError> {
         self.browse("trace timers", move |connection| {
-            reading::find_by_correlation(connection, correlation_id, limit)
+            reading::find_by_correlation(connection, correlation_id, after.as_ref(), limit)
         })
         .await
     }
@@ -211,11 +229,12 @@ impl TimerPersistencePort for SqliteTimerStore {
 
 #[async_trait]
 impl TimerQueuePort for SqliteTimerStore {
-    async fn claim_due(
+    async fn claim_due_except(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
+        passed_over: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
         let operation = "claim due timers";
         if self.role != Role::Timer {
@@ -234,10 +253,12 @@ impl TimerQueuePort for SqliteTimerStore {
         let look = tokio::task::spawn_blocking(move || {
             // A panic in an earlier look has left nothing behind: its snapshot is gone.
             let mut claimer = claimer.lock().unwrap_or_else(PoisonError::into_inner);
-            claimer.claim_due(&claims, now, limit, lease)
+            claimer.claim_due(&claims, now, limit, lease, &passed_over)
         });
         let batch = look.await.map_err(|_| stopped(operation))?;
-        batch.map_err(|error| port_error(operation, error))
+        let batch = batch.map_err(|error| port_error(operation, error))?;
+        self.check_file()?;
+        Ok(batch)
     }
 
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {
@@ -298,9 +319,12 @@ const fn outcome(applied: bool) -> ClaimOutcome {
 #[async_trait]
 impl DeadLetterPort for SqliteTimerStore {
     async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        self.each("record dead letters", batch, true, |transaction, letter| {
-            dead_letters::record(transaction.connection, letter)
-        })
+        self.each(
+            "record dead letters",
+            batch,
+            false,
+            |transaction, letter| dead_letters::record(transaction.connection, letter),
+        )
         .await
     }
 

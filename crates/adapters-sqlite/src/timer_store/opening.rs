@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use punctual_domain::Timestamp;
+use punctual_ports::{ClockPort, PortError};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
@@ -12,17 +13,21 @@ use super::SqliteTimerStore;
 use super::claiming::Claimer;
 use crate::claims::SharedClaims;
 use crate::connection::{
-    absolute, behind_links, check_version, max_pages, open_reader, open_readers, open_writable,
+    absolute, behind_links, check_version, open_reader, open_readers, open_writable,
     prepare_writer, reads_at_once,
 };
+use crate::file_identity::{FileIdentity, found_at};
 use crate::migrate::{check_connection, create_folder, migrate_connection};
 use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
-use crate::writer::{Desk, Writer};
+use crate::torn_copy::{may_be_torn, refuse_a_log_alone, refuse_what_is_torn};
+use crate::writer::{Desk, Limit, SharedHealth, Unfinished, Writer};
 use crate::{OpenError, Role, SchemaSet, SqliteCallStore, SqliteSettings};
 
 /// Between another process's look at what is due and its event, a moment passes; this is more.
 const MOMENT: Duration = Duration::from_secs(5);
+/// How often an idle store looks whether its file is still there.
+const CHECK_FILE_EVERY: Duration = Duration::from_secs(1);
 
 impl SqliteTimerStore {
     /// Opens a file, creates it if it is missing, and brings its tables up to date. `now` is
@@ -38,13 +43,21 @@ impl SqliteTimerStore {
         let mut settings = settings.clone();
         settings.path = absolute(&settings.path)?;
         create_folder(&settings.path)?;
+        let asked_for = settings.path.clone();
         settings.path = behind_links(&settings.path)?;
+        refuse_a_log_alone(&settings.path)?;
+        let may_be_torn = may_be_torn(&settings.path);
         let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
+        let found = found_at(&asked_for);
+        if may_be_torn {
+            refuse_what_is_torn(&mut connection, &settings.path)?;
+        }
         // First, so that no lock file is left beside a file that is not ours.
         check_connection(&mut connection, &settings.path, settings.set)?;
         let roles = take_roles(&settings)?;
         migrate_connection(&mut connection, &settings.path, settings.set, now)?;
-        Self::start(&settings, connection, roles)
+        let identity = FileIdentity::new(found, &settings.path);
+        Self::start(&settings, connection, roles, identity)
     }
 
     /// The service calls on the same file, written by the same thread.
@@ -66,20 +79,31 @@ impl SqliteTimerStore {
         settings: &SqliteSettings,
         connection: Connection,
         roles: Vec<RoleLock>,
+        identity: FileIdentity,
     ) -> Result<Self, OpenError> {
         let failed = |error| open_error(&settings.path, error);
         prepare_writer(&connection, settings).map_err(failed)?;
-        let max_pages = max_pages(&connection, settings).map_err(failed)?;
+        let limit = settings.max_file_bytes;
+        let limit = limit.map(|bytes| Limit::new(&connection, bytes));
+        let limit = limit.transpose().map_err(failed)?;
+        let has_calls = limit.is_some() && settings.set == SchemaSet::Shared;
+        let unfinished = has_calls.then(|| Unfinished::stored(&connection));
+        let unfinished = unfinished.transpose().map_err(failed)?;
         let claims = SharedClaims::default();
         let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
         let readers = open_readers(settings)?;
+        let health = SharedHealth::default();
         let writer = Writer::start(Desk {
             connection,
             claims: claims.clone(),
             roles,
             path: settings.path.clone(),
+            identity: identity.clone(),
+            health: health.clone(),
             max_log_bytes: settings.max_log_bytes,
-            max_pages,
+            limit,
+            unfinished: unfinished.unwrap_or_default(),
+            busy_timeout: settings.busy_timeout,
         })?;
         Ok(Self {
             writer,
@@ -88,8 +112,11 @@ impl SqliteTimerStore {
             browsing: Arc::new(Semaphore::new(reads_at_once() - 1)),
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
+            identity,
+            health,
             role: settings.role,
             set: settings.set,
+            limits_commands: settings.limits_commands,
             path: settings.path.clone(),
             // A deletion may wait so long for the write lock after it looked at the clock.
             others_hold: settings.busy_timeout.saturating_add(MOMENT),
@@ -99,6 +126,26 @@ impl SqliteTimerStore {
     /// The file, as it was found behind any links.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails, from then on for good, if the file was renamed, removed or replaced since it was
+    /// opened. Whoever writes or claims is told so without asking.
+    ///
+    /// # Errors
+    /// With [`Broken`](punctual_ports::PortErrorKind::Broken) then.
+    pub fn check_file(&self) -> Result<(), PortError> {
+        self.identity.check("rely on the database")
+    }
+
+    /// Waits until the file is renamed, removed or replaced, which is noticed within a second also
+    /// while nobody writes, and gives the error that everybody gets from then on.
+    pub async fn file_moved(&self, clock: &dyn ClockPort) -> PortError {
+        loop {
+            if let Err(moved) = self.check_file() {
+                return moved;
+            }
+            clock.sleep_for(CHECK_FILE_EVERY).await;
+        }
     }
 
     /// Finishes what was asked before, folds the log into the file and gives the role back. All

@@ -1,7 +1,7 @@
 //! Finding timers and paging through them.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use punctual_domain::{
     CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, TimerState, Timestamp,
@@ -39,7 +39,29 @@ pub(super) fn find_due(
     rows.map(|row| row.map(|row| row.timer)).collect()
 }
 
-/// A row in the order of due times, for keeping the earliest few of many.
+/// The index gives a request's timers in no order. However many there are, only `limit` are kept.
+pub(super) fn find_by_correlation(
+    connection: &Connection,
+    correlation_id: CorrelationId,
+    after: Option<&TimerKey>,
+    limit: usize,
+) -> rusqlite::Result<Vec<TimerEntry>> {
+    let mut statement = connection.prepare_cached(sql::FIND_BY_CORRELATION)?;
+    let rows = statement.query_map(params![correlation_id.to_string()], TimerRow::read)?;
+    let mut first = BTreeMap::new();
+    for row in rows {
+        let row = row?;
+        if after.is_none_or(|after| row.timer.key > *after) {
+            first.insert(row.timer.key.clone(), row);
+        }
+        if first.len() > limit {
+            first.pop_last();
+        }
+    }
+    Ok(first.into_values().map(TimerRow::entry).collect())
+}
+
+/// A row in the order of due times, in which a page lists both states.
 struct ByDue(TimerRow);
 
 impl ByDue {
@@ -64,25 +86,6 @@ impl PartialEq for ByDue {
     }
 }
 impl Eq for ByDue {}
-
-/// The index gives a request's timers in no order. However many there are, only `limit` are kept.
-pub(super) fn find_by_correlation(
-    connection: &Connection,
-    correlation_id: CorrelationId,
-    limit: usize,
-) -> rusqlite::Result<Vec<TimerEntry>> {
-    let mut statement = connection.prepare_cached(sql::FIND_BY_CORRELATION)?;
-    let rows = statement.query_map(params![correlation_id.to_string()], TimerRow::read)?;
-    let mut earliest = BinaryHeap::new();
-    for row in rows {
-        earliest.push(ByDue(row?));
-        if earliest.len() > limit {
-            earliest.pop();
-        }
-    }
-    let sorted = earliest.into_sorted_vec().into_iter();
-    Ok(sorted.map(|ByDue(row)| row.entry()).collect())
-}
 
 /// Where a page ended: the due time and place of its last row.
 pub(super) type Place = (Timestamp, RowId);

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::str::FromStr;
 
 use punctual_domain::{
-    CorrelationId, ReachedTimer, Registration, ScheduledTimer, ServiceCallId, TenantId, TimerData,
-    TimerEntry, TimerKey, Timestamp,
+    CorrelationId, Failures, ReachedTimer, Registration, ScheduledTimer, ServiceCallId, TenantId,
+    TimerData, TimerEntry, TimerKey, Timestamp,
 };
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -17,7 +17,7 @@ pub(crate) struct TimerRow {
     pub(crate) place: RowId,
     pub(crate) timer: ScheduledTimer,
     pub(crate) reached_at: Option<Timestamp>,
-    pub(crate) attempts: u32,
+    pub(crate) failures: Failures,
     /// When it may be claimed.
     pub(crate) ready_at: Timestamp,
 }
@@ -46,16 +46,25 @@ impl TimerRow {
                     .map_err(|error| unreadable(7, error))?,
             },
             reached_at: parsed_or_null(row, 6)?,
-            // Only ever grows by one; past the end it is as good as the end.
-            attempts: u32::try_from(row.get::<_, i64>(8)?).unwrap_or(u32::MAX),
+            failures: Failures {
+                // Only ever grows by one; past the end it is as good as the end.
+                attempts: u32::try_from(row.get::<_, i64>(8)?).unwrap_or(u32::MAX),
+                last_error: row.get(10)?,
+            },
             ready_at: parsed(row, 9)?,
         })
     }
 
     pub(crate) fn entry(self) -> TimerEntry {
+        let Self {
+            timer, failures, ..
+        } = self;
         match self.reached_at {
-            None => TimerEntry::Scheduled(self.timer),
-            Some(at) => TimerEntry::Reached(ReachedTimer::restore(self.timer, at)),
+            None => TimerEntry::Scheduled { timer, failures },
+            Some(at) => TimerEntry::Reached {
+                timer: ReachedTimer::restore(timer, at),
+                failures,
+            },
         }
     }
 }

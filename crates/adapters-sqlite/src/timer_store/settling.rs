@@ -46,7 +46,7 @@ pub(super) fn mark(
     let firing = &fired.firing_id;
     let in_hand = transaction.claims().row_of(firing);
     if let Some((row, _)) = in_hand
-        && write_row(transaction, &MARK, row, fired.reached_at, firing)?
+        && write_row(transaction, &MARK, row, (fired.reached_at, None), firing)?
     {
         return Ok(MarkOutcome::Marked);
     }
@@ -61,7 +61,13 @@ pub(super) fn mark(
     if found.reached_at.is_some() {
         return Ok(MarkOutcome::AlreadyReached);
     }
-    write_row(transaction, &MARK, found.place, fired.reached_at, firing)?;
+    write_row(
+        transaction,
+        &MARK,
+        found.place,
+        (fired.reached_at, None),
+        firing,
+    )?;
     Ok(MarkOutcome::Marked)
 }
 
@@ -90,12 +96,15 @@ const RETRY: Change = Change {
     at_place: sql::RETRY_PLACE,
 };
 
+/// When something is, and why if a firing has failed.
+type When<'a> = (Timestamp, Option<&'a str>);
+
 /// Changes the row of a firing, if it still is that firing's.
 fn write_row(
     transaction: &mut Transaction<'_>,
     change: &Change,
     row: RowId,
-    at: Timestamp,
+    (at, reason): When<'_>,
     firing: &FiringId,
 ) -> rusqlite::Result<bool> {
     let changed = transaction
@@ -108,8 +117,9 @@ fn write_row(
             firing.registration.registered_at.to_string(),
             firing.key.tenant_id.as_str(),
             firing.key.service_call_id.to_string(),
+            reason,
         ])?;
-    if changed == 1 || write_foreign_row(transaction, change, row, at, firing)? {
+    if changed == 1 || write_foreign_row(transaction, change, row, (at, reason), firing)? {
         transaction.changes(row);
         return Ok(true);
     }
@@ -122,7 +132,7 @@ fn write_foreign_row(
     transaction: &Transaction<'_>,
     change: &Change,
     row: RowId,
-    at: Timestamp,
+    (at, reason): When<'_>,
     firing: &FiringId,
 ) -> rusqlite::Result<bool> {
     let found = existing(transaction.connection, &firing.key)?;
@@ -132,7 +142,7 @@ fn write_foreign_row(
     }
     let at = at.max(firing.registration.due_at).to_string();
     let mut statement = transaction.connection.prepare_cached(change.at_place)?;
-    Ok(statement.execute(params![row, at])? == 1)
+    Ok(statement.execute(params![row, at, reason])? == 1)
 }
 
 /// Makes a claimed timer due again later.
@@ -140,12 +150,14 @@ pub(super) fn retry_later(
     transaction: &mut Transaction<'_>,
     retry: &RetryLater,
 ) -> rusqlite::Result<ClaimOutcome> {
-    let Some(row) = transaction.claims().held_by(&retry.claim) else {
-        return Ok(ClaimOutcome::Lost);
-    };
     let firing = &retry.claim.firing_id;
-    let applied = write_row(transaction, &RETRY, row, retry.retry_at, firing)?;
-    Ok(outcome(transaction, applied, row))
+    let held = transaction.claims().held_by(&retry.claim);
+    let Some(row) = held else {
+        return moved_or_lost(transaction, firing);
+    };
+    let when = (retry.retry_at, Some(retry.reason.as_str()));
+    let applied = write_row(transaction, &RETRY, row, when, firing)?;
+    outcome(transaction, applied, row, firing)
 }
 
 /// Makes a claimed timer reached, with its dead letter: both or neither.
@@ -153,26 +165,47 @@ pub(super) fn bury(
     transaction: &mut Transaction<'_>,
     burial: &Burial,
 ) -> rusqlite::Result<ClaimOutcome> {
-    let Some(row) = transaction.claims().held_by(&burial.claim) else {
-        return Ok(ClaimOutcome::Lost);
-    };
     let firing = &burial.claim.firing_id;
+    let held = transaction.claims().held_by(&burial.claim);
+    let Some(row) = held else {
+        return moved_or_lost(transaction, firing);
+    };
+    let when = (burial.reached_at, Some(burial.letter.reason.as_str()));
     let applied = transaction.all_or_nothing(|transaction| {
-        let applied = write_row(transaction, &MARK, row, burial.reached_at, firing)?;
+        let applied = write_row(transaction, &MARK, row, when, firing)?;
         if applied {
             dead_letters::record(transaction.connection, &burial.letter)?;
         }
         Ok(applied)
     })?;
-    Ok(outcome(transaction, applied, row))
+    outcome(transaction, applied, row, firing)
 }
 
-fn outcome(transaction: &mut Transaction<'_>, applied: bool, row: RowId) -> ClaimOutcome {
+fn outcome(
+    transaction: &mut Transaction<'_>,
+    applied: bool,
+    row: RowId,
+    firing: &FiringId,
+) -> rusqlite::Result<ClaimOutcome> {
     if applied {
-        return ClaimOutcome::Applied;
+        return Ok(ClaimOutcome::Applied);
     }
     end_claim(transaction, Some(row));
-    ClaimOutcome::Lost
+    moved_or_lost(transaction, firing)
+}
+
+/// Why a claim is no longer the timer's: it may have another schedule by now.
+fn moved_or_lost(
+    transaction: &Transaction<'_>,
+    firing: &FiringId,
+) -> rusqlite::Result<ClaimOutcome> {
+    let found = existing(transaction.connection, &firing.key)?;
+    let is_moved = |found: &Found| found.registration != firing.registration;
+    Ok(if found.as_ref().is_some_and(is_moved) {
+        ClaimOutcome::Moved
+    } else {
+        ClaimOutcome::Lost
+    })
 }
 
 /// Who else may be firing what is to be deleted.

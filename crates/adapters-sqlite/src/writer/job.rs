@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::claims::{Claims, RowId, SharedClaims};
 use crate::port_errors::{concerns_the_item, port_error};
 use crate::timer_store::rows::parsed;
-use crate::writer::execute;
+use crate::writer::{Unfinished, execute};
 use crate::{call_sql, sql};
 
 /// The transaction that a group shares.
@@ -24,6 +24,8 @@ pub(crate) struct Transaction<'a> {
     last_created: &'a Cell<Timestamp>,
     /// Whether other programs' messages were looked at too.
     is_last_known: bool,
+    /// What was accepted and has not ended, once this is committed.
+    unfinished: Unfinished,
 }
 
 impl<'a> Transaction<'a> {
@@ -31,6 +33,7 @@ impl<'a> Transaction<'a> {
         connection: &'a Connection,
         claims: &'a SharedClaims,
         last_created: &'a Cell<Timestamp>,
+        unfinished: Unfinished,
     ) -> Self {
         Self {
             connection,
@@ -39,6 +42,7 @@ impl<'a> Transaction<'a> {
             has_tombstones: None,
             last_created,
             is_last_known: false,
+            unfinished,
         }
     }
 
@@ -54,6 +58,16 @@ impl<'a> Transaction<'a> {
         if let Some(held) = claims.on(row) {
             self.ended.push((row, held.token));
         }
+    }
+
+    /// A call was accepted, with a request of this size.
+    pub(crate) const fn call_accepted(&mut self, request_bytes: usize) {
+        self.unfinished.accept(request_bytes);
+    }
+
+    /// A call has its outcome, or is deleted.
+    pub(crate) const fn call_ended(&mut self) {
+        self.unfinished.end();
     }
 
     /// Whether any deletion is remembered: mostly none is, and then no key needs to be looked up.
@@ -115,8 +129,8 @@ impl<'a> Transaction<'a> {
         written
     }
 
-    pub(super) fn into_ended_claims(self) -> Vec<(RowId, ClaimToken)> {
-        self.ended
+    pub(super) fn into_parts(self) -> (Vec<(RowId, ClaimToken)>, Unfinished) {
+        (self.ended, self.unfinished)
     }
 }
 
@@ -124,7 +138,8 @@ impl<'a> Transaction<'a> {
 pub(crate) trait Job: Send {
     /// About how many rows it writes.
     fn rows(&self) -> usize;
-    /// Whether it makes the database grow.
+    /// Whether it is something new, which is refused where there is no room. What finishes something
+    /// that was accepted is not.
     fn needs_room(&self) -> bool;
     /// Applies it. An error fails the whole group.
     fn apply(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()>;
@@ -136,7 +151,7 @@ pub(crate) trait Job: Send {
 pub(crate) struct Batch<F> {
     /// Applies one item.
     pub(crate) apply: F,
-    /// Whether it makes the database grow.
+    /// Whether it is something new, which is refused where there is no room.
     pub(crate) needs_room: bool,
 }
 

@@ -5,12 +5,14 @@
 //! command that fails by its own fault is undone by itself; anything else fails the whole group,
 //! and everybody in it is told so.
 
+mod health;
 mod job;
+mod room;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -21,18 +23,24 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::OpenError;
 use crate::claims::SharedClaims;
+use crate::file_identity::FileIdentity;
 use crate::port_errors::{is_full, port_error, stopped};
 use crate::role_lock::RoleLock;
 
+pub(crate) use health::SharedHealth;
+pub use health::WriteHealth;
 pub(crate) use job::{Batch, Job, Transaction};
+pub(crate) use room::{Limit, Unfinished};
 
 /// So many commands wait at most; more senders wait for a place.
 const QUEUE: usize = 4_096;
 /// A group is closed when it has so many rows: what joins later is in the next.
 const GROUP: usize = 1_024;
+/// What has more rows than this is written in parts, each with its own commit: ten thousand rows take a
+/// tenth of a second and more, and what others ask for meanwhile, such as marks, comes in between.
+const PART: usize = GROUP;
 
-const USED_PAGES: &str = "\
-    SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count";
+const OPERATION: &str = "write to the database";
 
 type Errand = Box<dyn FnOnce(&Connection) + Send>;
 
@@ -60,8 +68,13 @@ pub(crate) struct Desk {
     /// Held until the last write is done.
     pub(crate) roles: Vec<RoleLock>,
     pub(crate) path: PathBuf,
+    pub(crate) identity: FileIdentity,
+    pub(crate) health: SharedHealth,
     pub(crate) max_log_bytes: u64,
-    pub(crate) max_pages: Option<u64>,
+    pub(crate) limit: Option<Limit>,
+    /// Calls that were accepted and have no outcome, where there is a limit.
+    pub(crate) unfinished: Unfinished,
+    pub(crate) busy_timeout: Duration,
 }
 
 impl Writer {
@@ -88,8 +101,48 @@ impl Writer {
         Ok(Self { commands, is_over })
     }
 
-    /// Writes a batch and waits for its commit.
+    /// Writes a batch and waits for its commit, or for one commit after another if it is large. If one
+    /// of them fails, what was committed before stays, and is answered for.
     pub(crate) async fn write<I, O, F>(
+        &self,
+        operation: &'static str,
+        items: Vec<I>,
+        batch: Batch<F>,
+    ) -> BatchResult<O>
+    where
+        I: Send + 'static,
+        O: Send + 'static,
+        F: FnMut(&mut Transaction<'_>, &I) -> rusqlite::Result<O> + Send + 'static,
+    {
+        if items.len() <= PART {
+            return self.write_part(operation, items, batch).await;
+        }
+        let (needs_room, apply) = (batch.needs_room, Arc::new(Mutex::new(batch.apply)));
+        let mut answers = Vec::with_capacity(items.len());
+        let mut left = items.into_iter();
+        while left.len() > 0 {
+            let part: Vec<I> = left.by_ref().take(PART).collect();
+            let (length, apply) = (part.len(), Arc::clone(&apply));
+            let apply = move |transaction: &mut Transaction<'_>, item: &I| {
+                let mut apply = apply.lock().unwrap_or_else(PoisonError::into_inner);
+                apply(transaction, item)
+            };
+            let batch = Batch { apply, needs_room };
+            match self.write_part(operation, part, batch).await {
+                Ok(of_part) => answers.extend(of_part),
+                Err(error) if answers.is_empty() => return Err(error),
+                Err(error) => {
+                    let unwritten = length + left.len();
+                    answers.extend(std::iter::repeat_n(error, unwritten).map(Err));
+                    break;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Writes what is small enough for one commit.
+    async fn write_part<I, O, F>(
         &self,
         operation: &'static str,
         items: Vec<I>,
@@ -202,7 +255,8 @@ impl Thread {
             }
         }
         // Only whoever fires: beside it, a command that ends has nothing to tidy up.
-        if self.broken.is_none() && !self.desk.roles.is_empty() {
+        let is_whole = self.broken.is_none() && self.desk.identity.check(OPERATION).is_ok();
+        if is_whole && !self.desk.roles.is_empty() {
             let folded = fold_log_in(&self.desk.connection);
             if let Err(error) = folded {
                 tracing::debug!(%error, "the log was left to be folded in at the next start");
@@ -221,8 +275,14 @@ impl Thread {
             answer_all(group, broken);
             return;
         }
-        if let Some(no_room) = self.no_room() {
+        if let Err(moved) = self.desk.identity.check(OPERATION) {
+            self.fail(group, &moved);
+            return;
+        }
+        let is_new = group.iter().any(|job| job.needs_room());
+        if is_new && let Some(no_room) = self.no_room() {
             let (growing, rest) = group.into_iter().partition(|job| job.needs_room());
+            self.desk.health.failed(&no_room);
             answer_all(growing, &no_room);
             group = rest;
         }
@@ -230,38 +290,53 @@ impl Thread {
             return;
         }
         match self.transact(&mut group) {
-            Ok(()) => group.into_iter().for_each(|job| job.answer(None)),
+            // What was committed to a file that nobody finds any more is not acknowledged.
+            Ok(()) => match self.desk.identity.check(OPERATION) {
+                Ok(()) => {
+                    let needed_room = group.iter().any(|job| job.needs_room());
+                    self.desk.health.committed(needed_room);
+                    for job in group {
+                        job.answer(None);
+                    }
+                }
+                Err(moved) => self.fail(group, &moved),
+            },
             // Perhaps some of them need no room, such as marks: each gets a chance of its own.
             Err(error) if is_full(&error) && group.len() > 1 => {
                 for job in group {
                     self.write(vec![job]);
                 }
             }
-            Err(error) => self.fail(group, error),
+            Err(error) => self.fail(group, &port_error(OPERATION, error)),
         }
     }
 
-    /// Tells a group that nothing of it was written, and whether anything ever will be again.
-    fn fail(&mut self, group: Vec<Box<dyn Job>>, error: rusqlite::Error) {
-        let error = port_error("write to the database", error);
+    /// Tells a group that it cannot rely on being written, and notes whether anything ever will be again.
+    fn fail(&mut self, group: Vec<Box<dyn Job>>, error: &PortError) {
         if error.kind().is_critical() {
             tracing::error!(%error, "the database cannot be relied on any more");
             self.broken = Some(error.clone());
         }
-        answer_all(group, &error);
+        self.desk.health.failed(error);
+        answer_all(group, error);
     }
 
     /// Applies a group in one transaction: all of it, or nothing.
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
         let connection = &self.desk.connection;
+        if let Some(limit) = &mut self.desk.limit {
+            limit.hold(connection, group.iter().any(|job| job.needs_room()))?;
+        }
         execute(connection, "BEGIN IMMEDIATE")?;
-        let mut transaction = Transaction::new(connection, &self.desk.claims, &self.last_created);
+        let (claims, unfinished) = (&self.desk.claims, self.desk.unfinished);
+        let mut transaction = Transaction::new(connection, claims, &self.last_created, unfinished);
         let applied = group
             .iter_mut()
             .try_for_each(|job| job.apply(&mut transaction))
             .and_then(|()| execute(connection, "COMMIT"));
-        let ended = transaction.into_ended_claims();
+        let (ended, unfinished) = transaction.into_parts();
         if applied.is_ok() {
+            self.desk.unfinished = unfinished;
             self.desk.claims.lock().committed(ended);
             return Ok(());
         }
@@ -276,31 +351,28 @@ impl Thread {
     /// Why nothing new may be stored, if so. What only changes rows may go on.
     fn no_room(&self) -> Option<PortError> {
         let reason = if self.file_is_full() {
-            "the file has grown to its limit"
+            "the file has grown to its limit, with its log and the room for what was accepted"
         } else if self.log_is_too_long() {
             "its log has grown to its limit because some program keeps a read transaction open: \
              end that transaction"
         } else {
             return None;
         };
-        let operation = "write to the database";
         Some(PortError::new(
             PortErrorKind::StorageFull,
-            operation,
+            OPERATION,
             reason,
         ))
     }
 
     fn file_is_full(&self) -> bool {
-        let Some(max_pages) = self.desk.max_pages else {
-            return false;
-        };
-        let used = self
-            .desk
-            .connection
-            .prepare_cached(USED_PAGES)
-            .and_then(|mut used| used.query_row([], |row| row.get::<_, i64>(0)));
-        used.is_ok_and(|used| used.unsigned_abs() >= max_pages)
+        let desk = &self.desk;
+        let reached = desk.limit.as_ref().map(|limit| {
+            let timeout = desk.busy_timeout;
+            limit.is_reached(&desk.connection, &self.log, desk.unfinished, timeout)
+        });
+        // If it is not known now, the write itself will find out.
+        reached.is_some_and(|reached| reached.unwrap_or(false))
     }
 
     /// Whether the log has outgrown its limit, and cannot be folded in because a reader, most likely
@@ -369,8 +441,12 @@ mod tests {
             claims: SharedClaims::default(),
             roles: Vec::new(),
             path: PathBuf::from("in memory"),
+            health: SharedHealth::default(),
+            identity: FileIdentity::new(None, Path::new("in memory")),
             max_log_bytes: u64::MAX,
-            max_pages: None,
+            limit: None,
+            unfinished: Unfinished::default(),
+            busy_timeout: Duration::ZERO,
         })
         .unwrap()
     }
@@ -410,6 +486,66 @@ mod tests {
             assert_eq!(write(&writer, 0).await, Ok(()));
         }
     }
+    /// Notes what is written, in the order in which it is.
+    fn noting(
+        notes: &Arc<Mutex<Vec<&'static str>>>,
+        note: &'static str,
+        fails_after: usize,
+    ) -> Batch<impl FnMut(&mut Transaction<'_>, &usize) -> rusqlite::Result<()> + Send + 'static>
+    {
+        let notes = Arc::clone(notes);
+        let apply = move |_: &mut Transaction<'_>, number: &usize| {
+            if *number >= fails_after {
+                let full = ffi::Error::new(ffi::SQLITE_FULL);
+                return Err(rusqlite::Error::SqliteFailure(full, None));
+            }
+            notes.lock().unwrap().push(note);
+            Ok(())
+        };
+        let needs_room = false;
+        Batch { apply, needs_room }
+    }
+
+    #[tokio::test]
+    async fn a_mark_does_not_wait_for_all_of_a_large_save() {
+        let (writer, notes) = (writer(), Arc::default());
+        let save = noting(&notes, "save", usize::MAX);
+        let mark = noting(&notes, "mark", usize::MAX);
+        let save = writer.write("save", (0..10_000).collect(), save);
+        let mark = writer.write("mark", vec![0], mark);
+        // The save is asked for first, and the thread begins when both are.
+        let (begin, wait) = std::sync::mpsc::channel::<()>();
+        let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
+        let held_up = writer.commands.try_send(Command::Errand(holds_up));
+        assert!(held_up.is_ok());
+        let begin = async move { drop(begin) };
+        let (saved, marked, ()) = tokio::join!(biased; save, mark, begin);
+        assert_eq!((saved.unwrap().len(), marked.unwrap().len()), (10_000, 1));
+        let notes = notes.lock().unwrap();
+        assert_eq!(notes.iter().position(|it| *it == "mark"), Some(PART));
+    }
+
+    #[tokio::test]
+    async fn of_a_large_save_that_fails_what_was_committed_is_answered_for() {
+        let (writer, notes) = (writer(), Arc::default());
+        for (fails_after, written) in [
+            (0, None),
+            (PART, Some(PART)),
+            (2 * PART + 7, Some(2 * PART)),
+        ] {
+            let save = noting(&notes, "save", fails_after);
+            let answers = writer.write("save", (0..10_000).collect(), save).await;
+            let answers = answers.ok();
+            let done = answers
+                .as_ref()
+                .map(|all| all.iter().filter(|it| it.is_ok()).count());
+            assert_eq!(
+                (done, answers.map_or(10_000, |all| all.len())),
+                (written, 10_000)
+            );
+        }
+    }
+
     #[tokio::test]
     async fn a_full_queue_does_not_keep_the_file_open() {
         let writer = writer();

@@ -52,6 +52,22 @@ async fn a_backup_under_load_is_whole_and_opens() {
     );
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn whoever_may_not_read_the_file_may_not_read_its_copy() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    for mode in [0o600, 0o640] {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(file.store.path(), permissions).unwrap();
+        let target = folder();
+        let copy = target.path().join("copy.db");
+        file.store.backup_to(&copy).await.unwrap();
+        let found = std::fs::metadata(&copy).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode);
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_ever_written_over() {
     let file = OnFile::new(SchemaSet::TimersOnly);

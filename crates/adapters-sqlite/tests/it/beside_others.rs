@@ -1,5 +1,7 @@
 //! Other programs on the same file: lockers, writers, and clients that delete.
 
+#[cfg(target_os = "linux")]
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -230,4 +232,44 @@ async fn a_firing_marks_neither_the_moved_timer_nor_another_in_its_place() {
         .map(|claim| claim.timer.key)
         .collect();
     assert_eq!(keys, [timer(66).key, timer(5).key]);
+}
+
+/// The locks of this process on a file, as one reading of `/proc/locks` has them. They are the
+/// process's: closing any descriptor of the file drops them all, and the last of others to close
+/// would then remove the log under us.
+///
+/// The kernel gives that list a page at a time. If other processes take or drop locks between two
+/// pages, a line of ours is given twice or not at all, so a single reading proves no absence.
+#[cfg(target_os = "linux")]
+fn locks_on(path: &std::path::Path) -> BTreeSet<String> {
+    use std::os::unix::fs::MetadataExt;
+    let inode = format!(":{} ", std::fs::metadata(path).unwrap().ino());
+    let owner = format!(" {} ", std::process::id());
+    let all = std::fs::read_to_string("/proc/locks").unwrap();
+    let ours = all
+        .lines()
+        .filter(|line| line.contains(&inode) && line.contains(&owner));
+    ours.filter_map(|line| line.split_once(": "))
+        .map(|(_, lock)| lock.to_owned())
+        .collect()
+}
+
+/// All locks that a number of readings show: a lock that is held is in one of them.
+#[cfg(target_os = "linux")]
+fn locks_seen_on(path: &std::path::Path) -> BTreeSet<String> {
+    (0..20).flat_map(|_| locks_on(path)).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn opening_a_file_once_more_keeps_the_locks_that_this_process_has_on_it() {
+    let file = OnFile::new(SchemaSet::TimersOnly);
+    save_some(&file.store, 0..1).await;
+    let before = locks_seen_on(file.path());
+    assert!(!before.is_empty(), "it is in use");
+    let client = client_of(&file);
+    client.close().await;
+    let refused = SqliteTimerStore::open(&file.settings, at(0));
+    assert!(refused.is_err(), "its role is taken");
+    assert_eq!(locks_seen_on(file.path()), before);
 }

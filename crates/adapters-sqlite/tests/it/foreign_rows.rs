@@ -65,7 +65,7 @@ async fn a_time_in_another_form_can_be_retried_and_buried() {
     let batch = file.store.claim_due(now, 10, LEASE).await.unwrap();
     let retry_at = now.saturating_add(LEASE);
     let claim = batch.claims[0].reference();
-    let retry = RetryLater { claim, retry_at };
+    let retry = RetryLater::new(claim, retry_at, "it failed");
     let retried = file.store.retry_later(vec![retry]).await.unwrap();
     assert_eq!(*retried[0].as_ref().unwrap(), ClaimOutcome::Applied);
     let batch = file.store.claim_due(now, 10, LEASE).await.unwrap();

@@ -86,9 +86,12 @@ fn the_status_lists_what_was_applied_and_what_is_pending() {
             (4, "0004_timer_engine", false),
             (5, "0005_bus_positions", false),
             (6, "0006_service_calls", false),
+            (7, "0007_tenant_ready", false),
+            (8, "0008_attempts_by_port", false),
+            (9, "0009_last_error", false),
         ]
     );
-    assert_eq!(status.pending(), 3);
+    assert_eq!(status.pending(), lines.len() - 2);
     assert_eq!(scratch.contents(), before);
 }
 
@@ -123,7 +126,7 @@ fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reach
     let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
     scratch.execute(STUB_ROWS);
     let report = migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
-    assert_eq!(report.applied_now, 4);
+    assert_eq!(report.applied_now, SchemaSet::Shared.migrations().len() - 1);
     assert_eq!(
         scratch.rows(
             "SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at,
@@ -183,6 +186,54 @@ fn a_call_of_which_only_the_id_was_known_has_failed_and_its_id_stays_taken() {
             "{key}|{at}|{at}|Finished|it was there before calls could be made|NULL|{MIGRATED}"
         ))
     );
+}
+
+#[test]
+fn the_host_of_an_attempt_that_waits_gets_its_port() {
+    let migrations = SchemaSet::Shared.migrations();
+    let before = migrations.iter().take_while(|it| it.version < 8).count();
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, before);
+    let rows = [
+        ("a.example", "http://A.example", "Waiting", "a.example:80"),
+        ("a", "HTTPS://a?x=:9", "Waiting", "a:443"),
+        ("a", "http://a:08080/x", "Waiting", "a:8080"),
+        ("a", "http://a:81?y=[1]:7", "Waiting", "a:81"),
+        ("a", "http://a/]:82", "Waiting", "a:80"),
+        ("::1", "http://[::1]/", "Waiting", "[::1]:80"),
+        ("::1", "https://[0::1]:8443/a:1", "Waiting", "[::1]:8443"),
+        ("a", "http://a:82/", "Attempted", "a"),
+    ];
+    let mut insert = String::new();
+    let call = |id: &str| {
+        format!(
+            "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at,
+                 due_at, request_spec, correlation_id, command_id, version)
+             VALUES ('t', '{id}', '', 'Running', '', '', '{{}}', '', '', 1);"
+        )
+    };
+    for (n, (host, url, state, _)) in rows.iter().enumerate() {
+        insert += &call(&n.to_string());
+        let attempt = format!(
+            "INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at,
+                 request_url, request_method, request_headers, correlation_id, state, timeout_ms,
+                 host, request_spec)
+             VALUES ('t', '{n}', 'x', '', '', 'GET', '{{}}', '', '{state}', 1, '{host}',
+                 '{{\"method\":\"GET\",\"url\":\"{url}\"}}');"
+        );
+        insert += &attempt;
+    }
+    // What nobody could read stays as it is, and stops nobody.
+    insert += &call("y");
+    insert += "INSERT INTO http_execution_log SELECT tenant_id, 'y', execution_id, started_at,
+        finished_at, request_url, request_method, request_headers, request_body, response_status,
+        response_headers, response_body, error_message, correlation_id, state, timeout_ms, host,
+        'no json', outcome_meta FROM http_execution_log WHERE service_call_id = '0';";
+    scratch.execute(&insert);
+    migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    let hosts = "SELECT host FROM http_execution_log ORDER BY service_call_id";
+    let mut expected = rows.map(|(.., host)| host).to_vec();
+    expected.push("a.example");
+    assert_eq!(scratch.rows(hosts), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::store::OnFile;
 
 const DUE: &str = "idx_timer_schedules_due_at (tenant_id=? AND state=? AND due_at";
 const READY: &str = "idx_timer_schedules_ready (<expr>";
+const TENANT_READY: &str = "idx_timer_schedules_tenant_ready";
 const KEY: &str = "sqlite_autoindex_timer_schedules_1 (tenant_id=? AND service_call_id=?)";
 const ROW: &str = "INTEGER PRIMARY KEY (rowid=?)";
 const TOMBSTONE: &str = "sqlite_autoindex_tombstones_1 (tenant_id";
@@ -46,9 +47,12 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("READY", &[READY]),
     ("NEWEST_READY", &[READY]),
     ("NEXT_READY", &[READY]),
-    ("NEXT_TENANT", &["COVERING INDEX", "(tenant_id>?)"]),
-    ("DUE_OF_TENANT", &["COVERING INDEX", DUE]),
-    ("READY_AT", &[ROW]),
+    ("NEXT_TENANT", &[TENANT_READY, "(tenant_id>?)"]),
+    (
+        "READY_OF_TENANT",
+        &[TENANT_READY, "(tenant_id=? AND <expr>"],
+    ),
+    ("TENANT_OF", &[ROW]),
     (
         "PURGE_REACHED",
         &["idx_timer_schedules_reached_at (reached_at<?)", ROW],
@@ -103,7 +107,13 @@ fn check_plans(connection: &Connection, when: &str) {
 fn what_is_ready_is_read_from_the_index_alone() {
     let database = OnFile::new(SchemaSet::TimersOnly);
     let connection = database.outsider();
-    for statement in [sql::READY, sql::NEWEST_READY, sql::NEXT_READY] {
+    for statement in [
+        sql::READY,
+        sql::NEWEST_READY,
+        sql::NEXT_READY,
+        sql::NEXT_TENANT,
+        sql::READY_OF_TENANT,
+    ] {
         let mut program = connection.prepare(&format!("EXPLAIN {statement}")).unwrap();
         let parameters = vec!["2026-01-01T00:00:00.000Z"; program.parameter_count()];
         let steps = program.query_map(rusqlite::params_from_iter(parameters), |row| {

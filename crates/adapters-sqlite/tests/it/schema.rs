@@ -104,9 +104,14 @@ const ADDED: &str = "
 ALTER TABLE timer_schedules ADD COLUMN data TEXT;
 ALTER TABLE timer_schedules ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE timer_schedules ADD COLUMN retry_at TEXT;
+ALTER TABLE timer_schedules ADD COLUMN last_error TEXT;
 
 CREATE INDEX idx_timer_schedules_ready
 ON timer_schedules(coalesce(retry_at, due_at))
+WHERE state = 'Scheduled';
+
+CREATE INDEX idx_timer_schedules_tenant_ready
+ON timer_schedules(tenant_id, coalesce(retry_at, due_at))
 WHERE state = 'Scheduled';
 
 CREATE INDEX idx_timer_schedules_reached_at
@@ -394,10 +399,10 @@ fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
     // The comparison sees what it is meant to see.
     let timers = &actual["timer_schedules"];
     assert_eq!(timers.kind, ["1|0"]);
-    assert_eq!(timers.columns.len(), 10);
+    assert_eq!(timers.columns.len(), 11);
     assert_eq!(timers.checks, ["state in ('scheduled', 'reached')"]);
     assert_eq!(timers.foreign_keys.len(), 2);
-    assert_eq!(timers.indexes.len(), 5);
+    assert_eq!(timers.indexes.len(), 6);
     assert_eq!(actual["service_calls"].columns.len(), 20);
     assert_eq!(actual["http_execution_log"].checks.len(), 2);
     assert!(actual["outbox"].autoincrement);
@@ -507,6 +512,12 @@ fn each_question_is_answered_through_its_index() {
                 "SEARCH timer_schedules USING INDEX idx_timer_schedules_ready (<expr><?)",
             ),
             (
+                "SELECT * FROM timer_schedules WHERE tenant_id = 'x' AND state = 'Scheduled' AND
+                 coalesce(retry_at, due_at) <= 'x' ORDER BY coalesce(retry_at, due_at) LIMIT 1",
+                "SEARCH timer_schedules USING INDEX idx_timer_schedules_tenant_ready \
+                 (tenant_id=? AND <expr><?)",
+            ),
+            (
                 "SELECT * FROM timer_schedules
                  WHERE state = 'Reached' AND reached_at < 'x'
                  ORDER BY reached_at LIMIT 100",
@@ -543,7 +554,8 @@ fn deleting_a_service_call_deletes_its_timer_and_no_other() {
              VALUES ('a', '1', 'n', 'Failed', '', '', '', '', '', 1),
                  ('b', '1', 'n', 'Failed', '', '', '', '', '', 1); {TIMER};
              INSERT INTO timer_schedules SELECT 'b', service_call_id, correlation_id, due_at,
-                 registered_at, reached_at, state, data, attempts, retry_at FROM timer_schedules;
+                 registered_at, reached_at, state, data, attempts, retry_at, last_error
+                 FROM timer_schedules;
              DELETE FROM service_calls WHERE tenant_id = 'a';"
         ))
         .unwrap();

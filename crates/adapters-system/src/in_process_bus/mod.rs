@@ -29,8 +29,8 @@ use consumer::{Consumer, Member};
 /// Where handlers run.
 #[derive(Debug, Clone)]
 pub enum Handlers {
-    /// As tasks of a runtime: in parallel, and a handler that blocks holds up no other. For
-    /// production.
+    /// As tasks of a runtime: in parallel, as far as it has threads; a handler that blocks one holds
+    /// it until it returns. For production.
     Spawned(Handle),
     /// Inside `publish` itself: nothing is spawned, and the order is the same in every run. For
     /// tests on a fake clock.
@@ -53,7 +53,7 @@ type Topics = BTreeMap<Topic, BTreeMap<ConsumerName, Arc<Consumer>>>;
 
 impl InProcessBus {
     /// How many calls of one consumer's handlers run at once unless it is set otherwise.
-    pub const CONCURRENCY: usize = 64;
+    pub const CONCURRENCY: usize = 1_000;
 
     /// A bus without subscriptions.
     pub fn new(handlers: Handlers) -> Self {

@@ -93,18 +93,18 @@ fn reference_to_parameter(name: &str) -> Value {
 /// What stands in the table, joined with what was written about the route.
 fn operation(route: &Route) -> Value {
     let mut operation = operations::written(route);
-    let mut kinds = vec![Kind::MethodNotAllowed, Kind::Internal, Kind::Unavailable];
+    let mut kinds = vec![
+        Kind::Malformed,
+        Kind::MethodNotAllowed,
+        Kind::Internal,
+        Kind::Unavailable,
+    ];
     if route.access != Access::Open {
         kinds.extend([Kind::Unauthorized, Kind::NotFound, Kind::Invalid]);
         operation["security"] = json!([{ "token": [] }, {}]);
     }
     if route.body {
-        kinds.extend([
-            Kind::Malformed,
-            Kind::TooLarge,
-            Kind::UnsupportedMediaType,
-            Kind::Timeout,
-        ]);
+        kinds.extend([Kind::TooLarge, Kind::UnsupportedMediaType, Kind::Timeout]);
     }
     for kind in kinds {
         let status = kind.status().as_u16().to_string();

@@ -118,12 +118,12 @@ fn submit() -> Value {
         "summary": "Submit a service call",
         "description": "A `dueAt` in the past means now. A submission with the same idempotency key, or the \
                         same `serviceCallId`, and the same content is a repetition; with another content \
-                        it is a conflict, also after the call is gone, for as long as it is remembered.",
+                        it is a conflict. After the call is gone, deleted or removed with age, both are a conflict for as long as it is remembered.",
         "parameters": [{ "$ref": "#/components/parameters/Idempotency-Key" }],
         "requestBody": body("Submission", &example),
         "responses": {
             "202": accepted,
-            "409": conflict("The id or the key was used for another call; the detail says which of them."),
+            "409": conflict("The id or the key was used for another call, or for one that is gone; the detail says which."),
         },
     })
 }
@@ -197,7 +197,7 @@ fn schedule() -> Value {
         "responses": {
             "200": answer("The timer was there, and has a new schedule.", "ScheduledTimer"),
             "201": with_location(answer("A new timer is stored and will fire.", "ScheduledTimer"), "timer"),
-            "409": conflict("The timer has fired: another one needs another id."),
+            "409": conflict("The timer has fired, or its id is or was that of a service call: another one needs another id."),
         },
     })
 }
@@ -218,17 +218,22 @@ fn delete_timer() -> Value {
         "summary": "Delete a timer on its own before it fires",
         "responses": {
             "204": no_content("The timer is gone, and will not fire."),
-            "409": conflict("The timer has fired, or is firing: it was left alone."),
+            "409": conflict("The timer has fired, or is firing, or belongs to a service call: it was left alone."),
         },
     })
 }
 
 fn trace() -> Value {
+    let parameters = ["limit", "cursor"]
+        .map(|name| json!({ "$ref": format!("#/components/parameters/{name}") }));
     json!({
         "operationId": "showTrace",
         "tags": ["traces"],
         "summary": "Show the life of one request, in order",
-        "description": "Across tenants, so it needs a token of all tenants where tokens are set up.",
+        "description": "Across tenants, so it needs a token of all tenants where tokens are set up. A page has up to \
+                        `limit` calls and timers by tenant and id, each call together with its timer, and all \
+                        that happened to them, by time.",
+        "parameters": parameters,
         "responses": { "200": answer("What is known of the request.", "Trace") },
     })
 }

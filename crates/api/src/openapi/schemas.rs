@@ -248,6 +248,7 @@ fn of_calls() -> Value {
             "status": { "type": "integer" },
             "headers": { "type": "object", "additionalProperties": { "type": "string" } },
             "bodySnippet": { "type": "string" },
+            "truncated": { "type": "boolean", "description": "Whether the body is longer than that." },
             "latencyMs": { "type": "integer", "minimum": 0 },
         })),
         "ErrorMeta": object(&["kind", "latencyMs"], &json!({
@@ -276,6 +277,12 @@ fn of_timers() -> Value {
                 "reachedAt": instant(),
                 "state": { "type": "string", "enum": ["Scheduled", "Reached"] },
                 "data": data,
+                "attempts": {
+                    "description": "How many firings have failed; left out if none has.",
+                    "type": "integer",
+                    "minimum": 1,
+                },
+                "lastError": { "description": "Why the last one failed.", "type": "string" },
             }),
         ),
         "TimerWish": object(&["dueAt"], &json!({ "dueAt": due_at, "data": data })),
@@ -340,6 +347,7 @@ fn of_the_rest() -> Value {
             "calls": { "type": "array", "items": named("CallSummary") },
             "timers": { "type": "array", "items": named("Timer") },
             "steps": { "type": "array", "items": step },
+            "nextCursor": { "type": "string", "description": "There if there is more." },
         })),
         "Health": object(&["status"], &json!({ "status": { "const": "ok" } })),
         "Readiness": object(&["status", "checks"], &json!({

@@ -11,6 +11,8 @@ use crate::metric_names;
 pub(super) struct Connections {
     shared: Arc<Shared>,
     most: usize,
+    /// So many strangers keep their places, however many connections have shown a token.
+    kept_for_strangers: usize,
 }
 
 struct Shared {
@@ -23,8 +25,10 @@ struct State {
     open: usize,
     /// Grows, so that who waits the longest comes first.
     turn: u64,
-    /// Those that are not at work, by the turn at which they began to wait.
-    waiting: BTreeMap<u64, Arc<Notify>>,
+    /// Those that are not at work, by the turn at which they began to wait: strangers, and those that
+    /// have shown a token.
+    strangers: BTreeMap<u64, Arc<Notify>>,
+    known: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// One open connection. Clones are the same one.
@@ -32,8 +36,15 @@ struct State {
 pub(crate) struct Connection {
     shared: Arc<Shared>,
     cut: Arc<Notify>,
-    /// Its place among those that wait, if it does.
-    turn: Arc<Mutex<Option<u64>>>,
+    place: Arc<Mutex<Place>>,
+}
+
+#[derive(Default)]
+struct Place {
+    /// Its turn among those that wait, if it does.
+    turn: Option<u64>,
+    /// Whether it has shown a token.
+    is_known: bool,
 }
 
 impl Shared {
@@ -51,6 +62,7 @@ impl Connections {
         Self {
             shared: Arc::new(shared),
             most: most.max(1),
+            kept_for_strangers: most / 4,
         }
     }
 
@@ -61,7 +73,7 @@ impl Connections {
                 let connection = Connection {
                     shared: Arc::clone(&self.shared),
                     cut: Arc::new(Notify::new()),
-                    turn: Arc::default(),
+                    place: Arc::default(),
                 };
                 connection.wait();
                 return Open(connection);
@@ -78,9 +90,16 @@ impl Connections {
         room
     }
 
-    /// Cuts the one that has waited for the longest time.
+    /// Cuts the one that has waited for the longest time: of the strangers, unless they are few.
     pub(super) fn cut_oldest(&self) {
-        let oldest = self.shared.state().waiting.pop_first();
+        let oldest = {
+            let mut state = self.shared.state();
+            if state.strangers.len() > self.kept_for_strangers || state.known.is_empty() {
+                state.strangers.pop_first()
+            } else {
+                state.known.pop_first()
+            }
+        };
         if let Some((_, cut)) = oldest {
             metrics::counter!(metric_names::CONNECTIONS_CUT).increment(1);
             cut.notify_one();
@@ -89,24 +108,43 @@ impl Connections {
 }
 
 impl Connection {
-    fn turn(&self) -> MutexGuard<'_, Option<u64>> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It waits for its client, and may be cut for another.
     fn wait(&self) {
-        let mut state = self.shared.state();
+        let (mut state, mut place) = (self.shared.state(), self.place());
         state.turn += 1;
         let turn = state.turn;
-        state.waiting.insert(turn, Arc::clone(&self.cut));
-        *self.turn() = Some(turn);
+        let waiting = if place.is_known {
+            &mut state.known
+        } else {
+            &mut state.strangers
+        };
+        waiting.insert(turn, Arc::clone(&self.cut));
+        place.turn = Some(turn);
     }
 
     fn stop_waiting(&self) {
-        let mut state = self.shared.state();
-        if let Some(turn) = self.turn().take() {
-            state.waiting.remove(&turn);
+        let (mut state, mut place) = (self.shared.state(), self.place());
+        if let Some(turn) = place.turn.take() {
+            state.strangers.remove(&turn);
+            state.known.remove(&turn);
         }
+    }
+
+    /// Its client has sent a request, so it is awaited anew.
+    pub(crate) fn has_asked(&self) {
+        self.stop_waiting();
+        self.wait();
+    }
+
+    /// Its client has shown a token that is good for something.
+    pub(crate) fn is_known(&self) {
+        self.stop_waiting();
+        self.place().is_known = true;
+        self.wait();
     }
 
     /// A request is carried out: until the guard is dropped it is not cut for another.
@@ -127,6 +165,21 @@ impl Open {
     /// Waits until it has to go.
     pub(super) async fn cut(&self) {
         self.0.cut.notified().await;
+    }
+
+    /// Whether it still has to go when it hears so. If its client has asked for something meanwhile,
+    /// another one goes in its place.
+    pub(super) fn has_to_go(&self) -> bool {
+        let goes = {
+            let (state, place) = (self.0.shared.state(), self.0.place());
+            place.turn.is_some_and(|turn| {
+                !state.strangers.contains_key(&turn) && !state.known.contains_key(&turn)
+            })
+        };
+        if !goes {
+            self.0.shared.freed.notify_one();
+        }
+        goes
     }
 }
 
@@ -171,6 +224,42 @@ mod tests {
         );
         drop(second);
         assert!(third.now_or_never().is_some());
+    }
+
+    #[test]
+    fn one_that_has_begun_to_work_meanwhile_stays_and_another_goes() {
+        let connections = Connections::new(2);
+        let first = connections.admit().now_or_never().unwrap();
+        let second = connections.admit().now_or_never().unwrap();
+        let mut third = Box::pin(connections.admit());
+        assert!((&mut third).now_or_never().is_none());
+        let connection = first.connection();
+        let at_work = connection.at_work();
+        assert!(is_cut(&first) && !first.has_to_go());
+        assert!((&mut third).now_or_never().is_none());
+        assert!(is_cut(&second) && second.has_to_go());
+        drop((at_work, second));
+        assert!(third.now_or_never().is_some());
+        assert!(!is_cut(&first));
+    }
+
+    #[test]
+    fn strangers_go_first_unless_they_are_few() {
+        let connections = Connections::new(8);
+        let admit = || connections.admit().now_or_never().unwrap();
+        let open: Vec<Open> = (0..8).map(|_| admit()).collect();
+        for known in &open[..5] {
+            known.connection().is_known();
+        }
+        connections.cut_oldest();
+        assert!(is_cut(&open[5]), "the oldest of three strangers");
+        connections.cut_oldest();
+        assert!(is_cut(&open[0]), "two strangers are a quarter");
+        connections.cut_oldest();
+        assert!(is_cut(&open[1]) && !is_cut(&open[6]) && !is_cut(&open[7]));
+        open[2].connection().has_asked();
+        connections.cut_oldest();
+        assert!(is_cut(&open[3]), "the third has asked since");
     }
 
     #[test]

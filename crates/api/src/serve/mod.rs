@@ -4,7 +4,9 @@
 //!   is cut off.
 //! - When there are as many connections as there may be, a new one takes the place of the one whose
 //!   request has been awaited for the longest time. So any number of half-open connections costs
-//!   nobody more than a new connection.
+//!   nobody more than a new connection. Where there are tokens, connections that have shown none go
+//!   first, as long as they are more than a quarter.
+//! - However many requests a client sends at once, each connection has one of them answered in its turn.
 //! - Requests that are carried out are never cut off for others; their number has a limit of its own,
 //!   below that of connections.
 //!
@@ -130,8 +132,13 @@ impl Server {
         let io = Impatient::new(stream, Arc::clone(&self.clock), self.settings.write_timeout);
         let (router, extension) = (self.router.clone(), admitted.connection());
         let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+            extension.has_asked();
             request.extensions_mut().insert(extension.clone());
-            TowerToHyperService::new(router.clone()).call(request)
+            let router = TowerToHyperService::new(router.clone());
+            async move {
+                tokio::task::yield_now().await;
+                router.call(request).await
+            }
         });
         let mut builder = http1::Builder::new();
         builder
@@ -144,6 +151,11 @@ impl Server {
             let mut told = false;
             loop {
                 tokio::select! {
+                    // First of all: nothing is begun on a connection that has to go.
+                    biased;
+                    () = admitted.cut() => if admitted.has_to_go() {
+                        break;
+                    },
                     ended = serving.as_mut() => {
                         if let Err(error) = ended {
                             tracing::debug!(%error, "a connection ended");
@@ -154,7 +166,6 @@ impl Server {
                         told = true;
                         serving.as_mut().graceful_shutdown();
                     }
-                    () = admitted.cut() => break,
                 }
             }
         }

@@ -195,6 +195,7 @@ async fn no_secret_of_a_request_comes_back() {
             status: 200,
             headers: Vec::new(),
             body_snippet: Some("ok".to_owned()),
+            truncated: false,
             latency_ms: 7,
         };
         finish(&world, &key, Outcome::Succeeded(response)).await;
@@ -299,4 +300,56 @@ async fn pages_stay_as_they_are_while_rows_come_and_go() {
         assert_eq!(seen.iter().filter(|other| *other == id).count(), 1, "{id}");
     }
     assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), seen.len());
+}
+
+#[tokio::test]
+async fn what_was_deleted_cannot_be_submitted_again_and_that_is_said() {
+    let world = World::new();
+    for (field, value) in [("idempotencyKey", "k"), ("serviceCallId", ID)] {
+        let mut body = submission();
+        body[field] = json!(value);
+        let accepted = world.submit(&body).await.expect(202);
+        world.submit(&body).await.expect(202);
+        world.delete(accepted.header("location")).await.expect(204);
+        let said = world.submit(&body).await.expect(409).json()["detail"].clone();
+        let said = said.as_str().unwrap();
+        assert!(said.contains("deleted"), "{said}");
+        let id = accepted.json()["serviceCallId"].clone();
+        assert!(said.contains(id.as_str().unwrap()), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_page_by_page_to_its_end() {
+    let world = World::new();
+    let correlation = "0190a6e0-7a3b-7c11-9d2e-000000000001";
+    for number in 0..230 {
+        let body = submission().to_string();
+        let path = format!("/api/tenants/t{}/service-calls", number % 3);
+        let mut asked = with_body(Method::POST, &path, body);
+        let headers = asked.headers_mut();
+        headers.insert("x-correlation-id", correlation.parse().unwrap());
+        world.ask(asked).await.expect(202);
+    }
+    let (mut seen, mut steps, mut cursor) = (Vec::new(), 0, String::new());
+    for page in 0.. {
+        let path = format!("/api/correlations/{correlation}?limit=100{cursor}");
+        let trace = world.get(&path).await.expect(200).json();
+        let calls = trace["calls"].as_array().unwrap();
+        assert_eq!(calls.len(), [100, 100, 30][page]);
+        seen.extend(calls.iter().map(|call| call["serviceCallId"].to_string()));
+        steps += trace["steps"].as_array().unwrap().len();
+        match trace["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!((seen.len(), steps), (230, 3 * 230));
+    let usual = world.get(&format!("/api/correlations/{correlation}")).await;
+    assert_eq!(
+        usual.expect(200).json()["calls"].as_array().unwrap().len(),
+        50
+    );
 }

@@ -6,6 +6,7 @@ mod access;
 mod calls;
 mod contract;
 mod edges;
+mod hostile;
 mod limits;
 mod problems;
 mod schemathesis;

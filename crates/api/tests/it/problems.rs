@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
+use futures_util::{StreamExt, stream};
 use punctual_adapters_memory::faults::Fault;
 use punctual_api::{ApiSettings, ReadinessCheck, routes};
 use punctual_ports::PortErrorKind;
@@ -281,9 +282,7 @@ async fn an_answer_that_does_not_come_in_time_is_given_up() {
 #[tokio::test]
 async fn a_body_that_does_not_come_in_time_is_given_up() {
     let world = World::new();
-    let never = Body::from_stream(futures_util::stream::pending::<
-        Result<Vec<u8>, std::io::Error>,
-    >());
+    let never = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let asked = world.ask(with_body(Method::POST, CALLS, never));
     let later = world.clock.advance(Duration::from_secs(31));
     let (reply, ()) = tokio::join!(asked, later);
@@ -324,15 +323,21 @@ async fn bodies_that_do_not_fit_together_are_refused() {
         ..ApiSettings::default()
     };
     let router = world.router();
-    let never = Body::from_stream(futures_util::stream::pending::<
-        Result<Vec<u8>, std::io::Error>,
-    >());
-    let slow = ask(&router, with_body(Method::POST, CALLS, never));
+    // All of it arrives but the last byte.
+    let almost = Ok::<_, std::io::Error>(vec![b' '; ApiSettings::BODY - 1]);
+    let never = stream::iter([almost]).chain(stream::pending());
+    let slow = ask(
+        &router,
+        with_body(Method::POST, CALLS, Body::from_stream(never)),
+    );
     let others = async {
         let body = submission().to_string();
-        ask(&router, with_body(Method::POST, CALLS, body))
-            .await
-            .expect(503);
+        ask(
+            &router,
+            with_body(Method::POST, "/api/tenants/b/service-calls", body),
+        )
+        .await
+        .expect(503);
         ask(&router, request(Method::GET, CALLS)).await.expect(200);
         world.clock.advance(Duration::from_secs(31)).await;
     };
@@ -417,5 +422,99 @@ async fn what_is_counted_names_nobody() {
     assert!(
         !text.to_lowercase().contains("canary") && !text.contains(ID),
         "{text}"
+    );
+}
+
+#[tokio::test]
+async fn what_comes_without_a_good_token_is_counted() {
+    let recorder = metrics_util::debugging::DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let router = World::new().with_tokens().router();
+    let guard = metrics::set_default_local_recorder(&recorder);
+    for token in ["", "Bearer nobodys", "Bearer of-a", "Bearer of-b"] {
+        let mut asked = request(Method::GET, CALLS);
+        let headers = asked.headers_mut();
+        headers.insert("authorization", token.parse().unwrap());
+        ask(&router, asked).await;
+    }
+    drop(guard);
+    let counted = snapshots.snapshot().into_vec();
+    let unauthorized = counted
+        .iter()
+        .find(|(key, ..)| key.key().name() == punctual_api::metric_names::UNAUTHORIZED);
+    let (key, _, _, value) = unauthorized.unwrap();
+    assert_eq!(key.key().labels().count(), 0);
+    assert_eq!(*value, metrics_util::debugging::DebugValue::Counter(2));
+}
+
+#[tokio::test]
+async fn what_the_store_cannot_carry_out_is_counted() {
+    let recorder = metrics_util::debugging::DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    let world = World::new();
+    let full = Fault::FailBefore(PortErrorKind::StorageFull);
+    world.faults.decide(move |_| Some(full));
+    let guard = metrics::set_default_local_recorder(&recorder);
+    let router = world.router();
+    for _ in 0..100 {
+        ask(&router, request(Method::GET, CALLS)).await;
+    }
+    drop(guard);
+    let counted = snapshots.snapshot().into_vec();
+    let refused = counted
+        .iter()
+        .find(|(key, ..)| key.key().name() == punctual_api::metric_names::NOT_CARRIED_OUT);
+    let (key, _, _, value) = refused.unwrap();
+    assert_eq!(key.key().labels().count(), 0);
+    assert_eq!(*value, metrics_util::debugging::DebugValue::Counter(100));
+}
+
+#[tokio::test]
+async fn two_hosts_are_refused_everywhere() {
+    for world in [World::new(), World::new().with_tokens()] {
+        for path in ["/healthz", CALLS, "/nowhere"] {
+            let mut asked = request(Method::GET, path);
+            let headers = asked.headers_mut();
+            headers.append("host", "localhost".parse().unwrap());
+            headers.append("host", "evil.example".parse().unwrap());
+            let reply = world.ask(asked).await.expect(400);
+            assert!(reply.json()["detail"].as_str().unwrap().contains("Host"));
+            assert_eq!(reply.header("connection"), "close");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_is_badly_encoded_is_refused_by_parameter() {
+    let world = World::new();
+    for (query, pointers) in [
+        ("tag=100%", vec!["/query/tag"]),
+        ("tag=%zz&limit=0", vec!["/query/tag", "/query/limit"]),
+        ("tag=%2", vec!["/query/tag"]),
+        ("tag=%ff%fe", vec!["/query/tag"]),
+        ("%ff=1", vec!["/query/\u{fffd}"]),
+        ("status=%c3", vec!["/query/status"]),
+        ("tag=%25&tag=%c3%a4&tag=%ef%bf%bd&tag=a+b&&", vec![]),
+    ] {
+        let reply = world.get(&format!("{CALLS}?{query}")).await;
+        let reply = reply.expect(if pointers.is_empty() { 200 } else { 422 });
+        assert_eq!(reply.pointers(), pointers, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_cursor_is_told_together_with_all_else() {
+    let world = World::new();
+    let query = "limit=0&cursor=nonsense&status=Lost";
+    let reply = world.get(&format!("{CALLS}?{query}")).await.expect(422);
+    assert_eq!(
+        reply.pointers(),
+        ["/query/status", "/query/limit", "/query/cursor"]
+    );
+    let path = format!("/api/correlations/x?{}", "limit=0&cursor=nonsense");
+    let reply = world.get(&path).await.expect(422);
+    assert_eq!(
+        reply.pointers(),
+        ["/path/correlationId", "/query/limit", "/query/cursor"]
     );
 }

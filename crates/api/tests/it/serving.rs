@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 use crate::world::{CALLS, World, submission};
 
 /// A server on a port of its own.
-struct Server {
-    address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<Served>,
 }
 
 impl Server {
-    async fn start(world: &World) -> Self {
+    pub(crate) async fn start(world: &World) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -43,11 +43,11 @@ impl Server {
         }
     }
 
-    async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> String {
+    pub(crate) async fn get(&self, path: &str) -> String {
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         exchange(&mut self.connect().await, request.as_bytes()).await
@@ -55,7 +55,7 @@ impl Server {
 }
 
 /// Sends, and reads all that comes until the other side closes.
-async fn exchange(stream: &mut TcpStream, request: &[u8]) -> String {
+pub(crate) async fn exchange(stream: &mut TcpStream, request: &[u8]) -> String {
     stream.write_all(request).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
@@ -70,7 +70,11 @@ fn post(length: usize) -> String {
 }
 
 /// Lets time pass, in steps, until something has happened.
-async fn until<T>(clock: &FakeClock, step: Duration, happens: impl Future<Output = T>) -> T {
+pub(crate) async fn until<T>(
+    clock: &FakeClock,
+    step: Duration,
+    happens: impl Future<Output = T>,
+) -> T {
     let passing = async {
         for _ in 0..100_000 {
             clock.advance(step).await;
@@ -83,7 +87,7 @@ async fn until<T>(clock: &FakeClock, step: Duration, happens: impl Future<Output
     }
 }
 
-fn with(change: impl FnOnce(&mut ApiSettings)) -> World {
+pub(crate) fn with(change: impl FnOnce(&mut ApiSettings)) -> World {
     let mut world = World::new();
     change(&mut world.parts.settings);
     world

@@ -5,7 +5,7 @@ use punctual_domain::TimerKey;
 use punctual_ports::{FiredTimer, TimerPersistencePort};
 use serde_json::json;
 
-use crate::world::{ID, OTHER_ID, World, with_body};
+use crate::world::{ID, OTHER_ID, World, submission, with_body};
 
 const TIMER: &str = "/api/tenants/a/timers/0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
 const BATCH: &str = "/api/tenants/a/timers:batch";
@@ -157,4 +157,92 @@ async fn without_calls_a_trace_has_timers() {
         .get(&format!("/api/correlations/{OTHER_ID}"))
         .await
         .expect(404);
+}
+
+#[tokio::test]
+async fn a_timer_of_a_call_is_moved_and_deleted_with_its_call_alone() {
+    let world = World::new();
+    let due = json!({ "dueAt": "2026-12-24T18:00:00Z" });
+    world.send(Method::PUT, TIMER, &due).await.expect(201);
+    let mut call = submission();
+    call["serviceCallId"] = json!(ID);
+    let call = world.submit(&call).await.expect(202);
+    for reply in [
+        world.delete(TIMER).await,
+        world.send(Method::PUT, TIMER, &due).await,
+    ] {
+        let said = reply.expect(409).json()["detail"].clone();
+        let said = said.as_str().unwrap();
+        assert!(said.contains(call.header("location")), "{said}");
+    }
+    let batch = json!({ "timers": [
+        { "serviceCallId": ID, "dueAt": "2027-12-24T18:00:00Z" },
+        { "serviceCallId": OTHER_ID, "dueAt": "2026-12-24T18:00:00Z" },
+    ]});
+    let results = world
+        .send(Method::POST, BATCH, &batch)
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(results["results"][0]["outcome"], "Failed", "{results}");
+    assert_eq!(results["results"][1]["outcome"], "Created", "{results}");
+    assert!(
+        results["results"][0]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("service call")
+    );
+    assert_eq!(
+        world.get(TIMER).await.expect(200).json()["dueAt"],
+        "2026-12-24T18:00:00.000Z"
+    );
+}
+
+/// Nobody would be told of it: what is due under the id of a deleted call is nobody's.
+#[tokio::test]
+async fn the_id_of_a_deleted_call_is_free_for_no_timer() {
+    let world = World::new();
+    let mut call = submission();
+    call["serviceCallId"] = json!(ID);
+    let call = world.submit(&call).await.expect(202);
+    world.delete(call.header("location")).await.expect(204);
+    let due = json!({ "dueAt": "2026-12-24T18:00:00Z" });
+    let said = world.send(Method::PUT, TIMER, &due).await.expect(409);
+    let said = said.json()["detail"].clone();
+    assert!(said.as_str().unwrap().contains("another id"), "{said}");
+    let batch = json!({ "timers": [{ "serviceCallId": ID, "dueAt": "2026-12-24T18:00:00Z" }] });
+    let said = world.send(Method::POST, BATCH, &batch).await.expect(200);
+    assert_eq!(said.json()["results"][0]["outcome"], "Failed");
+    world.get(TIMER).await.expect(404);
+    world.delete(TIMER).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_trace_of_timers_goes_on_page_by_page() {
+    let mut world = World::new();
+    world.parts.calls = None;
+    let timers: Vec<_> = (0..120)
+        .map(|n| json!({ "serviceCallId": format!("0190a6e0-7a3b-7c11-9d2e-{n:012}"), "dueAt": "2026-12-24T18:00:00Z" }))
+        .collect();
+    let made = world
+        .send(Method::POST, BATCH, &json!({ "timers": timers }))
+        .await
+        .expect(200);
+    let correlation = made.header("x-correlation-id").to_owned();
+    let mut path = format!("/api/correlations/{correlation}");
+    let mut seen = 0;
+    for expected in [50, 50, 20] {
+        let trace = world.get(&path).await.expect(200).json();
+        let here = trace["timers"].as_array().unwrap().len();
+        assert_eq!(
+            (here, trace["steps"].as_array().unwrap().len()),
+            (expected, expected)
+        );
+        seen += here;
+        path = match trace["nextCursor"].as_str() {
+            Some(cursor) => format!("/api/correlations/{correlation}?cursor={cursor}"),
+            None => break,
+        };
+    }
+    assert_eq!(seen, 120);
 }

@@ -1,9 +1,11 @@
 //! Service calls on an engine, as an embedder has them: on a fake clock, in memory and on a file.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use punctual::ports::PortErrorKind;
 use punctual::service_calls::{
     CallStatus, DeleteCallOutcome, ErrorKind, HttpAttempt, HttpClientPort, HttpFailure,
     HttpResponse, Outcome, ServiceCall, Submission, SubmitOutcome, UnknownFields,
@@ -45,6 +47,7 @@ impl HttpClientPort for Target {
             std::future::pending::<()>().await;
         }
         Ok(HttpResponse {
+            truncated: false,
             status: if path == "/bad" { 503 } else { 200 },
             headers: Vec::new(),
             body: b"done".to_vec(),
@@ -154,4 +157,80 @@ async fn calls_and_timers_may_have_a_file_each() {
         .calls_in(calls)
         .fake_clock(clock.clone());
     lives(builder, &clock).await;
+}
+
+/// Fills an engine with calls up to the limit of its files: each of them still comes to its end.
+async fn fills_up_and_finishes(builder: punctual::Builder, clock: &FakeClock, folder: &Path) {
+    let target = Target::new(clock);
+    let options = CallOptions::new(target.clone());
+    let punctual = builder.service_calls(options).build().await.unwrap();
+    let running = punctual.start().await.unwrap();
+    let calls = punctual.calls().unwrap();
+    let due_at = clock.now().saturating_add(Duration::from_hours(2));
+    let mut accepted = Vec::new();
+    let refused = loop {
+        let path = format!(
+            "/{}?{}",
+            accepted.len(),
+            "x".repeat(accepted.len() % 4 * 500)
+        );
+        match calls.submit.submit(submission(&path, due_at), None).await {
+            Ok(SubmitOutcome::Accepted(receipt)) => {
+                let id = receipt.service_call_id;
+                accepted.push(TimerKey::new(TenantId::default(), id));
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+        assert!(accepted.len() < 10_000, "there is no limit");
+    };
+    assert_eq!(refused.kind(), PortErrorKind::StorageFull, "{refused}");
+    assert!(accepted.len() > 20, "{}", accepted.len());
+    assert!(punctual.writable().await.is_err());
+    // Once some are deleted, there is room for others.
+    for key in accepted.drain(..10) {
+        let deleted = calls.submit.delete(key, None).await.unwrap();
+        assert_eq!(deleted, DeleteCallOutcome::Deleted);
+    }
+    accepted.push(submit(&calls, "/again", due_at).await);
+    clock.advance(Duration::from_hours(3)).await;
+    for key in &accepted {
+        let call = found(&calls, key).await;
+        assert_eq!(call.status(), CallStatus::Succeeded, "{call:?}");
+    }
+    assert_eq!(target.seen().len(), accepted.len());
+    let files = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let largest = files.map(|file| file.metadata().unwrap().len()).max();
+    assert!(largest.unwrap() <= LIMIT * 9 / 8, "{largest:?}");
+    running.shutdown().await.unwrap();
+}
+
+const LIMIT: u64 = 2 * 1024 * 1024;
+
+#[tokio::test]
+async fn what_a_file_accepted_up_to_its_limit_comes_to_its_end() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut settings = SqliteSettings::service_calls(folder.path().join("calls.db"));
+    settings.max_file_bytes = Some(LIMIT);
+    let builder = Punctual::builder()
+        .sqlite_with(settings)
+        .fake_clock(clock.clone());
+    fills_up_and_finishes(builder, &clock, folder.path()).await;
+}
+
+#[tokio::test]
+async fn what_two_files_accepted_up_to_their_limit_comes_to_its_end() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut calls = SqliteSettings::calls_alone(folder.path().join("calls.db"));
+    calls.max_file_bytes = Some(LIMIT);
+    let mut timers = SqliteSettings::timers(folder.path().join("timers.db"));
+    // The timers of accepted calls find their place also in a file that is full.
+    timers.max_file_bytes = Some(1);
+    let builder = Punctual::builder()
+        .sqlite_with(timers)
+        .calls_in(calls)
+        .fake_clock(clock.clone());
+    fills_up_and_finishes(builder, &clock, folder.path()).await;
 }

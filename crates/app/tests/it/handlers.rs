@@ -1,11 +1,13 @@
 //! What a handler's answers lead to.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use punctual::testing::FakeClock;
-use punctual::{HandlerError, Punctual, Running, TenantId, Timer, TimerKey};
+use punctual::testing::{ClockPort, FakeClock};
+use punctual::{
+    Failures, HandlerError, Punctual, Running, TenantId, Timer, TimerKey, TimerPageQuery,
+};
 use tokio::sync::{Barrier, mpsc};
 
 use crate::fixture::{Heard, SECOND, clock, key};
@@ -26,7 +28,7 @@ async fn answering(
         .await
         .unwrap();
     let running = punctual.start().await.unwrap();
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -94,12 +96,97 @@ async fn poison_is_kept_as_a_dead_letter_and_comes_no_more() {
         .unwrap();
     assert_eq!(punctual.dead_letters(None, 10).await.unwrap(), []);
     // What can be handled by now may be tried again.
-    punctual
+    let _ = punctual
         .replace(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
     clock.advance(SECOND).await;
     assert_eq!(heard.count(), 2);
+}
+
+/// An engine whose handler schedules its own key for a day later, and then answers.
+async fn rearming(
+    builder: punctual::Builder,
+    answer: impl Fn() -> Result<(), HandlerError> + Send + Sync + 'static,
+) -> (Heard, Punctual) {
+    let (heard, answer) = (Heard::default(), Arc::new(answer));
+    let told = heard.clone();
+    let punctual = builder.on_due_with(move |due, punctual| {
+        told.hear(due.clone());
+        let answer = Arc::clone(&answer);
+        async move {
+            let next = due.due_at.saturating_add(Duration::from_hours(24));
+            let _ = punctual.schedule(Timer::at(due.key(), next)).await?;
+            answer()
+        }
+    });
+    (heard, punctual.build().await.unwrap())
+}
+
+#[tokio::test]
+async fn a_handler_that_rearms_its_timer_and_then_fails_keeps_the_new_schedule_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let answers: [fn() -> Result<(), HandlerError>; 3] = [
+        || Err("after all not".into()),
+        || Err(HandlerError::poison("never")),
+        || panic!("after it was scheduled"),
+    ];
+    for (n, answer) in answers.into_iter().enumerate() {
+        let file = folder.path().join(format!("{n}.db"));
+        for is_on_disk in [false, true] {
+            let clock = clock();
+            let builder = if is_on_disk {
+                Punctual::builder().sqlite(&file).fake_clock(clock.clone())
+            } else {
+                Punctual::builder().in_memory(clock.clone())
+            };
+            let (heard, punctual) = rearming(builder, answer).await;
+            let _running = punctual.start().await.unwrap();
+            punctual
+                .ensure(Timer::after(key("a"), SECOND))
+                .await
+                .unwrap();
+            clock.advance(Duration::from_hours(23)).await;
+            assert_eq!(heard.count(), 1, "no retry");
+            let entry = punctual.find(&key("a")).await.unwrap().unwrap();
+            let due_at = entry.timer().registration.due_at;
+            assert_eq!(due_at.to_string(), "2026-12-25T00:00:01.000Z");
+            assert_eq!(entry.reached_at(), None);
+            assert_eq!(entry.failures(), &Failures::default());
+            assert_eq!(punctual.dead_letters(None, 10).await.unwrap(), []);
+            clock.advance(Duration::from_hours(2)).await;
+            assert_eq!(heard.count(), 2, "the day after");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failing_handler_is_seen_in_find_and_list_without_any_log() {
+    let (clock, heard, punctual, _running) = answering(|call| match call {
+        3 => Ok(()),
+        _ => Err(format!("the mail server is away: {call}").into()),
+    })
+    .await;
+    let query = || TimerPageQuery {
+        tenant_id: TenantId::default(),
+        state: None,
+        after: None,
+        limit: 10,
+    };
+    clock.advance(SECOND).await;
+    let entry = punctual.find(&key("a")).await.unwrap().unwrap();
+    assert_eq!(entry.failures().attempts, 1);
+    let error = entry.failures().last_error.as_ref().unwrap();
+    assert!(error.contains("the mail server is away: 1"), "{error}");
+    let listed = punctual.list(query()).await.unwrap().timers;
+    assert_eq!(listed, [entry]);
+    clock.advance(Duration::from_mins(1)).await;
+    assert_eq!(heard.count(), 3);
+    let entry = punctual.find(&key("a")).await.unwrap().unwrap();
+    assert!(entry.reached_at().is_some());
+    assert_eq!(entry.failures().attempts, 2, "what it took is still there");
+    let error = entry.failures().last_error.as_ref().unwrap();
+    assert!(error.contains("the mail server is away: 2"), "{error}");
 }
 
 #[tokio::test]
@@ -121,7 +208,7 @@ async fn a_failing_handler_holds_up_no_other_timer() {
     punctual.schedule_all(failing).await.unwrap();
     clock.advance(Duration::from_mins(10)).await;
     let timer = Timer::after(key("good"), SECOND).data("x").unwrap();
-    punctual.schedule(timer).await.unwrap();
+    let _ = punctual.schedule(timer).await.unwrap();
     clock.advance(SECOND).await;
     let good = heard.all().into_iter().find(|due| due.data.is_some());
     let good = good.expect("it was told");
@@ -131,7 +218,7 @@ async fn a_failing_handler_holds_up_no_other_timer() {
 /// On the machine's clock: 64 handlers wait for each other, and the 65th does not begin before one
 /// of them is done.
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_handlers_run_at_once_and_no_more() {
+async fn sixty_four_handlers_of_a_tenant_run_at_once_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let (meet, running_now) = (Arc::new(Barrier::new(64)), Arc::new(AtomicUsize::new(0)));
     let (done, mut counts) = mpsc::unbounded_channel();
@@ -150,11 +237,7 @@ async fn sixty_four_handlers_run_at_once_and_no_more() {
         .build()
         .await
         .unwrap();
-    // Of as many tenants, since one alone leaves some places to others.
-    let timers = (0..128).map(|n| {
-        let tenant = TenantId::new(&format!("tenant-{n}")).unwrap();
-        Timer::after(TimerKey::named(tenant, "a"), Duration::ZERO)
-    });
+    let timers = (0..128).map(|n| Timer::after(key(&n.to_string()), Duration::ZERO));
     punctual.schedule_all(timers).await.unwrap();
     let running = punctual.start().await.unwrap();
     let mut most = 0;
@@ -163,4 +246,49 @@ async fn sixty_four_handlers_run_at_once_and_no_more() {
     }
     assert_eq!(most, 64);
     running.shutdown().await.unwrap();
+}
+
+/// On a file, and with more in the way than one look reads.
+#[tokio::test]
+async fn tenants_whose_handlers_hang_or_are_slow_make_nobody_late() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (clock, late) = (clock(), Arc::new(Mutex::new(Vec::new())));
+    let (waiting, noting) = (clock.clone(), Arc::clone(&late));
+    let punctual = Punctual::builder()
+        .sqlite(folder.path().join("timers.db"))
+        .fake_clock(clock.clone())
+        .on_due(move |due| {
+            let (clock, late) = (waiting.clone(), noting.clone());
+            async move {
+                match due.tenant_id.as_str().split('-').next() {
+                    Some("hanging") => clock.sleep_for(Duration::from_hours(9)).await,
+                    Some("slow") => clock.sleep_for(SECOND).await,
+                    _ => late.lock().unwrap().push(clock.now().since(due.due_at)),
+                }
+                Ok(())
+            }
+        })
+        .build()
+        .await
+        .unwrap();
+    let _running = punctual.start().await.unwrap();
+    let timer = |tenant: &str, n: u64, after: Duration| {
+        let tenant = TenantId::new(tenant).unwrap();
+        Timer::after(TimerKey::named(tenant, &n.to_string()), after)
+    };
+    for tenant in ["hanging-1", "hanging-2", "slow-1", "slow-2", "slow-3"] {
+        let timers = (0..700).map(|n| timer(tenant, n, Duration::ZERO));
+        punctual.schedule_all(timers).await.unwrap();
+    }
+    clock.advance(SECOND).await;
+    let others = (0..500_u64).map(|n| {
+        let after = Duration::from_millis(100 + 2 * n);
+        timer(&format!("healthy-{}", n % 5), n, after)
+    });
+    punctual.schedule_all(others).await.unwrap();
+    clock.advance(SECOND * 3).await;
+    let mut late = late.lock().unwrap().clone();
+    late.sort_unstable();
+    assert_eq!(late.len(), 500);
+    assert!(late[494] <= Duration::from_millis(100), "{:?}", late[494]);
 }

@@ -67,7 +67,7 @@ async fn a_transaction_of_a_handler_is_found_by_its_hint_long_before_the_next_po
             let behaviour = TransactionBehavior::Immediate;
             let transaction = mine.transaction_with_behavior(behaviour).unwrap();
             let next = Timer::after(key("next"), minutes(10));
-            punctual.schedule_in(&transaction, next).unwrap();
+            let _ = punctual.schedule_in(&transaction, next).unwrap();
             transaction.commit().unwrap();
         }
         std::future::ready(Ok(()))
@@ -76,7 +76,7 @@ async fn a_transaction_of_a_handler_is_found_by_its_hint_long_before_the_next_po
     let punctual = builder.fake_clock(clock.clone()).build().await.unwrap();
     let _running = punctual.start().await.unwrap();
     let first = Timer::after(key("first"), minutes(10));
-    punctual.schedule(first).await.unwrap();
+    let _ = punctual.schedule(first).await.unwrap();
     clock.advance(minutes(30)).await;
     let heard = heard.all();
     assert_eq!(heard.len(), 2, "the poll is an hour away");
@@ -112,7 +112,7 @@ async fn a_rolled_back_transaction_leaves_neither() {
         .execute("INSERT INTO orders VALUES ('a')", [])
         .unwrap();
     let timer = Timer::after(key("a"), SECOND);
-    shop.punctual.schedule_in(&transaction, timer).unwrap();
+    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
     transaction.rollback().unwrap();
     shop.clock.advance(Duration::from_mins(1)).await;
     assert_eq!(shop.heard.count(), 0);
@@ -127,7 +127,7 @@ async fn a_commit_after_the_due_time_is_found_long_before_the_next_poll() {
     shop.clock.advance(10 * SECOND).await;
     let transaction = shop.mine.transaction().unwrap();
     let timer = Timer::after(key("a"), Duration::from_millis(10));
-    shop.punctual.schedule_in(&transaction, timer).unwrap();
+    let _ = shop.punctual.schedule_in(&transaction, timer).unwrap();
     shop.clock.advance(Duration::from_millis(100)).await;
     assert_eq!(shop.heard.count(), 0, "nobody has committed");
     transaction.commit().unwrap();
@@ -138,17 +138,19 @@ async fn a_commit_after_the_due_time_is_found_long_before_the_next_poll() {
 #[tokio::test]
 async fn a_timer_that_has_fired_is_not_scheduled_again() {
     let mut shop = Shop::open().await;
-    shop.punctual
+    let _ = shop
+        .punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
     shop.clock.advance(SECOND).await;
     let transaction = shop.mine.transaction().unwrap();
-    let outcome = shop
+    let error = shop
         .punctual
         .schedule_in(&transaction, Timer::after(key("a"), SECOND))
-        .unwrap();
-    assert_eq!(outcome, ScheduleOutcome::AlreadyReached);
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyReached);
+    assert!(error.to_string().contains("replace"), "{error}");
 }
 
 #[tokio::test]
@@ -168,7 +170,7 @@ async fn a_transaction_on_another_file_is_refused_before_it_is_written_to() {
     std::os::unix::fs::symlink(&shop.path, &link).unwrap();
     shop.mine = Connection::open(&link).unwrap();
     let transaction = shop.mine.transaction().unwrap();
-    shop.punctual.schedule_in(&transaction, timer()).unwrap();
+    let _ = shop.punctual.schedule_in(&transaction, timer()).unwrap();
 }
 
 #[tokio::test]
@@ -181,7 +183,7 @@ async fn a_transaction_that_cannot_write_any_more_is_told_how_to_begin() {
         .unwrap();
     // Somebody else writes in between.
     let timer = || Timer::after(key("a"), SECOND);
-    shop.punctual.schedule(timer()).await.unwrap();
+    let _ = shop.punctual.schedule(timer()).await.unwrap();
     let error = shop
         .punctual
         .schedule_in(&transaction, timer())
@@ -280,7 +282,7 @@ async fn on_the_machine_s_clock_it_does_not_wait_for_the_poll_either() {
     let transaction = mine.transaction().unwrap();
     let timer = Timer::after(key("a"), Duration::from_millis(20));
     let timer = timer.data("in a transaction").unwrap();
-    punctual.schedule_in(&transaction, timer).unwrap();
+    let _ = punctual.schedule_in(&transaction, timer).unwrap();
     transaction.commit().unwrap();
     assert_eq!(heard.recv().await.unwrap().unwrap(), "in a transaction");
     let client = Punctual::builder()
@@ -291,7 +293,7 @@ async fn on_the_machine_s_clock_it_does_not_wait_for_the_poll_either() {
     let timer = Timer::after(key("b"), Duration::ZERO)
         .data("by a client")
         .unwrap();
-    client.schedule(timer).await.unwrap();
+    let _ = client.schedule(timer).await.unwrap();
     assert_eq!(heard.recv().await.unwrap().unwrap(), "by a client");
     running.shutdown().await.unwrap();
 }

@@ -51,7 +51,7 @@ async fn every_call_after_a_shutdown_is_told_so() {
 #[tokio::test]
 async fn a_dropped_running_fires_no_more_and_says_why() {
     let (clock, heard, punctual, running) = in_memory().await;
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -91,7 +91,7 @@ async fn what_was_acknowledged_survives_an_engine_that_was_dropped() {
     let path = folder.path().join("timers.db");
     let heard = Heard::default();
     let (punctual, running) = on_disk(&path, &heard).await;
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), Duration::from_hours(1)))
         .await
         .unwrap();
@@ -127,7 +127,7 @@ async fn a_shutdown_waits_for_the_handler_in_flight() {
         .await
         .unwrap();
     let running = punctual.start().await.unwrap();
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), Duration::ZERO))
         .await
         .unwrap();
@@ -147,13 +147,40 @@ async fn a_shutdown_waits_for_the_handler_in_flight() {
     assert!(entry.reached_at().is_some(), "its mark was waited for, too");
 }
 
+/// What is acknowledged after that would be in a file that nobody finds again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_whose_file_was_replaced_promises_nothing_and_stops() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let heard = Heard::default();
+    let (punctual, running) = on_disk(&path, &heard).await;
+    let timer = || Timer::after(key("a"), Duration::from_hours(1));
+    let _ = punctual.schedule(timer()).await.unwrap();
+    std::fs::copy(&path, folder.path().join("backup")).unwrap();
+    std::fs::rename(folder.path().join("backup"), &path).unwrap();
+    let refused = punctual.schedule(timer()).await.unwrap_err();
+    assert!(
+        matches!(refused.kind(), ErrorKind::Broken | ErrorKind::Stopped),
+        "{refused}"
+    );
+    // Nothing is due and nobody asks any more: it notices by itself.
+    let why = running.stopped().await;
+    assert_eq!(why.kind(), ErrorKind::Broken, "{why}");
+    assert!(
+        why.to_string().contains("renamed, removed or replaced"),
+        "{why}"
+    );
+    let error = running.shutdown().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Broken);
+}
+
 /// The host goes on, the engine does not, and everybody can know why.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_whose_file_breaks_stops_and_tells_why() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = folder.path().join("timers.db");
     let (punctual, running) = on_disk(&path, &Heard::default()).await;
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), Duration::from_hours(1)))
         .await
         .unwrap();
@@ -304,9 +331,37 @@ async fn a_shutdown_that_is_dropped_gives_the_file_back_while_clones_live() {
     let kept = builder.build().await.unwrap();
     let running = kept.start().await.unwrap();
     let timer = Timer::after(key("a"), Duration::ZERO);
-    kept.schedule(timer).await.unwrap();
+    let _ = kept.schedule(timer).await.unwrap();
     clock.advance(SECOND).await;
     assert!(running.shutdown().now_or_never().is_none());
     once_it_is_free(&path, &Heard::default(), &clock).await;
     drop(kept);
+}
+
+/// Another program's lock, as readiness tells of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_written_is_told_and_its_end_too() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("timers.db");
+    let heard = Heard::default();
+    let (punctual, running) = on_disk(&path, &heard).await;
+    punctual.writable().await.unwrap();
+    let other = punctual::rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("PRAGMA user_version = 7").unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let problem = loop {
+        if let Err(problem) = punctual.writable().await {
+            break problem;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(problem.contains("timers.db"), "{problem}");
+    assert!(problem.contains("lock"), "{problem}");
+    other.execute_batch("ROLLBACK").unwrap();
+    while punctual.writable().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let version = other.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+    assert_eq!(version.unwrap(), 7, "what the host has there stays");
+    running.shutdown().await.unwrap();
 }

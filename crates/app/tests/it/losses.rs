@@ -84,7 +84,7 @@ async fn a_running_engine_publishes_again_what_its_bus_has_lost() {
     let mut first = BTreeSet::new();
     for name in ["a", "b"] {
         let timer = Timer::after(key(name), Duration::ZERO);
-        punctual.schedule(timer).await.unwrap();
+        let _ = punctual.schedule(timer).await.unwrap();
         first.insert(acceptances.recv().await.unwrap().to_string());
         // Until its mark is there, too.
         while let Some(entry) = punctual.find(&key(name)).await.unwrap() {

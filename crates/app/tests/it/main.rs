@@ -15,3 +15,4 @@ mod life_cycle;
 mod losses;
 mod nats;
 mod scheduling;
+mod starting;

@@ -1,8 +1,10 @@
 //! The library on a real broker: commands in, events out.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use punctual::ports::{MessageEnvelope, MessageMetadata, ScheduleTimer};
+use punctual::rusqlite::Connection;
 use punctual::testing::FakeClock;
 use punctual::{
     Builder, DueTimeReached, ErrorKind, NatsSettings, Punctual, Running, TenantId, Timer, TimerKey,
@@ -65,17 +67,79 @@ fn key(name: &str) -> TimerKey {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn handlers_that_hang_for_one_tenant_are_called_for_others() {
+    let Some(world) = World::shared() else { return };
+    let (told, mut heard) = unbounded_channel();
+    let handler = move |due: DueTimeReached| {
+        let told = told.clone();
+        async move {
+            if due.tenant_id.as_str() == "hangs" {
+                std::future::pending::<()>().await;
+            }
+            told.send(due).map_err(Into::into)
+        }
+    };
+    let punctual = world.builder().on_due(handler).build().await.unwrap();
+    let _running = punctual.start().await.unwrap();
+    let of = |tenant: &str, n: usize| {
+        let tenant = TenantId::new(tenant).unwrap();
+        let key = TimerKey::named(tenant, &n.to_string());
+        Timer::after(key, Duration::from_millis(50))
+    };
+    for timer in (0..300).map(|n| of("hangs", n)) {
+        let _ = punctual.schedule(timer).await.unwrap();
+    }
+    for n in 0..5 {
+        let _ = punctual.schedule(of("other", n)).await.unwrap();
+        let due = heard.recv().await.unwrap();
+        assert_eq!(due.tenant_id.as_str(), "other");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_timer_fires_through_the_broker_and_its_handler_is_told() {
     let Some(world) = World::shared() else { return };
     let (punctual, running, mut heard) = world.start().await;
     assert_eq!(punctual.readiness(), Ok(()));
     let timer = Timer::after(key("a"), Duration::from_millis(50));
-    punctual.schedule(timer).await.unwrap();
+    let _ = punctual.schedule(timer).await.unwrap();
     let due = heard.recv().await.unwrap();
     assert_eq!(due.key(), key("a"));
     assert!(due.reached_at >= due.due_at);
     running.shutdown().await.unwrap();
     assert!(punctual.readiness().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_made_anew_gets_back_what_was_fired_days_ago() {
+    let Some(world) = World::shared() else { return };
+    let (punctual, running, mut heard) = world.start().await;
+    let timer = Timer::after(key("now"), Duration::ZERO);
+    let _ = punctual.schedule(timer).await.unwrap();
+    let now = heard.recv().await.unwrap().reached_at;
+    let days_ago = now.saturating_sub(Duration::from_hours(6 * 24));
+    let mut fired = BTreeSet::new();
+    for name in ["a", "b", "c"] {
+        let timer = Timer::at(key(name), days_ago);
+        let _ = punctual.schedule(timer).await.unwrap();
+        fired.insert(heard.recv().await.unwrap().firing_id);
+    }
+    running.shutdown().await.unwrap();
+    drop(punctual);
+    // As if each had been fired when it was due.
+    let file = Connection::open(world.folder.path().join("timers.db")).unwrap();
+    let earlier = "UPDATE timer_schedules SET reached_at = due_at WHERE due_at < reached_at";
+    assert!(file.execute(earlier, []).unwrap() >= 3);
+    drop(file);
+    let client = punctual_adapters_nats::connect(&world.settings).await;
+    let stream = world.settings.prefix.stream("EVENTS");
+    let broker = jetstream::new(client.unwrap());
+    broker.delete_stream(stream).await.unwrap();
+    let (_punctual, running, mut heard) = world.start().await;
+    while !fired.is_empty() {
+        fired.remove(&heard.recv().await.unwrap().firing_id);
+    }
+    running.shutdown().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +175,7 @@ async fn without_a_broker_timers_are_stored_and_fire_when_it_comes() {
     let (punctual, running, mut heard) = world.start().await;
     assert!(punctual.readiness().is_err());
     let timer = Timer::at(key("a"), Timestamp::MIN);
-    punctual.schedule(timer).await.unwrap();
+    let _ = punctual.schedule(timer).await.unwrap();
     server.restart();
     assert_eq!(heard.recv().await.unwrap().key(), key("a"));
     assert_eq!(punctual.readiness(), Ok(()));

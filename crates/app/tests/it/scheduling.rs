@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use punctual::{
-    CancelOutcome, CorrelationId, ErrorKind, ScheduleOutcome, TenantId, Timer, TimerKey,
-    TimerPageQuery, TimerState, Timestamp,
+    CancelOutcome, CorrelationId, EnsureOutcome, ErrorKind, ScheduleOutcome, TenantId, Timer,
+    TimerKey, TimerPageQuery, TimerState, Timestamp,
 };
 
 use crate::fixture::{SECOND, at, in_memory, key};
@@ -34,7 +34,7 @@ async fn a_timer_comes_back_with_its_data_and_not_early() {
 async fn a_delay_begins_after_the_present_fraction_of_a_millisecond() {
     let (clock, heard, punctual, _running) = in_memory().await;
     clock.advance(Duration::from_micros(400)).await;
-    punctual
+    let _ = punctual
         .schedule(Timer::after(key("a"), SECOND))
         .await
         .unwrap();
@@ -47,11 +47,11 @@ async fn a_delay_begins_after_the_present_fraction_of_a_millisecond() {
 #[tokio::test]
 async fn what_is_due_already_fires_as_soon_as_time_goes_on() {
     let (clock, heard, punctual, _running) = in_memory().await;
-    punctual
+    let _ = punctual
         .schedule(Timer::at(key("a"), Timestamp::MIN))
         .await
         .unwrap();
-    punctual
+    let _ = punctual
         .schedule(Timer::at(key("b"), SystemTime::UNIX_EPOCH))
         .await
         .unwrap();
@@ -86,10 +86,10 @@ async fn every_answer_of_schedule_replace_and_cancel() {
     );
     clock.advance(10 * SECOND).await;
     assert_eq!(heard.count(), 1);
-    assert_eq!(
-        punctual.schedule(timer(SECOND)).await.unwrap(),
-        ScheduleOutcome::AlreadyReached
-    );
+    let error = punctual.schedule(timer(SECOND)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyReached);
+    let error = punctual.ensure(timer(SECOND)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyReached);
     assert_eq!(
         punctual.cancel(&key("a")).await.unwrap(),
         CancelOutcome::AlreadyReached
@@ -106,6 +106,111 @@ async fn every_answer_of_schedule_replace_and_cancel() {
     assert_ne!(firings[0].firing_id, firings[1].firing_id);
     let entry = punctual.find(&key("a")).await.unwrap().unwrap();
     assert_eq!(entry.reached_at(), Some(firings[1].reached_at));
+}
+
+/// Sixty days in which somebody schedules a reminder under one key every third day.
+#[tokio::test]
+async fn every_schedule_that_was_answered_with_ok_fires() {
+    let (clock, heard, punctual, _running) = in_memory().await;
+    let mut promised = 0;
+    for _ in 0..20 {
+        let timer = || Timer::after(key("a"), Duration::from_hours(24));
+        match punctual.schedule(timer()).await {
+            Ok(_) => promised += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::AlreadyReached);
+                assert!(error.to_string().contains("replace"), "{error}");
+                assert!(!error.is_retryable());
+                let replaced = punctual.replace(timer()).await.unwrap();
+                assert_eq!(replaced, ScheduleOutcome::Rescheduled);
+                promised += 1;
+            }
+        }
+        clock.advance(Duration::from_hours(72)).await;
+    }
+    assert_eq!(heard.count(), promised);
+}
+
+#[tokio::test]
+async fn a_batch_with_a_timer_that_has_fired_is_an_error_and_the_others_fire() {
+    let (clock, heard, punctual, _running) = in_memory().await;
+    let timer = |name| Timer::after(key(name), SECOND);
+    punctual.schedule_all([timer("a")]).await.unwrap();
+    clock.advance(SECOND).await;
+    let error = punctual
+        .schedule_all([timer("a"), timer("b")])
+        .await
+        .unwrap_err();
+    let [of_a, of_b] = error.outcomes() else {
+        panic!("one outcome each")
+    };
+    assert_eq!(of_a.as_ref().unwrap_err().kind(), ErrorKind::AlreadyReached);
+    assert_eq!(of_b.as_ref().unwrap(), &ScheduleOutcome::Created);
+    assert!(!error.is_retryable());
+    let error = punctual::Error::from(error);
+    assert_eq!(error.kind(), ErrorKind::AlreadyReached);
+    assert!(error.to_string().contains("replace"), "{error}");
+    clock.advance(SECOND).await;
+    assert_eq!(heard.count(), 2, "a once, and b");
+}
+
+/// A program with a daily job that is deployed every evening, so that it never runs for a whole day.
+#[tokio::test]
+async fn a_daily_job_that_is_ensured_at_every_start_runs_every_day() {
+    use crate::fixture::{Heard, clock};
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, heard) = (clock(), Heard::default());
+    for start in 0..7 {
+        let told = heard.clone();
+        let punctual = punctual::Punctual::builder()
+            .sqlite(folder.path().join("timers.db"))
+            .fake_clock(clock.clone())
+            .on_due_with(move |due, punctual| {
+                told.hear(due.clone());
+                async move {
+                    let next = due.due_at.saturating_add(Duration::from_hours(24));
+                    let _ = punctual.schedule(Timer::at(due.key(), next)).await?;
+                    Ok(())
+                }
+            });
+        let punctual = punctual.build().await.unwrap();
+        let running = punctual.start().await.unwrap();
+        let daily = Timer::after(key("daily"), Duration::from_hours(24));
+        let expected = match start {
+            0 => EnsureOutcome::Created,
+            _ => EnsureOutcome::AlreadyScheduled,
+        };
+        assert_eq!(punctual.ensure(daily).await.unwrap(), expected);
+        clock.advance(Duration::from_hours(12)).await;
+        running.shutdown().await.unwrap();
+    }
+    assert_eq!(heard.count(), 3, "three and a half days have passed");
+}
+
+#[tokio::test]
+async fn ensuring_moves_no_timer_that_became_due_while_nobody_fired() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, heard) = (crate::fixture::clock(), crate::fixture::Heard::default());
+    let start = || {
+        let file = folder.path().join("timers.db");
+        heard
+            .builder()
+            .sqlite(file)
+            .fake_clock(clock.clone())
+            .build()
+    };
+    let timer = || Timer::after(key("a"), Duration::from_hours(1));
+    let first = start().await.unwrap();
+    assert_eq!(first.ensure(timer()).await.unwrap(), EnsureOutcome::Created);
+    first.close().await;
+    clock.advance(Duration::from_hours(2)).await;
+    let second = start().await.unwrap();
+    let kept = EnsureOutcome::AlreadyScheduled;
+    assert_eq!(second.ensure(timer()).await.unwrap(), kept);
+    let running = second.start().await.unwrap();
+    clock.advance(Duration::ZERO).await;
+    assert_eq!(heard.count(), 1, "it is overdue, and fires at once");
+    running.shutdown().await.unwrap();
 }
 
 #[tokio::test]
@@ -150,9 +255,9 @@ async fn a_tenant_s_timers_are_listed_and_a_request_s_are_traced() {
     for seconds in [3, 1, 2] {
         let name = seconds.to_string();
         let timer = Timer::after(key(&name), seconds * SECOND).correlation(request);
-        punctual.schedule(timer).await.unwrap();
+        let _ = punctual.schedule(timer).await.unwrap();
         let theirs = Timer::after(TimerKey::named(other.clone(), &name), seconds * SECOND);
-        punctual.schedule(theirs).await.unwrap();
+        let _ = punctual.schedule(theirs).await.unwrap();
     }
     clock.advance(SECOND).await;
     let query = |state, after| TimerPageQuery {
@@ -208,14 +313,14 @@ async fn three_days_of_reminders_take_no_time() {
             async move {
                 told.hear(due.clone());
                 let next = due.due_at.saturating_add(Duration::from_hours(24));
-                punctual.schedule(Timer::at(due.key(), next)).await?;
+                let _ = punctual.schedule(Timer::at(due.key(), next)).await?;
                 Ok(())
             }
         });
     let punctual = punctual.build().await.unwrap();
     let running = punctual.start().await.unwrap();
     let order = key("order-123");
-    punctual
+    let _ = punctual
         .schedule(Timer::after(order.clone(), Duration::from_hours(24)))
         .await
         .unwrap();

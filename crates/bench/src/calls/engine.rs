@@ -113,7 +113,8 @@ impl Engine {
         let client = HyperHttpClient::new("127.0.0.0/8".parse()?, Roots::none())?;
         let http = Arc::new(TimedHttp::new(client));
         let mut options = CallOptions::new(Shared(Arc::clone(&http)));
-        options.settings.attempts_per_host = AT_ONCE;
+        // Half of the slots are kept free for tenants that have none.
+        options.settings.attempts_per_host = 2 * AT_ONCE;
         let builder = Punctual::builder()
             .sqlite_with(settings)
             .service_calls(options);

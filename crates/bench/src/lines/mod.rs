@@ -7,7 +7,9 @@ mod s12;
 mod s13;
 mod s14;
 mod s15;
+mod s19;
 mod s2;
+mod s20;
 mod s3;
 mod s4;
 mod s5;
@@ -31,19 +33,21 @@ pub(crate) struct Line {
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
-pub(crate) const ALL: [Line; 15] = [
+pub(crate) const ALL: [Line; 17] = [
     s1::LINE,
     s2::LINE,
     s10::LINE,
     s9::LINE,
     submit::LINE,
     s12::LINE,
+    s20::LINE,
     s4::LINE,
     s6::LINE,
     s3::LINE,
     s7::LINE,
     s13::LINE,
     s8::LINE,
+    s19::LINE,
     s5::LINE,
     s15::LINE,
     s14::LINE,

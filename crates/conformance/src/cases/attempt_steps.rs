@@ -1,5 +1,7 @@
 //! An attempt waits, is made and ends: each once, and told with each step.
 
+use std::collections::BTreeSet;
+
 use punctual_domain::service_call::Outcome;
 use punctual_ports::{AcceptOutcome, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery};
 
@@ -30,6 +32,7 @@ fn all() -> WaitingQuery {
         per_host: 100,
         without_tenants: Vec::new(),
         without_hosts: Vec::new(),
+        without: BTreeSet::new(),
         after_tenant: None,
         after_host: None,
     }
@@ -43,6 +46,16 @@ pub async fn an_attempt_that_is_asked_for_waits_with_all_that_it_needs(
     let asked = store.waiting(key(1), "example.com", 2_000).await;
     let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
     assert_eq!(waiting, std::slice::from_ref(&asked));
+    store
+        .waiting(key_of("tenant-b", 2), "example.com", 2_000)
+        .await;
+    for (limit, expected) in [(0, 0), (1, 1), (10, 2)] {
+        let counted = store.fixture.attempts().count_waiting(limit).await;
+        assert_eq!(counted.unwrap(), expected);
+    }
+    store.begin(asked.key.clone(), 2_001).await;
+    let counted = store.fixture.attempts().count_waiting(10).await;
+    assert_eq!(counted.unwrap(), 1);
     assert_eq!(
         waiting[0].request.headers.get("authorization"),
         Some(CANARY)

@@ -15,6 +15,8 @@ suite! { $ attempt_turns_suite, attempt_turns =>
     hosts_take_turns_within_a_tenant,
     no_more_are_given_than_the_query_says,
     tenants_and_hosts_that_have_enough_are_left_out,
+    a_tenant_that_has_enough_at_a_host_is_left_out_there_alone,
+    two_ports_of_a_host_are_two_hosts,
     a_tenant_whose_hosts_are_all_left_out_hides_nobody,
     whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_and_host,
     ten_thousand_for_one_host_hide_nobody_else,
@@ -27,9 +29,15 @@ fn query(limit: usize) -> WaitingQuery {
         per_host: limit,
         without_tenants: Vec::new(),
         without_hosts: Vec::new(),
+        without: BTreeSet::new(),
         after_tenant: None,
         after_host: None,
     }
+}
+
+/// A host as queries name it: fixtures send by https.
+fn target(host: &str) -> String {
+    format!("{host}:443")
 }
 
 /// An attempt that waits: a tenant, a host and when it was asked for.
@@ -113,7 +121,7 @@ pub async fn hosts_take_turns_within_a_tenant(fixture: impl CallStoreFixture) {
     ] {
         let query = WaitingQuery {
             after_tenant: Some(key_of("a", 0).tenant_id),
-            after_host: after.map(str::to_owned),
+            after_host: after.map(target),
             ..query(10)
         };
         assert_eq!(numbers(&given(&store, query).await), expected, "{after:?}");
@@ -152,9 +160,9 @@ pub async fn no_more_are_given_than_the_query_says(fixture: impl CallStoreFixtur
         let count = |is_it: &dyn Fn(&&Execution) -> bool| given.iter().filter(is_it).count();
         for one in &given {
             let tenant = &one.key.call.tenant_id;
-            let host = one.request.url.host();
+            let host = one.request.url.host_and_port();
             let of_tenant = |it: &&Execution| it.key.call.tenant_id == *tenant;
-            let of_host = |it: &&Execution| of_tenant(it) && it.request.url.host() == host;
+            let of_host = |it: &&Execution| of_tenant(it) && it.request.url.host_and_port() == host;
             assert!(count(&of_tenant) <= per_tenant && count(&of_host) <= per_host);
         }
         let keys: BTreeSet<_> = given.iter().map(|it| &it.key).collect();
@@ -182,7 +190,7 @@ pub async fn tenants_and_hosts_that_have_enough_are_left_out(fixture: impl CallS
     ] {
         let query = WaitingQuery {
             without_tenants: tenants.iter().map(|it| key_of(it, 0).tenant_id).collect(),
-            without_hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            without_hosts: hosts.iter().map(|&host| target(host)).collect(),
             // What was given before says where hosts go on; here, from the beginning.
             after_tenant: Some(key_of("z", 0).tenant_id),
             ..query(10)
@@ -193,6 +201,61 @@ pub async fn tenants_and_hosts_that_have_enough_are_left_out(fixture: impl CallS
         expected.sort_unstable();
         assert_eq!(given, expected, "without {tenants:?} and {hosts:?}");
     }
+}
+
+/// Neither its other hosts nor other tenants at that host are.
+pub async fn a_tenant_that_has_enough_at_a_host_is_left_out_there_alone(
+    fixture: impl CallStoreFixture,
+) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "x", 1_000),
+        ("a", "y", 1_000),
+        ("b", "x", 1_000),
+        ("b", "y", 1_000),
+        ("c", "x", 1_000),
+    ];
+    fill(&store, &waits).await;
+    for (without, expected) in [
+        (vec![("a", "x")], vec![2, 3, 4, 5]),
+        (vec![("a", "x"), ("b", "y")], vec![2, 3, 5]),
+        (vec![("a", "x"), ("a", "y")], vec![3, 4, 5]),
+        (vec![("c", "x"), ("c", "z"), ("d", "x")], vec![1, 2, 3, 4]),
+    ] {
+        let pair = |(tenant, host): &(&str, &str)| (key_of(tenant, 0).tenant_id, target(host));
+        for limit in [10, expected.len()] {
+            let query = WaitingQuery {
+                without: without.iter().map(pair).collect(),
+                ..query(limit)
+            };
+            let mut given = numbers(&given(&store, query).await);
+            given.sort_unstable();
+            assert_eq!(given, expected, "without {without:?}, limit {limit}");
+        }
+    }
+}
+
+/// Each has its turn, and is left out by itself.
+pub async fn two_ports_of_a_host_are_two_hosts(fixture: impl CallStoreFixture) {
+    let store = Calls::new(fixture);
+    let waits = [
+        ("a", "x:1", 1_000),
+        ("a", "x:1", 1_000),
+        ("a", "x:1", 1_000),
+        ("a", "x:2", 2_000),
+        ("a", "x", 3_000),
+    ];
+    fill(&store, &waits).await;
+    let mut first = numbers(&given(&store, query(3)).await);
+    first.sort_unstable();
+    assert_eq!(first, [1, 4, 5]);
+    let query = WaitingQuery {
+        without_hosts: vec!["x:1".to_owned()],
+        ..query(10)
+    };
+    let mut others = numbers(&given(&store, query).await);
+    others.sort_unstable();
+    assert_eq!(others, [4, 5]);
 }
 
 /// Its turn is passed over.
@@ -207,7 +270,7 @@ pub async fn a_tenant_whose_hosts_are_all_left_out_hides_nobody(fixture: impl Ca
     fill(&store, &waits).await;
     for (limit, expected) in [(1, vec![3]), (2, vec![3, 4]), (3, vec![3, 4])] {
         let query = WaitingQuery {
-            without_hosts: vec!["x".to_owned()],
+            without_hosts: vec![target("x")],
             ..query(limit)
         };
         assert_eq!(numbers(&given(&store, query).await), expected, "{limit}");
@@ -235,9 +298,9 @@ pub async fn whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_an
             let given = given(&store, next.clone()).await;
             let last = given.last().expect("something waits");
             next.after_tenant = Some(last.key.call.tenant_id.clone());
-            next.after_host = Some(last.request.url.host().to_owned());
+            next.after_host = Some(last.request.url.host_and_port());
             for one in given {
-                let host = one.request.url.host().to_owned();
+                let host = one.request.url.host_and_port();
                 seen.insert((one.key.call.tenant_id, host));
             }
         }

@@ -295,6 +295,9 @@ pub async fn a_cursor_that_no_page_gave_is_rejected(fixture: impl CallStoreFixtu
             after: Some(PageCursor(text.to_owned())),
             ..all_of("tenant-a", 10)
         };
+        let cursor = PageCursor(text.to_owned());
+        let checked = store.fixture.calls().check_cursor(&cursor).unwrap_err();
+        assert_eq!(checked.kind(), PortErrorKind::Rejected, "{text:?}");
         let refused = store.fixture.calls().page(query).await.unwrap_err();
         assert_eq!(refused.kind(), PortErrorKind::Rejected, "{text:?}");
     }

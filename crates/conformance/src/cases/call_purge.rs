@@ -91,8 +91,14 @@ pub async fn an_id_and_a_key_stay_taken_until_their_call_is_gone_for_long_enough
             let again = store.submit(new(n)).await;
             assert!(matches!(again, SubmitOutcome::Repeated(_)), "{again:?}");
         }
+        let keys = [1, 2, 3, 4].map(key).to_vec();
+        let known = store.fixture.calls().was_submitted(keys).await.unwrap();
+        assert_eq!(known, [true, true, true, false]);
     }
     assert_eq!(store.purge(20_001, 21_000, 100).await, 2);
+    let keys = vec![key(3), key(1), key_of("tenant-b", 3), key(3)];
+    let known = store.fixture.calls().was_submitted(keys).await.unwrap();
+    assert_eq!(known, [true, false, false, true]);
     for n in [1, 2] {
         let again = store.submit(new(n)).await;
         assert!(matches!(again, SubmitOutcome::Accepted(_)), "{again:?}");

@@ -13,7 +13,7 @@ use crate::store::{at, correlation, key, key_of};
 suite! { $ call_read_suite, call_read =>
     calls_are_found_in_the_order_of_their_keys,
     another_tenants_call_is_not_found,
-    the_calls_of_a_request_come_by_their_submission_whatever_their_tenant,
+    the_calls_of_a_request_come_in_the_order_of_keys_and_go_on_after_one,
     what_is_overdue_is_overlooked_and_the_oldest_comes_first,
     a_running_call_is_looked_at_when_its_state_says,
     a_finished_call_is_never_overlooked,
@@ -39,8 +39,8 @@ pub async fn another_tenants_call_is_not_found(fixture: impl CallStoreFixture) {
     assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
 }
 
-/// At most as many as were asked for, the first ones.
-pub async fn the_calls_of_a_request_come_by_their_submission_whatever_their_tenant(
+/// At most as many as were asked for, whatever their tenants.
+pub async fn the_calls_of_a_request_come_in_the_order_of_keys_and_go_on_after_one(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
@@ -55,9 +55,19 @@ pub async fn the_calls_of_a_request_come_by_their_submission_whatever_their_tena
         call(key(4), 1_500, 6),
     ];
     store.submit_all(calls).await;
-    for (limit, expected) in [(10, vec![2, 3, 1]), (2, vec![2, 3]), (0, vec![])] {
+    for (after, limit, expected) in [
+        (None, 10, vec![1, 3, 2]),
+        (None, 2, vec![1, 3]),
+        (Some(key(1)), 1, vec![3]),
+        (Some(key(2)), 10, vec![3, 2]),
+        (Some(key(3)), 10, vec![2]),
+        (Some(key_of("tenant-b", 2)), 10, vec![]),
+        (None, 0, vec![]),
+    ] {
         let calls = store.fixture.calls();
-        let found = calls.find_by_correlation(correlation(5), limit).await;
+        let found = calls
+            .find_by_correlation(correlation(5), after, limit)
+            .await;
         let ids = found.unwrap().iter().map(number).collect::<Vec<_>>();
         assert_eq!(ids, expected);
     }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::EventBusFixture;
-use crate::store::{at, key};
+use crate::store::{at, key, key_of};
 
 suite! { $ event_bus_suite, event_bus =>
     an_accepted_message_arrives_as_it_was_published,
@@ -34,6 +34,7 @@ suite! { $ event_bus_suite, event_bus =>
     one_message_to_retry_spoils_no_other,
     a_message_without_subscriber_is_never_accepted_and_lost,
     a_handler_gets_at_most_so_many_messages_at_once,
+    a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others,
     a_stopped_subscription_gets_nothing_more,
     stopping_waits_for_what_is_in_flight,
     publishing_the_same_message_again_is_safe,
@@ -64,8 +65,12 @@ fn message(n: u128) -> MessageEnvelope {
 
 /// Event number `n`, which may have several consumers.
 fn event(n: u128) -> MessageEnvelope {
+    event_of("tenant-a", n)
+}
+
+fn event_of(tenant: &str, n: u128) -> MessageEnvelope {
     let timer = ScheduledTimer {
-        key: key(n),
+        key: key_of(tenant, n),
         correlation_id: CorrelationId::from_uuid(Uuid::from_u128(7)),
         registration: Registration {
             registered_at: at(1_000),
@@ -453,6 +458,45 @@ impl MessageHandler for Slow {
         *self.done.lock().expect("no panic while locked") = true;
         vec![Answer::Done; batch.len()]
     }
+}
+
+/// Never returns for one tenant.
+struct HangsForOne(Mutex<usize>);
+
+#[async_trait]
+impl MessageHandler for HangsForOne {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        if batch[0].tenant_id().as_str() == "tenant-a" {
+            std::future::pending::<()>().await;
+        }
+        *self.0.lock().expect("no panic while locked") += batch.len();
+        vec![Answer::Done; batch.len()]
+    }
+}
+
+/// Where `publish` waits for the handler, whoever publishes has to be fair.
+pub async fn a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others(
+    fixture: impl EventBusFixture,
+) {
+    if !fixture.keeps_messages_for_later() {
+        return;
+    }
+    let handler = Arc::new(HangsForOne(Mutex::new(0)));
+    let wish = Subscribe {
+        topic: Topic::TimerEvents,
+        consumer: ALPHA,
+        max_batch: 1,
+        handler: handler.clone(),
+    };
+    let subscription = fixture.bus().subscribe(wish).await;
+    let subscription = subscription.expect("subscribe answers");
+    publish(&fixture, (0..500).map(event).collect()).await;
+    let others = (500..510).map(|n| event_of("tenant-b", n)).collect();
+    publish(&fixture, others).await;
+    let all = || *handler.0.lock().expect("no panic while locked") >= 10;
+    fixture.until("the others arrive", &all).await;
+    // Not stopped: that would wait for those that hang.
+    drop(subscription);
 }
 
 /// What has begun is finished first.

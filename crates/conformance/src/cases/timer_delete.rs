@@ -33,7 +33,7 @@ pub async fn a_deleted_timer_is_gone_for_every_reader(fixture: impl TimerStoreFi
     let traced = store
         .fixture
         .persistence()
-        .find_by_correlation(correlation(1), 10)
+        .find_by_correlation(correlation(1), None, 10)
         .await;
     assert_eq!(traced.expect("find_by_correlation answers"), []);
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use punctual_domain::{TenantId, TimerKey};
-use punctual_ports::{Claim, SaveTimer};
+use punctual_ports::{Claim, RetryLater, SaveTimer};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, direct, key, key_of};
+use crate::store::{Store, at, direct, key, key_of};
 
 suite! { $ timer_fairness_suite, timer_fairness =>
     a_shared_claim_is_full,
@@ -16,6 +16,10 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     the_newest_due_timer_is_among_the_claimed,
     a_backlog_is_drained_to_its_end_and_each_timer_once,
     what_is_put_off_is_in_nobody_s_way,
+    a_tenant_with_many_put_off_has_its_turn,
+    who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs,
+    a_claim_that_passes_tenants_over_is_shared_among_the_others,
+    who_was_passed_over_is_served_when_it_is_not_any_more,
 }
 
 async fn backlog<F: TimerStoreFixture>(store: &Store<F>, tenant: &str, count: u128) {
@@ -130,4 +134,96 @@ pub async fn what_is_put_off_is_in_nobody_s_way(fixture: impl TimerStoreFixture)
     let batch = store.claim_batch(2_000, 10).await;
     assert_eq!(batch.claims.len(), 1);
     assert!(!batch.more_due);
+}
+
+/// However many of its timers are put off, a tenant's oldest that is due comes in its turn.
+pub async fn a_tenant_with_many_put_off_has_its_turn(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    backlog(&store, "failing", 600).await;
+    let put_off = store.claim(1_000, 600).await;
+    let put_off = put_off.iter().map(|claim| RetryLater {
+        claim: claim.reference(),
+        retry_at: at(60_000_000),
+        reason: "on purpose".to_owned(),
+    });
+    let answers = store.fixture.queue().retry_later(put_off.collect()).await;
+    assert_eq!(answers.expect("retry_later answers").len(), 600);
+    store.save(direct(key_of("failing", 1_000), 5_000), 0).await;
+    backlog(&store, "big", 200).await;
+    // Newer, so that the share of the newest does not help.
+    let newer = (1_000..1_100).map(|n| direct(key_of("big", n), 6_000));
+    store.save_all(newer.collect(), 0).await;
+    let mut served = BTreeSet::new();
+    for _ in 0..2 {
+        served.extend(tenants(&store.claim(9_000, 32).await));
+    }
+    assert!(served.contains(&key_of("failing", 0).tenant_id));
+}
+
+/// Whether few timers of theirs are in the way or many.
+pub async fn who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    let slow = ["slow", "slow-too"];
+    for (round, more) in [(0_u128, 20), (1, 800), (2, 0)] {
+        let first = round * 1_000;
+        let due = |tenant: &'static str, n: u128| direct(key_of(tenant, first + n), 100);
+        let batch = (0..more).map(|n| due(slow[usize::from(n % 2 == 0)], n));
+        store.save_all(batch.collect(), 0).await;
+        let nothing = store.claim_except(9_000, 10, &slow).await;
+        assert_eq!((nothing.claims.len(), nothing.more_due), (0, false));
+        assert_eq!(nothing.next_due_at, None, "nobody else has anything");
+
+        let mine: Vec<_> = ["a", "slow-tooo", "z"].map(|it| key_of(it, first)).into();
+        for key in &mine {
+            store.save(direct(key.clone(), 300), 0).await;
+        }
+        store.save(direct(key_of("a", 9_000), 99_000), 0).await;
+        store.save(direct(key_of("slow", 9_000), 98_000), 0).await;
+        let batch = store.claim_except(9_000, 3, &slow).await;
+        let keys: BTreeSet<_> = batch.claims.iter().map(|it| it.timer.key.clone()).collect();
+        assert_eq!(keys, mine.into_iter().collect());
+        assert_eq!(
+            (batch.more_due, batch.next_due_at),
+            (false, Some(at(99_000)))
+        );
+        for key in [key_of("a", 9_000), key_of("slow", 9_000)] {
+            store.delete(key, 0).await;
+        }
+    }
+}
+
+/// Full, in turn, and nothing of those who are passed over.
+pub async fn a_claim_that_passes_tenants_over_is_shared_among_the_others(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    backlog(&store, "slow", 700).await;
+    backlog(&store, "big", 200).await;
+    let small = (0..10).map(|n| direct(key_of(&format!("small-{n}"), 1), 5_000));
+    store.save_all(small.collect(), 0).await;
+    let mut served = BTreeSet::new();
+    for _ in 0..=(12 / (32 / 8) + 1) {
+        let batch = store.claim_except(9_000, 32, &["slow"]).await;
+        assert_eq!((batch.claims.len(), batch.more_due), (32, true));
+        served.extend(tenants(&batch.claims));
+    }
+    assert_eq!(served.len(), 11);
+    assert!(!served.contains(&key_of("slow", 0).tenant_id));
+    // What is left comes whole, and then there is no more of the others.
+    let rest = store.claim_except(9_000, 100, &["slow"]).await;
+    assert_eq!((rest.claims.len(), rest.more_due), (210 - 5 * 32, false));
+}
+
+/// Passing over is for one look.
+pub async fn who_was_passed_over_is_served_when_it_is_not_any_more(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    backlog(&store, "slow", 600).await;
+    assert_eq!(store.claim_except(9_000, 10, &["slow"]).await.claims, []);
+    let batch = store.claim_except(9_000, 10, &["another"]).await;
+    assert_eq!((batch.claims.len(), batch.more_due), (10, true));
+    assert_eq!(store.claim(9_000, 1_000).await.len(), 590);
 }

@@ -216,7 +216,7 @@ pub async fn a_replaced_timer_is_not_among_the_fired(fixture: impl TimerStoreFix
 pub async fn what_was_fired_is_known_after_a_crash(fixture: impl TimerStoreFixture) {
     let mut store = Store::new(fixture);
     store.reached(key(1), 1_000).await;
-    let TimerEntry::Reached(reached) = store.found(key(1)).await else {
+    let TimerEntry::Reached { timer: reached, .. } = store.found(key(1)).await else {
         panic!("it was marked");
     };
     store.fixture.crash_and_reopen().await;

@@ -118,8 +118,8 @@ pub async fn a_mark_concerns_only_its_own_tenant(fixture: impl TimerStoreFixture
         .await;
     let timer = store.scheduled(a.clone()).await;
     store.mark(&timer, 1_000).await;
-    assert!(matches!(store.found(a).await, TimerEntry::Reached(_)));
-    assert!(matches!(store.found(b).await, TimerEntry::Scheduled(_)));
+    assert!(matches!(store.found(a).await, TimerEntry::Reached { .. }));
+    assert!(matches!(store.found(b).await, TimerEntry::Scheduled { .. }));
 }
 
 /// A worker whose lease ended has published all the same, and may say so.

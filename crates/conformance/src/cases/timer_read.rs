@@ -13,7 +13,8 @@ suite! { $ timer_read_suite, timer_read =>
     a_timer_is_due_at_its_instant_and_not_before,
     due_timers_come_by_due_time_and_at_most_so_many,
     a_claimed_timer_is_still_due_for_readers,
-    a_request_is_traced_through_all_tenants_by_due_time,
+    a_request_is_traced_through_all_tenants_in_the_order_of_keys,
+    a_trace_goes_on_after_a_key_and_sees_each_timer_once,
     a_rescheduled_timer_belongs_to_its_new_request_alone,
     pages_follow_each_other_by_due_time,
     timers_of_one_instant_are_each_seen_once,
@@ -108,7 +109,9 @@ pub async fn a_claimed_timer_is_still_due_for_readers(fixture: impl TimerStoreFi
 }
 
 /// One request may touch many tenants.
-pub async fn a_request_is_traced_through_all_tenants_by_due_time(fixture: impl TimerStoreFixture) {
+pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
+    fixture: impl TimerStoreFixture,
+) {
     let store = Store::new(fixture);
     let of = |tenant: &str, n, due, id| SaveTimer {
         correlation_id: correlation(id),
@@ -121,8 +124,34 @@ pub async fn a_request_is_traced_through_all_tenants_by_due_time(fixture: impl T
         of("tenant-a", 4, 1_500, 8),
     ];
     store.save_all(batch, 0).await;
-    assert_eq!(traced(&store, 10).await, [1_000, 2_000, 3_000]);
-    assert_eq!(traced(&store, 2).await, [1_000, 2_000]);
+    assert_eq!(traced(&store, 10).await, [2_000, 3_000, 1_000]);
+    assert_eq!(traced(&store, 2).await, [2_000, 3_000]);
+}
+
+/// Also if those that were seen, and others, are moved, made or deleted meanwhile.
+pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let of = |n: u128| SaveTimer {
+        correlation_id: correlation(7),
+        ..direct(key(n), 9_000 - i64::try_from(n).unwrap_or(0))
+    };
+    store.save_all((1..=9).map(of).collect(), 0).await;
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let persistence = store.fixture.persistence();
+        let page = persistence.find_by_correlation(correlation(7), after.clone(), 4);
+        let page = page.await.expect("find_by_correlation answers");
+        let Some(last) = page.last() else {
+            break;
+        };
+        after = Some(last.timer().key.clone());
+        seen.extend(page.iter().map(|entry| entry.timer().key.clone()));
+        store.save(of(seen.len() as u128), 10).await;
+        store
+            .save(direct(key(100 + seen.len() as u128), 1), 10)
+            .await;
+    }
+    assert_eq!(seen, (1..=9).map(key).collect::<Vec<_>>());
 }
 
 /// The old request's trace ends where the new one's begins.
@@ -141,7 +170,9 @@ pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(fixture: impl 
 
 async fn traced<F: TimerStoreFixture>(store: &Store<F>, limit: usize) -> Vec<i64> {
     let persistence = store.fixture.persistence();
-    let found = persistence.find_by_correlation(correlation(7), limit).await;
+    let found = persistence
+        .find_by_correlation(correlation(7), None, limit)
+        .await;
     let found = found.expect("find_by_correlation answers");
     let due_at = |entry: &TimerEntry| entry.timer().registration.due_at.as_millis();
     found.iter().map(due_at).collect()

@@ -1,12 +1,12 @@
 //! What a schedule does to what is stored.
 
-use std::sync::Arc;
-
 use punctual_domain::{TimerEntry, Timestamp};
-use punctual_ports::{SaveOutcome, SaveTimer};
+use punctual_ports::{ClaimOutcome, SaveOutcome, SaveTimer};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, command, correlation, direct, key, replacement, with_data};
+use crate::store::{
+    Store, at, command, correlation, direct, ensured, key, only, replacement, with_data,
+};
 
 suite! { $ timer_save_suite, timer_save =>
     a_saved_timer_is_found_as_it_was_given,
@@ -26,6 +26,11 @@ suite! { $ timer_save_suite, timer_save =>
     a_replacement_makes_a_reached_timer_fire_again,
     a_replacement_moves_a_scheduled_timer,
     a_replacement_creates_what_is_not_there,
+    ensuring_creates_what_is_absent_or_deleted,
+    ensuring_leaves_an_overdue_timer_exactly_as_it_is,
+    ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are,
+    ensuring_a_reached_timer_changes_nothing,
+    of_many_that_ensure_a_timer_at_once_one_creates_it,
     items_with_the_same_key_apply_in_order,
     outcomes_come_in_the_order_of_the_items,
     an_empty_batch_is_answered_with_an_empty_list,
@@ -349,32 +354,100 @@ pub async fn what_was_acknowledged_survives_a_crash(fixture: impl TimerStoreFixt
         (store.found(key(1)).await, store.found(key(2)).await),
         before
     );
-    assert!(matches!(before.1, TimerEntry::Reached(_)));
+    assert!(matches!(before.1, TimerEntry::Reached { .. }));
+}
+
+/// Also after a deletion, and then with a later registration than any before.
+pub async fn ensuring_creates_what_is_absent_or_deleted(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let timer = with_data(ensured(key(1), 9_000), "1");
+    assert_eq!(store.save(timer.clone(), 1_000).await, SaveOutcome::Created);
+    assert_eq!(store.scheduled(key(1)).await.data, timer.data);
+    store.delete(key(1), 2_000).await;
+    assert_eq!(store.save(timer, 2_000).await, SaveOutcome::Created);
+    let found = store.scheduled(key(1)).await;
+    assert_eq!(found.registration.registered_at, at(2_001));
+    store.claim_one(9_000).await;
+}
+
+/// What a program ensures at every start keeps its due time, however late it is, and fires.
+pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(with_data(direct(key(1), 1_000), "1"), 500).await;
+    let before = store.found(key(1)).await;
+    let again = SaveTimer {
+        correlation_id: correlation(2),
+        ..with_data(ensured(key(1), 9_000), "2")
+    };
+    assert_eq!(store.save(again, 5_000).await, SaveOutcome::Unchanged);
+    assert_eq!(store.found(key(1)).await, before);
+    let claim = store.claim_one(5_000).await;
+    assert_eq!(claim.timer.registration.due_at, at(1_000));
+}
+
+/// A start must neither repeat a failing timer at once nor take one away from who is firing it.
+pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    store.retry(&claim, 8_000).await;
+    let unchanged = SaveOutcome::Unchanged;
+    assert_eq!(store.save(ensured(key(1), 1_000), 2_000).await, unchanged);
+    assert_eq!(store.claim(7_999, 10).await, []);
+    let claim = store.claim_one(8_000).await;
+    assert_eq!(claim.attempts, 1);
+    assert_eq!(store.save(ensured(key(1), 1_000), 8_000).await, unchanged);
+    assert_eq!(store.claim(8_000, 10).await, [], "it is claimed");
+    assert_eq!(store.release(&claim).await, ClaimOutcome::Applied);
+}
+
+/// It has fired, and to let it fire again is not for somebody who only wants it to exist.
+pub async fn ensuring_a_reached_timer_changes_nothing(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.reached(key(1), 1_000).await;
+    let before = store.found(key(1)).await;
+    let outcome = store.save(ensured(key(1), 9_000), 2_000).await;
+    assert_eq!(outcome, SaveOutcome::AlreadyReached);
+    assert_eq!(store.found(key(1)).await, before);
+}
+
+/// Deciding and writing are one step: two starts at the same time make one timer.
+pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(fixture: impl TimerStoreFixture) {
+    let outcomes = at_the_same_time(&Store::new(fixture), &ensured(key(1), 9_000)).await;
+    let created = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Created;
+    assert_eq!(outcomes.iter().filter(created).count(), 1);
+    let unchanged = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Unchanged;
+    assert_eq!(outcomes.iter().filter(unchanged).count(), 31);
+}
+
+/// What 32 callers are answered who save one timer at the same time.
+async fn at_the_same_time<F: TimerStoreFixture>(
+    store: &Store<F>,
+    timer: &SaveTimer,
+) -> Vec<SaveOutcome> {
+    store.fixture.prepare(&timer.key).await;
+    let calls: Vec<_> = (0..32)
+        .map(|_| {
+            let (persistence, timer) = (store.fixture.persistence(), timer.clone());
+            tokio::spawn(async move { persistence.save(vec![timer], at(100)).await })
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for call in calls {
+        let answers = call.await.expect("no panic").expect("save answers");
+        outcomes.push(only(answers).expect("is saved"));
+    }
+    outcomes
 }
 
 /// Deciding and writing are one step: no call is lost between another's read and write.
 pub async fn concurrent_direct_calls_for_one_key_all_apply(fixture: impl TimerStoreFixture) {
-    let store = Arc::new(Store::new(fixture));
-    store.fixture.prepare(&key(1)).await;
-    let calls: Vec<_> = (0..32)
-        .map(|_| {
-            let persistence = store.fixture.persistence();
-            tokio::spawn(
-                async move { persistence.save(vec![direct(key(1), 9_000)], at(100)).await },
-            )
-        })
-        .collect();
-    let mut created = 0;
-    for call in calls {
-        let answer = call.await.expect("no panic").expect("save answers");
-        let outcome = answer
-            .into_iter()
-            .next()
-            .expect("one answer")
-            .expect("is saved");
-        created += usize::from(outcome == SaveOutcome::Created);
-    }
-    assert_eq!(created, 1);
+    let store = Store::new(fixture);
+    let outcomes = at_the_same_time(&store, &direct(key(1), 9_000)).await;
+    let created = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Created;
+    assert_eq!(outcomes.iter().filter(created).count(), 1);
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.registration.registered_at, at(131));
 }

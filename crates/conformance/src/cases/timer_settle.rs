@@ -1,10 +1,10 @@
 //! What a worker can say of its claims, and what a lost claim is worth.
 
-use punctual_domain::TimerEntry;
-use punctual_ports::{Burial, Claim, ClaimOutcome, DeadLetter};
+use punctual_domain::{Failures, TimerEntry};
+use punctual_ports::{Burial, Claim, ClaimOutcome, DeadLetter, RetryLater, TimerPageQuery};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, command, direct, key, key_of, letter, only};
+use crate::store::{Store, at, command, direct, key, key_of, letter, only, replacement};
 
 suite! { $ timer_settle_suite, timer_settle =>
     a_failed_firing_is_due_again_at_its_retry_time,
@@ -18,6 +18,9 @@ suite! { $ timer_settle_suite, timer_settle =>
     a_firing_that_is_buried_again_has_one_dead_letter,
     a_claim_that_another_worker_has_is_lost,
     a_claim_of_a_moved_timer_is_lost,
+    a_failure_after_a_reschedule_leaves_the_new_schedule_alone,
+    failed_firings_are_shown_with_the_timer,
+    a_buried_timer_shows_why,
     a_claim_of_a_deleted_timer_is_lost,
     a_lost_claim_buries_nothing,
     one_lost_claim_spoils_no_other,
@@ -89,10 +92,10 @@ pub async fn every_failure_adds_one_to_the_attempts(fixture: impl TimerStoreFixt
 pub async fn a_retry_leaves_the_due_time_alone(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
-    let before = store.found(key(1)).await;
+    let before = store.scheduled(key(1)).await;
     let claim = store.claim_one(1_000).await;
     store.retry(&claim, 4_000).await;
-    assert_eq!(store.found(key(1)).await, before);
+    assert_eq!(store.scheduled(key(1)).await, before);
     assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
 }
 
@@ -169,13 +172,77 @@ pub async fn a_claim_of_a_moved_timer_is_lost(fixture: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
     store.save(direct(key(1), 5_000), 2_000).await;
-    assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Lost);
     assert_eq!(store.renew(&claim, 2_000).await, ClaimOutcome::Lost);
-    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Lost);
     let new = store.claim_one(5_000).await;
     assert_eq!(store.release(&claim).await, ClaimOutcome::Lost);
     assert_eq!(store.claim(5_000, 10).await, []);
     assert_eq!(new.attempts, 0);
+}
+
+/// A handler rescheduled its own timer and failed then: the new schedule wins, with no retry and no
+/// letter of the old one, also once it is claimed itself.
+pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    store.save(direct(key(1), 5_000), 2_000).await;
+    let rescheduled = store.found(key(1)).await;
+    assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Moved);
+    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Moved);
+    assert_eq!(store.found(key(1)).await, rescheduled);
+    let new = store.claim_one(5_000).await;
+    assert_eq!(new.attempts, 0);
+    assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Moved);
+    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Moved);
+    assert_eq!(letters(&store).await, 0);
+    assert_eq!(store.retry(&new, 6_000).await, ClaimOutcome::Applied);
+    assert_eq!(store.claim_one(6_000).await.attempts, 1);
+}
+
+/// Whoever looks at a timer sees how often it has failed and why, without reading any log.
+pub async fn failed_firings_are_shown_with_the_timer(fixture: impl TimerStoreFixture) {
+    let mut store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    assert_eq!(store.found(key(1)).await.failures(), &Failures::default());
+    for (n, reason) in [(1, "no route"), (2, "no answer ☃ '; --")] {
+        let claim = store.claim_one(n * 1_000).await;
+        let retry = RetryLater::new(claim.reference(), at((n + 1) * 1_000), reason);
+        let answers = store.fixture.queue().retry_later(vec![retry]).await;
+        answers.expect("retry_later answers");
+    }
+    let failed = Failures {
+        attempts: 2,
+        last_error: Some("no answer ☃ '; --".to_owned()),
+    };
+    store.fixture.crash_and_reopen().await;
+    assert_eq!(store.found(key(1)).await.failures(), &failed);
+    let page = store.page(TimerPageQuery {
+        tenant_id: key(1).tenant_id,
+        state: None,
+        after: None,
+        limit: 10,
+    });
+    assert_eq!(page.await.timers[0].failures(), &failed);
+    let claim = store.claim_one(3_000).await;
+    store.mark(&claim.timer, 3_000).await;
+    let reached = store.found(key(1)).await;
+    assert_eq!(reached.failures(), &failed, "also after it has fired");
+    store.save(replacement(key(1), 9_000), 4_000).await;
+    let replaced = store.found(key(1)).await;
+    assert_eq!(replaced.failures(), &Failures::default());
+}
+
+/// A dead letter's reason is shown with its timer, too.
+pub async fn a_buried_timer_shows_why(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    store.save(direct(key(1), 1_000), 0).await;
+    let claim = store.claim_one(1_000).await;
+    bury(&store, &claim).await;
+    let buried = store.found(key(1)).await;
+    let shown = buried.failures().last_error.as_ref();
+    assert_eq!(shown, Some(&letter("").reason));
 }
 
 /// There is nothing to talk about.
@@ -196,7 +263,7 @@ pub async fn a_lost_claim_buries_nothing(fixture: impl TimerStoreFixture) {
     assert_eq!(bury(&store, &first).await, ClaimOutcome::Lost);
     assert!(matches!(
         store.found(key(1)).await,
-        TimerEntry::Scheduled(_)
+        TimerEntry::Scheduled { .. }
     ));
     assert_eq!(letters(&store).await, 0);
 }

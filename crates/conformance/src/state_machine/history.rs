@@ -10,6 +10,8 @@ pub(super) enum Event {
     Schedule { timer: u8, due_in: i64 },
     /// A replacement.
     Replace { timer: u8, due_in: i64 },
+    /// Somebody wants the timer to exist.
+    Ensure { timer: u8, due_in: i64 },
     /// A command, sent some time ago.
     Command { timer: u8, age: i64, due_in: i64 },
     /// The last command for a timer again.
@@ -50,6 +52,8 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(timer, due_in)| Event::Schedule { timer, due_in }),
         2 => (timer.clone(), soon.clone())
             .prop_map(|(timer, due_in)| Event::Replace { timer, due_in }),
+        2 => (timer.clone(), soon.clone())
+            .prop_map(|(timer, due_in)| Event::Ensure { timer, due_in }),
         5 => (timer.clone(), prop_oneof![Just(0), -20..40_i64], soon)
             .prop_map(|(timer, age, due_in)| Event::Command { timer, age, due_in }),
         2 => timer.clone().prop_map(|timer| Event::Redeliver { timer }),

@@ -155,6 +155,18 @@ impl Model {
         }
     }
 
+    /// The same for a firing that failed, which is told apart from one of an older schedule.
+    pub(super) fn settle_failed(
+        &mut self,
+        claim: &Claim,
+        change: impl FnOnce(&mut Row),
+    ) -> ClaimOutcome {
+        match self.rows.get(&claim.timer.key) {
+            Some(row) if row.registration != claim.timer.registration => ClaimOutcome::Moved,
+            _ => self.settle(claim, change),
+        }
+    }
+
     /// Whether somebody else may have taken the claim's timer since its lease ended.
     pub(super) fn lease_has_ended(&self, claim: &Claim, now: Timestamp) -> bool {
         self.rows

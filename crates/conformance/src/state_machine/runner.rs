@@ -9,7 +9,7 @@ use super::history::Event;
 use super::model::Model;
 use crate::TimerStoreFixture;
 use crate::store::{
-    LEASE, Store, at, command, direct, key_of, letter, only, replacement, with_data,
+    LEASE, Store, at, command, direct, ensured, key_of, letter, only, replacement, with_data,
 };
 
 struct Runner<F> {
@@ -65,6 +65,10 @@ impl<F: TimerStoreFixture> Runner<F> {
             }
             Event::Replace { timer, due_in } => {
                 self.save(replacement(timer_key(timer), self.in_millis(due_in)))
+                    .await
+            }
+            Event::Ensure { timer, due_in } => {
+                self.save(ensured(timer_key(timer), self.in_millis(due_in)))
                     .await
             }
             Event::Command { timer, age, due_in } => {
@@ -157,7 +161,7 @@ impl<F: TimerStoreFixture> Runner<F> {
         let (store, model) = match *event {
             Event::Retry { later, .. } => (
                 self.store.retry(claim, now + later).await,
-                self.model.settle(claim, |row| {
+                self.model.settle_failed(claim, |row| {
                     row.attempts += 1;
                     row.retry_at = Some(at(now + later));
                     row.claim = None;
@@ -205,7 +209,7 @@ impl<F: TimerStoreFixture> Runner<F> {
         };
         let answers = self.store.fixture.queue().bury(vec![burial]).await;
         let store = only(answers.expect("bury answers")).expect("bury has an outcome");
-        let model = self.model.settle(claim, |row| {
+        let model = self.model.settle_failed(claim, |row| {
             row.reached_at = Some(reached_at);
             row.claim = None;
             row.retry_at = None;
@@ -250,6 +254,10 @@ impl<F: TimerStoreFixture> Runner<F> {
             same(
                 &found.as_ref().and_then(TimerEntry::reached_at),
                 &model.and_then(|row| row.reached_at),
+            )?;
+            same(
+                &found.as_ref().map(|entry| entry.failures().attempts),
+                &model.map(|row| row.attempts),
             )?;
         }
         let letters = self.store.fixture.dead_letters().list(None, 1_000).await;

@@ -75,10 +75,12 @@ impl MessageEnvelope {
     }
 
     /// By what repetitions of this message are recognised: a firing's id for the event of a
-    /// firing, and the envelope's own id for everything else.
+    /// firing, and the envelope's own id for everything else. An attempt is asked for again under the same
+    /// id, which must not be taken for a repetition on the way: there the time of asking is part of it.
     pub fn deduplication_id(&self) -> String {
         match &self.message {
             Message::DueTimeReached(event) => event.firing_id.to_string(),
+            Message::StartExecution(_) => format!("{}:{}", self.id, self.timestamp.as_millis()),
             _ => self.id.to_string(),
         }
     }

@@ -8,8 +8,9 @@
 //! | Scheduled | deleted | – | nothing is executed after that |
 //! | Running | the attempt begins | Running | its deadline begins: [`RunningCall::attempt_began`] |
 //! | Running | no attempt after [`UNHEARD`] | Running | the same command goes out again |
+//! | Running | no result in time and [`GRACE`] | Running | the same command goes out once more |
 //! | Running | its command cannot be delivered | Failed | nobody else would end it: [`RunningCall::undeliverable`] |
-//! | Running | a result, or none in time | Succeeded, Failed | [`RunningCall::finish`] |
+//! | Running | a result, or none [`GRACE`] after that | Succeeded, Failed | [`RunningCall::finish`] |
 //! | Succeeded, Failed | – | – | final |
 //!
 //! The states are types, and each transition consumes the state before it: a call cannot be started
@@ -33,7 +34,8 @@ use crate::{CorrelationId, EnvelopeId, Message, ScheduleTimer, TimerKey, Timesta
 pub const OVERDUE: Duration = Duration::from_mins(1);
 /// So long after its command went out an attempt should have begun.
 pub const UNHEARD: Duration = Duration::from_mins(1);
-/// So long after an attempt's time is over its result may still come.
+/// So long after an attempt's time is over its result may still come, and so long after it was asked
+/// for once more.
 pub const GRACE: Duration = Duration::from_secs(30);
 /// A command that is not heard goes out again after twice as long each time, but not rarer than this:
 /// a long queue of executions must not be made longer by our asking.
@@ -182,9 +184,9 @@ pub enum Verdict {
     Wait(Option<Timestamp>),
     /// It is overdue: start it.
     Start(ScheduledCall),
-    /// Its attempt was not heard of: ask again.
+    /// Its attempt was not heard of, or its result was not: ask again.
     AskAgain(RunningCall),
-    /// Its attempt has no result: give it up.
+    /// Its attempt has no result, also after it was asked for once more: give it up.
     GiveUp(RunningCall),
 }
 
@@ -345,7 +347,7 @@ impl RunningCall {
     /// No result came in time: it has failed.
     pub fn give_up(self, now: Timestamp) -> CallStep {
         let message = format!(
-            "no result within {} s of the beginning of the attempt: whether the target got the request is not known",
+            "no result within {} s of the beginning of the attempt, and none when it was asked for once more: whether the target got the request is not known",
             self.timeout.saturating_add(GRACE).as_secs()
         );
         let (kind, caused_by) = (ErrorKind::Timeout, self.execution_id);
@@ -374,9 +376,23 @@ impl RunningCall {
         Ok(self.finish(Outcome::Failed(error), now, execution_id))
     }
 
+    /// When the result should have been heard, if the beginning was.
+    fn deadline(&self) -> Option<Timestamp> {
+        let began_at = self.attempt_began_at?;
+        Some(began_at.saturating_add(self.timeout.saturating_add(GRACE)))
+    }
+
+    /// Whether the deadline is over and the result was asked for since.
+    fn was_asked_in_vain(&self) -> bool {
+        self.deadline().is_some_and(|at| self.asked_at >= at)
+    }
+
     fn look_at(&self) -> Timestamp {
-        if let Some(began_at) = self.attempt_began_at {
-            return began_at.saturating_add(self.timeout.saturating_add(GRACE));
+        if self.was_asked_in_vain() {
+            return self.asked_at.saturating_add(GRACE);
+        }
+        if let Some(deadline) = self.deadline() {
+            return deadline;
         }
         let doublings = self.asked.saturating_sub(1).min(10);
         let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
@@ -463,7 +479,7 @@ impl ServiceCall {
         }
         match self {
             Self::Scheduled(call) => Verdict::Start(call),
-            Self::Running(call) if call.attempt_began_at.is_some() => Verdict::GiveUp(call),
+            Self::Running(call) if call.was_asked_in_vain() => Verdict::GiveUp(call),
             Self::Running(call) => Verdict::AskAgain(call),
             Self::Finished(_) => Verdict::Wait(None),
         }

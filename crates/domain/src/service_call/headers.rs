@@ -7,7 +7,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-use super::redaction::{REDACTED, is_sensitive};
+use super::redaction::{REDACTED, secret_part};
 use crate::excerpt;
 
 /// Headers in the order in which they were given, each name once.
@@ -137,13 +137,15 @@ impl Headers {
     #[must_use]
     pub fn redacted(&self) -> Self {
         let shown = |(name, value): &(String, String)| {
-            let shown = if is_sensitive(name) {
-                // Not longer than what it stands for: what is shown has to be valid headers as well.
-                &REDACTED[..value.len().min(REDACTED.len())]
-            } else {
-                value
+            let shown = match secret_part(name, value) {
+                Some(from) => {
+                    // Not longer than what it stands for: what is shown has to be valid headers as well.
+                    let mark = &REDACTED[..(value.len() - from).min(REDACTED.len())];
+                    format!("{}{mark}", &value[..from])
+                }
+                None => value.clone(),
             };
-            (name.clone(), shown.to_owned())
+            (name.clone(), shown)
         };
         Self(self.0.iter().map(shown).collect())
     }

@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use super::redaction::{REDACTED, Redaction};
+
 /// Why a text is no label of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -109,6 +111,15 @@ label! {
     /// What people call a call.
     CallName, "name", 200, |_| Ok(())
 }
+impl CallName {
+    /// The same without the secrets of the call's request: whoever names a call by its URL means no harm.
+    #[must_use]
+    pub fn redacted(&self, redaction: &Redaction) -> Self {
+        let shown: String = redaction.blot(self.as_str()).chars().take(200).collect();
+        Self::new(shown).unwrap_or_else(|_| Self(REDACTED.to_owned()))
+    }
+}
+
 label! {
     /// A word by which calls are found.
     Tag, "tag", 64, |_| Ok(())

@@ -16,6 +16,9 @@ pub struct ResponseMeta {
     /// The beginning of the body, secrets blotted out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_snippet: Option<String>,
+    /// Whether the body is longer than that. It came whole all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
     /// How long the attempt took, in milliseconds.
     pub latency_ms: u64,
 }
@@ -166,10 +169,17 @@ mod tests {
             status: 200,
             headers: vec![("a".into(), "1".into()), ("A".into(), "2".into())],
             body_snippet: Some("ok".into()),
+            truncated: false,
             latency_ms: 7,
         };
         let json = r#"{"status":200,"headers":{"a":"1, 2"},"bodySnippet":"ok","latencyMs":7}"#;
         assert_eq!(serde_json::to_string(&response).unwrap(), json);
+        let truncated = ResponseMeta {
+            truncated: true,
+            ..response
+        };
+        let json = json.replace("ok\",", "ok\",\"truncated\":true,");
+        assert_eq!(serde_json::to_string(&truncated).unwrap(), json);
         let error = ErrorMeta::new(ErrorKind::Timeout, "no answer");
         let json = r#"{"kind":"Timeout","message":"no answer","latencyMs":0}"#;
         assert_eq!(serde_json::to_string(&error).unwrap(), json);

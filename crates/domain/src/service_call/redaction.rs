@@ -11,36 +11,111 @@ use super::{RequestSpec, TargetUrl};
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
 
+/// Which names of headers and query parameters carry a secret.
+#[derive(Debug, Clone, Copy)]
+enum Name {
+    /// Any that has this in it.
+    With(&'static str),
+    /// This one: it is too short, or too common, to be looked for inside others.
+    Is(&'static str),
+    /// Any whose last word is this one.
+    Ends(&'static str),
+}
+
+/// Every name that carries a secret, by its letters and digits in lower case.
+const SECRET_NAMES: &[Name] = &[
+    Name::With("auth"),
+    Name::With("cookie"),
+    Name::With("token"),
+    Name::With("secret"),
+    Name::With("password"),
+    Name::With("passwd"),
+    Name::With("passphrase"),
+    Name::With("passcode"),
+    Name::With("pwd"),
+    Name::With("credential"),
+    Name::With("signature"),
+    Name::With("session"),
+    Name::With("sessid"),
+    Name::With("apikey"),
+    Name::With("accesskey"),
+    Name::With("accountkey"),
+    Name::With("functionskey"),
+    Name::With("masterkey"),
+    Name::With("privatekey"),
+    Name::With("sharedkey"),
+    Name::With("subscriptionkey"),
+    Name::With("assertion"),
+    Name::With("samlresponse"),
+    Name::With("verifier"),
+    Name::With("hmac"),
+    Name::With("jwt"),
+    Name::Is("bearer"),
+    Name::Is("code"),
+    Name::Is("otp"),
+    Name::Is("pass"),
+    Name::Is("pin"),
+    Name::Is("sas"),
+    Name::Is("sid"),
+    Name::Is("sig"),
+    Name::Ends("key"),
+];
+
+/// Headers that carry a URL. Of that, what stands behind `?` or `#` is secret, and so is a user.
+const URL_NAMES: &[&str] = &[
+    "content-location",
+    "link",
+    "location",
+    "origin",
+    "referer",
+    "refresh",
+];
+
+impl Name {
+    fn fits(self, name: &str, plain: &str) -> bool {
+        match self {
+            Self::With(word) => plain.contains(word),
+            Self::Is(word) => plain == word,
+            Self::Ends(word) => {
+                let mut words = name.rsplit(|c: char| !c.is_ascii_alphanumeric());
+                words
+                    .next()
+                    .is_some_and(|last| last.eq_ignore_ascii_case(word))
+            }
+        }
+    }
+}
+
 /// Whether a header or parameter of this name carries a secret.
 pub fn is_sensitive(name: &str) -> bool {
-    const WORDS: &[&str] = &[
-        "authorization",
-        "cookie",
-        "token",
-        "secret",
-        "password",
-        "passwd",
-        "pwd",
-        "credential",
-        "signature",
-        "session",
-        "apikey",
-        "accesskey",
-        "privatekey",
-        "auth",
-    ];
     let plain: String = name
         .chars()
         .filter(char::is_ascii_alphanumeric)
         .map(|c| c.to_ascii_lowercase())
         .collect();
-    // `sig` and `key` alone are too short to be looked for inside other words.
-    matches!(plain.as_str(), "sig" | "key") || WORDS.iter().any(|word| plain.contains(word))
+    SECRET_NAMES.iter().any(|it| it.fits(name, &plain))
+}
+
+/// Where the secret part of a header's value begins, if it has one.
+pub(super) fn secret_part(name: &str, value: &str) -> Option<usize> {
+    if is_sensitive(name) {
+        return Some(0);
+    }
+    if !URL_NAMES.iter().any(|it| name.eq_ignore_ascii_case(it)) {
+        return None;
+    }
+    if value.contains('@') {
+        return Some(0);
+    }
+    value.find(['?', '#']).map(|at| at + 1)
 }
 
 /// The beginning of a text, for people to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snippet(String);
+pub struct Snippet {
+    text: String,
+    is_cut: bool,
+}
 
 impl Snippet {
     /// The most bytes that are kept.
@@ -48,12 +123,17 @@ impl Snippet {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The text itself.
     pub fn into_string(self) -> String {
-        self.0
+        self.text
+    }
+
+    /// Whether there was more.
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
     }
 }
 
@@ -119,16 +199,16 @@ impl Redaction {
             })
             .collect();
         let mut text = self.blot(&text);
+        let is_cut = taken.len() < body.len() || text.len() > Snippet::LONGEST;
         truncate(&mut text, Snippet::LONGEST);
-        Snippet(text)
+        Snippet { text, is_cut }
     }
 
     /// A header's value as it may be shown.
     pub fn header(&self, name: &str, value: &str) -> String {
-        if is_sensitive(name) {
-            REDACTED.to_owned()
-        } else {
-            self.blot(value)
+        match secret_part(name, value) {
+            Some(from) => self.blot(&value[..from]) + REDACTED,
+            None => self.blot(value),
         }
     }
 }
@@ -232,6 +312,18 @@ mod tests {
             "client_secret",
             "Password",
             "X-Amz-Signature",
+            "X-Amz-Security-Token",
+            "X-Goog-Credential",
+            "X-Hub-Signature-256",
+            "Ocp-Apim-Subscription-Key",
+            "subscriptionKey",
+            "X-Functions-Key",
+            "X-Master-Key",
+            "client_assertion",
+            "code_verifier",
+            "PHPSESSID",
+            "code",
+            "Code",
             "sig",
             "key",
             "sessionid",
@@ -243,11 +335,84 @@ mod tests {
             "Content-Type",
             "X-Request-Id",
             "keyboard",
+            "monkey",
             "page",
             "design",
+            "encode",
+            "zipcode",
+            "location",
         ] {
             assert!(!is_sensitive(name), "{name}");
         }
+    }
+
+    /// Each row hides a header, a parameter and what a target repeats of either.
+    #[test]
+    fn every_row_of_the_table_hides_what_it_names() {
+        for row in SECRET_NAMES {
+            let name = match row {
+                Name::With(word) => format!("X-{word}-1"),
+                Name::Is(word) => (*word).to_owned(),
+                Name::Ends(word) => format!("x_some_{word}"),
+            };
+            assert!(
+                is_sensitive(&name) && is_sensitive(&name.to_uppercase()),
+                "{row:?}"
+            );
+            let request = request(&format!(
+                r#"{{"method":"GET","url":"http://a/?{name}=canary-1&q=open",
+                    "headers":{{"{name}":"canary-2"}},"body":"canary-1 canary-2"}}"#
+            ));
+            let shown = serde_json::to_string(&request.redacted()).unwrap();
+            assert!(!shown.contains("canary"), "{row:?}: {shown}");
+            assert!(shown.contains("q=open"), "{row:?}: {shown}");
+            let redaction = Redaction::of(&request);
+            assert_eq!(redaction.header(&name, "any"), REDACTED, "{row:?}");
+            assert!(!redaction.blot("canary-1 canary-2").contains("canary"));
+        }
+    }
+
+    #[test]
+    fn the_document_names_every_row_of_the_table() {
+        let document = include_str!("../../../../docs/messages.md");
+        for row in SECRET_NAMES {
+            let (Name::With(word) | Name::Is(word) | Name::Ends(word)) = row;
+            assert!(document.contains(&format!("`{word}`")), "{row:?}");
+        }
+        for name in URL_NAMES {
+            let named = document.to_ascii_lowercase().contains(&format!("`{name}`"));
+            assert!(named, "{name}");
+        }
+    }
+
+    #[test]
+    fn of_a_url_in_a_header_its_query_its_fragment_and_its_user_are_secret() {
+        let redaction = Redaction::of(&with_secrets());
+        for name in URL_NAMES {
+            for (value, shown) in [
+                ("https://a/cb?code=canary&x=1", "https://a/cb?[redacted]"),
+                (
+                    "https://a/cb#access_token=canary",
+                    "https://a/cb#[redacted]",
+                ),
+                ("0; url=/next?canary", "0; url=/next?[redacted]"),
+                ("<https://a/?canary>; rel=next", "<https://a/?[redacted]"),
+                ("https://user:canary@a/", "[redacted]"),
+                ("https://a/auth-canary/", "https://a/[redacted]/"),
+                ("https://a/b/c", "https://a/b/c"),
+            ] {
+                assert_eq!(redaction.header(name, value), shown, "{name}: {value}");
+                assert_eq!(redaction.header(&name.to_uppercase(), value), shown);
+            }
+        }
+        let sent = request(
+            r#"{"method":"GET","url":"http://a/","headers":{"Referer":"http://b/?canary-1=2"}}"#,
+        );
+        let shown = serde_json::to_string(&sent.redacted()).unwrap();
+        assert!(
+            !shown.contains("canary") && shown.contains("http://b/?"),
+            "{shown}"
+        );
     }
 
     #[test]

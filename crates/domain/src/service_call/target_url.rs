@@ -104,6 +104,15 @@ impl TargetUrl {
         self.port
     }
 
+    /// The host and the port, also if it was not written: what requests go to the same target by.
+    pub fn host_and_port(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
     /// Path and query, as they go into the request line: at least `/`.
     pub fn path_and_query(&self) -> std::borrow::Cow<'_, str> {
         match &self.text[self.path_at..] {
@@ -274,6 +283,7 @@ mod tests {
         );
         assert_eq!(plain.path_and_query(), "/");
         assert_eq!(plain.authority(), "example.com");
+        assert_eq!(plain.host_and_port(), "example.com:80");
         let full = url("HTTPS://[2001:DB8::1]:8443/a/b?c=d&e");
         assert_eq!(
             (full.scheme(), full.host(), full.port()),
@@ -281,6 +291,7 @@ mod tests {
         );
         assert_eq!(full.path_and_query(), "/a/b?c=d&e");
         assert_eq!(full.authority(), "[2001:db8::1]:8443");
+        assert_eq!(full.host_and_port(), full.authority());
         assert_eq!(url("http://a?b=c").path_and_query(), "/?b=c");
         assert_eq!(url("https://a:443/").authority(), "a");
         assert_eq!(url("http://a:443/").authority(), "a:443");

@@ -64,14 +64,15 @@ fn requests() -> impl Strategy<Value = RequestSpec> {
 fn responses() -> impl Strategy<Value = ResponseMeta> {
     let headers = prop::option::of(("[a-z]{1,8}", "\\PC{0,20}"));
     let body = prop::option::of("\\PC{0,40}");
-    (100..600_u16, headers, body, any::<u64>()).prop_map(|(status, headers, body, latency_ms)| {
-        ResponseMeta {
+    (100..600_u16, headers, body, any::<bool>(), any::<u64>()).prop_map(
+        |(status, headers, body, truncated, latency_ms)| ResponseMeta {
             status,
             headers: headers.into_iter().collect(),
             body_snippet: body,
+            truncated,
             latency_ms,
-        }
-    })
+        },
+    )
 }
 
 fn errors() -> impl Strategy<Value = ErrorMeta> {
@@ -245,6 +246,7 @@ proptest! {
         for envelope in envelopes {
             let expected = match &envelope.message {
                 Message::DueTimeReached(event) => event.firing_id.to_string(),
+                Message::StartExecution(_) => format!("{}:{}", envelope.id, envelope.timestamp.as_millis()),
                 _ => envelope.id.to_string(),
             };
             prop_assert_eq!(envelope.deduplication_id(), expected);

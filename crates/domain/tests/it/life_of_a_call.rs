@@ -81,6 +81,7 @@ fn succeeded() -> Outcome {
         status: 200,
         headers: Vec::new(),
         body_snippet: None,
+        truncated: false,
         latency_ms: 5,
     })
 }
@@ -297,7 +298,31 @@ fn the_deadline_begins_with_the_attempt_and_hearing_of_it_twice_moves_nothing() 
         Verdict::Wait(Some(limit))
     );
     for now in [limit, limit.saturating_add(MS)] {
-        assert_eq!(call().look(now), Verdict::GiveUp(began.clone()));
+        assert_eq!(call().look(now), Verdict::AskAgain(began.clone()));
+    }
+}
+
+#[test]
+fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
+    let began = running().attempt_began(at(500));
+    let deadline = at(500).saturating_add(TIMEOUT + GRACE);
+    // However late it is by then.
+    for asked_at in [deadline, deadline.saturating_add(Duration::from_hours(5))] {
+        let step = began.clone().ask_again(asked_at);
+        let execution = envelope_id(EXECUTION);
+        let due = envelope_id(DUE);
+        assert_eq!(told(&step), [("StartExecution", due, Some(execution))]);
+        let ServiceCall::Running(asked) = step.call else {
+            panic!("asking ends nothing");
+        };
+        let call = || ServiceCall::Running(asked.clone());
+        let limit = asked_at.saturating_add(GRACE);
+        assert_eq!(call().look_at(), Some(limit));
+        assert_eq!(
+            call().look(limit.saturating_sub(MS)),
+            Verdict::Wait(Some(limit))
+        );
+        assert_eq!(call().look(limit), Verdict::GiveUp(asked.clone()));
     }
 }
 

@@ -18,13 +18,14 @@ const READ_AT_MOST: u64 = 256 << 20;
 /// What SQLite says of damages can be long.
 const LONGEST_DAMAGE: usize = 200;
 
-/// Says all that can be said of a database that `serve` would open.
-pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mut Report) {
+/// Says all that can be said of a database that `serve` would open, and answers whether somebody serves
+/// it right now.
+pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mut Report) -> bool {
     let absolute = std::path::absolute(path);
     let path = absolute.as_deref().unwrap_or(path);
     let folder = path.parent().unwrap_or(path);
     if !say("folder", place::folder(folder), report) {
-        return;
+        return false;
     }
     if let Some(room) = place::room(folder) {
         say("disk", room, report);
@@ -34,13 +35,16 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
             "{} is not there yet: it is made at the start",
             path.display()
         );
-        return report.ok("database", detail);
+        report.ok("database", detail);
+        return false;
     }
     if let Err(failure) = refuse_what_is_no_file(path) {
-        return report.wrong("database", failure.to_string());
+        report.wrong("database", failure.to_string());
+        return false;
     }
     if let Err(problem) = place::file(path) {
-        return report.wrong("database", problem);
+        report.wrong("database", problem);
+        return false;
     }
     match inspect(path, set, READ_AT_MOST) {
         Err(OpenError::Missing { path }) => {
@@ -59,14 +63,16 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
         ),
         Ok(Some(found)) => say_what_is_in_it(path, set, limit, &found, report),
     }
-    match served_by(path) {
+    let holder = served_by(path);
+    match &holder {
         Ok(Some(holder)) => report.ok("served", format!("by {holder}, right now")),
         Ok(None) => report.ok("served", "by nobody right now"),
         Err(error) => report.wrong(
             "served",
-            format!("it cannot be found out by whom: {}", reason(&error)),
+            format!("it cannot be found out by whom: {}", reason(error)),
         ),
     }
+    holder.is_ok_and(|holder| holder.is_some())
 }
 
 fn say_what_is_in_it(

@@ -1,8 +1,9 @@
-//! `check`: goes through the settings, the databases and the broker, says of each thing whether it is
+//! `check`: goes through the settings, the databases, the API and the broker, says of each thing whether it is
 //! right, and changes nothing.
 //!
 //! It goes on after what is wrong, so that one run shows everything.
 
+mod api;
 mod broker;
 mod database;
 mod place;
@@ -26,8 +27,13 @@ pub(crate) async fn check(args: &CheckArgs, environment: &Environment<'_>) -> Re
     for problem in sources.not_yet() {
         report.wrong("environment", problem);
     }
-    check_databases(&sources, &mut report);
+    let is_served = check_databases(&sources, &mut report);
+    api::check(&sources, is_served, &mut report);
     broker::check(&sources, &mut report).await;
+    // Whatever else `serve` would say, and nobody has said yet.
+    if let Err(failure) = sources.serve() {
+        report.wrong_unless_said("settings", failure.to_string());
+    }
     report.show(&mut Answers::open()?, args.output)?;
     match report.wrong_count() {
         0 => Ok(()),
@@ -71,12 +77,14 @@ fn check_setting(about: &About, sources: &Sources<'_>, report: &mut Report) {
     report.ok(about.variable, format!("{value} ({origin})"));
 }
 
-fn check_databases(sources: &Sources<'_>, report: &mut Report) {
+/// Looks at the databases, and answers whether somebody serves one of them right now.
+fn check_databases(sources: &Sources<'_>, report: &mut Report) -> bool {
     let limit = sources.get(&DB_MAX_MIB).ok().flatten();
+    let mut is_served = false;
     match sources.databases() {
         Ok(databases) => {
             for (path, set) in databases {
-                database::check(&path, set, limit, report);
+                is_served |= database::check(&path, set, limit, report);
             }
         }
         // A path that could not be read was reported as a setting.
@@ -85,4 +93,5 @@ fn check_databases(sources: &Sources<'_>, report: &mut Report) {
         }
         Err(_) => {}
     }
+    is_served
 }

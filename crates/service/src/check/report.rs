@@ -46,6 +46,14 @@ impl Report {
         self.add(Verdict::Wrong, what, detail.as_ref());
     }
 
+    /// Something that is wrong, unless another finding says so already.
+    pub(super) fn wrong_unless_said(&mut self, what: &'static str, detail: impl AsRef<str>) {
+        let detail = one_line(detail.as_ref());
+        if !self.0.iter().any(|said| !said.ok && said.detail == detail) {
+            self.wrong(what, detail);
+        }
+    }
+
     fn add(&mut self, verdict: Verdict, what: &'static str, detail: &str) {
         self.0.push(Finding {
             ok: verdict != Verdict::Wrong,

@@ -40,7 +40,7 @@ impl Source {
                 shown: "standard input".to_owned(),
             });
         }
-        let shown = path.display().to_string();
+        let shown = crate::shown::path(path);
         let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
         Ok(Self {
             lines: Box::new(BufReader::new(file)),

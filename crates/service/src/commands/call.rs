@@ -33,9 +33,7 @@ pub(crate) async fn call(args: CallArgs) -> Result<(), Failure> {
         (None, None) => clock.now(),
     };
     let path = format!("/api/tenants/{}/service-calls", args.tenant);
-    let accepted = service
-        .ask(Method::Post, &path, Some(&body(&args, due_at)))
-        .await?;
+    let (accepted, due_at) = service.submit(&path, &args, due_at).await?;
     let Some(id) = accepted["serviceCallId"].as_str().map(str::to_owned) else {
         return Err(service.is_no_service());
     };
@@ -81,7 +79,7 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
     let name = args
         .name
         .clone()
-        .unwrap_or_else(|| cut_to(&format!("{method} {}", args.url), 100));
+        .unwrap_or_else(|| cut_to(&format!("{method} {}", shown_url(&args.url)), 100));
     let mut submission = json!({ "name": name, "dueAt": due_at, "requestSpec": request });
     if !args.tag.is_empty() {
         submission["tags"] = json!(args.tag);
@@ -93,6 +91,21 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
         submission["idempotencyKey"] = json!(key);
     }
     submission
+}
+
+/// A URL as it may be shown: a name is seen by everybody who sees the call.
+fn shown_url(url: &str) -> String {
+    let request = |url| RequestSpec {
+        method: Method::Get,
+        url,
+        headers: Headers::default(),
+        body: None,
+    };
+    match url.parse::<TargetUrl>() {
+        Ok(url) => request(url).redacted().url.to_string(),
+        // The service will refuse it; until then nobody knows what in it is secret.
+        Err(_) => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
+    }
 }
 
 /// The end of a call in one sentence.
@@ -111,6 +124,43 @@ fn in_words(call: &Value) -> String {
         answer["status"],
         answer["latencyMs"]
     )
+}
+
+/// A problem that the service told.
+struct Refused {
+    status: u16,
+    problem: Value,
+}
+
+impl Refused {
+    /// Which call has the id or the key that was given.
+    fn taken_by(&self) -> Option<ServiceCallId> {
+        let detail = self.problem["detail"]
+            .as_str()
+            .filter(|_| self.status == 409)?;
+        let mut words = detail.split(|c: char| !(c.is_ascii_hexdigit() || c == '-'));
+        words.find_map(|word| word.parse().ok())
+    }
+
+    fn into_failure(self) -> Failure {
+        let Self { status, problem } = self;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let what = text(&problem["detail"]).or_else(|| text(&problem["title"]));
+        let mut parts = vec![what.unwrap_or_default()];
+        for error in problem["errors"].as_array().into_iter().flatten() {
+            let place = text(&error["pointer"]).unwrap_or_default();
+            parts.push(format!(
+                "{place} {}",
+                text(&error["detail"]).unwrap_or_default()
+            ));
+        }
+        let sentence = format!("the service answers {status}: {}", parts.join("; "));
+        let sentence = cut_to(&sentence, LONGEST_ANSWER * 4);
+        match status {
+            400..=499 => Failure::usage(sentence),
+            _ => Failure::failed(sentence),
+        }
+    }
 }
 
 /// A service that runs somewhere.
@@ -135,7 +185,7 @@ impl Service {
                 let text = std::fs::read_to_string(path).map_err(|error| {
                     Failure::refused(format!(
                         "--token-file {} cannot be read: {error}",
-                        path.display()
+                        crate::shown::path(path)
                     ))
                 })?;
                 Some(text.trim().to_owned())
@@ -146,7 +196,8 @@ impl Service {
             .parse()
             .map_err(|error| Failure::failed(format!("{error}")))?;
         let client = HyperHttpClient::new(everywhere, Roots::of_this_machine())
-            .map_err(|error| Failure::refused(error.to_string()))?;
+            .map_err(|error| Failure::refused(error.to_string()))?
+            .without_idempotency_key();
         let drawn = || CorrelationId::from_uuid(UuidIds.next_id());
         Ok(Self {
             base,
@@ -157,13 +208,13 @@ impl Service {
         })
     }
 
-    /// Asks, and gives the answer if it is a good one.
-    async fn ask(
+    /// Asks, and gives the answer, be it a good one or a problem.
+    async fn answer_to(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Result<Value, Refused>, Failure> {
         let mut headers = Vec::new();
         if body.is_some() {
             headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
@@ -208,36 +259,60 @@ impl Service {
         self.read(&response)
     }
 
-    fn read(&self, response: &HttpResponse) -> Result<Value, Failure> {
+    /// The same, where any problem is a failure.
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let answer = self.answer_to(method, path, body).await?;
+        answer.map_err(Refused::into_failure)
+    }
+
+    /// Submits a call. One that was submitted before under the same id or key is the same if all but
+    /// a due time that counts from now is: then it keeps the one that it has.
+    async fn submit(
+        &self,
+        path: &str,
+        args: &CallArgs,
+        due_at: Timestamp,
+    ) -> Result<(Value, Timestamp), Failure> {
+        let first = body(args, due_at);
+        let refused = match self.answer_to(Method::Post, path, Some(&first)).await? {
+            Ok(accepted) => return Ok((accepted, due_at)),
+            Err(problem) => problem,
+        };
+        let is_repeatable = args.due.is_none() && (args.id.is_some() || args.key.is_some());
+        if let Some(taken) = refused.taken_by().filter(|_| is_repeatable) {
+            let before = format!("{path}/{taken}");
+            let before = self.answer_to(Method::Get, &before, None).await?;
+            let due_at = before
+                .ok()
+                .and_then(|call| call["dueAt"].as_str()?.parse().ok());
+            if let Some(due_at) = due_at {
+                let again = body(args, due_at);
+                if let Ok(accepted) = self.answer_to(Method::Post, path, Some(&again)).await? {
+                    return Ok((accepted, due_at));
+                }
+            }
+        }
+        Err(refused.into_failure())
+    }
+
+    /// What is in a good answer, or the problem that is told.
+    fn read(&self, response: &HttpResponse) -> Result<Result<Value, Refused>, Failure> {
         let json: Option<Value> = serde_json::from_slice(&response.body).ok();
         if (200..300).contains(&response.status) {
-            return json.ok_or_else(|| self.is_no_service());
+            return json.map(Ok).ok_or_else(|| self.is_no_service());
         }
-        let Some(problem) = json.filter(|json| json["title"].is_string()) else {
-            return Err(self.is_no_service());
-        };
-        let mut sentence = format!(
-            "the service answers {}: {}",
-            response.status,
-            problem["detail"]
-                .as_str()
-                .or(problem["title"].as_str())
-                .unwrap_or_default()
-        );
-        for error in problem["errors"].as_array().into_iter().flatten() {
-            let (pointer, detail) = (&error["pointer"], &error["detail"]);
-            let part = format!(
-                "\n  {} {}",
-                pointer.as_str().unwrap_or_default(),
-                detail.as_str().unwrap_or_default()
-            );
-            sentence.push_str(&part);
+        match json.filter(|json| json["title"].is_string()) {
+            Some(problem) => Ok(Err(Refused {
+                status: response.status,
+                problem,
+            })),
+            None => Err(self.is_no_service()),
         }
-        let sentence = cut_to(&sentence, LONGEST_ANSWER * 4);
-        Err(match response.status {
-            400..=499 => Failure::usage(sentence),
-            _ => Failure::failed(sentence),
-        })
     }
 
     fn is_no_service(&self) -> Failure {
@@ -271,6 +346,24 @@ impl Service {
             }
             // Nothing happens before its due time that would be worth many looks.
             self.clock.sleep_for(BETWEEN_LOOKS).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_name_is_named_by_its_url_without_secrets() {
+        for (url, shown) in [
+            ("http://a/b?page=2", "http://a/b?page=2"),
+            ("http://a/b?code=canary&x=1", "http://a/b?code=redacted&x=1"),
+            ("http://a/b?SIG=canary", "http://a/b?SIG=redacted"),
+            ("a/b?sig=canary", "a/b"),
+            ("http://a/#token=canary", "http://a/"),
+        ] {
+            assert_eq!(shown_url(url), shown);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Removing a timer that has not fired.
 
-use punctual_domain::{ServiceCallId, TenantId};
-use punctual_ports::DeleteOutcome;
+use punctual_domain::{ServiceCallId, TenantId, TimerEntry};
+use punctual_ports::{DeleteOutcome, TimerPersistencePort};
 use serde::Serialize;
 
 use super::output::Answers;
@@ -36,9 +36,23 @@ pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> R
     // Whoever cannot be told that it was cancelled should not have it cancelled.
     let mut answers = Answers::open_for_changes()?;
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let timer = shown(&key, name.as_deref());
+    if session.is_of_calls() {
+        let found = session.store.find(key.clone()).await;
+        session.close().await;
+        return Err(Failure::failed(match found? {
+            None => format!("there is no {timer}"),
+            Some(TimerEntry::Reached { .. }) => {
+                format!("{timer} has fired already and cannot be cancelled")
+            }
+            Some(TimerEntry::Scheduled { .. }) => format!(
+                "{timer} belongs to a service call: delete the call, with DELETE /api/tenants/{}/service-calls/{}",
+                key.tenant_id, key.service_call_id
+            ),
+        }));
+    }
     let done = session.timers().cancel(vec![key.clone()]).await;
     session.close().await;
-    let timer = shown(&key, name.as_deref());
     match only(done?)? {
         DeleteOutcome::Deleted => {
             let cancelled = Cancelled {

@@ -98,7 +98,7 @@ fn databases(
 
 fn how_far(path: &Path, set: SchemaSet, migrations: Vec<MigrationState>) -> HowFar {
     HowFar {
-        database: path.display().to_string(),
+        database: crate::shown::path(path),
         set: set.name(),
         applied_now: None,
         pending: 0,

@@ -1,6 +1,7 @@
 //! The commands that ask one thing of the database or the broker and end, also while it is being
 //! served.
 
+mod backup;
 mod batch;
 mod batch_line;
 mod call;
@@ -14,7 +15,7 @@ mod schedule;
 mod send;
 mod trace;
 
-use punctual_adapters_sqlite::SqliteTimerStore;
+use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, served_by};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::TimerKey;
 use punctual_ports::PortError;
@@ -22,10 +23,11 @@ use punctual_workflows::{ScheduleTimers, TimerPorts};
 
 use crate::cli::KeyArgs;
 use crate::failure::Failure;
-use crate::settings::{DatabaseFlags, Environment};
+use crate::settings::{ClientDatabases, Environment, TraceFlags};
 use crate::shown::cut;
 use crate::store;
 
+pub(crate) use backup::backup;
 pub(crate) use call::call;
 pub(crate) use cancel::cancel;
 pub(crate) use completions::completions;
@@ -48,21 +50,48 @@ enum Database {
 struct Session {
     clock: SystemClock,
     store: SqliteTimerStore,
+    /// Which it is.
+    settings: SqliteSettings,
 }
 
 impl Session {
     async fn open(
         clock: SystemClock,
-        flags: &DatabaseFlags,
+        flags: &TraceFlags,
         environment: &Environment<'_>,
         database: Database,
     ) -> Result<Self, Failure> {
-        let settings = environment.client(flags)?;
+        let settings = chosen(environment.client(flags)?);
+        if database == Database::MayBeNew && settings.set == SchemaSet::Shared {
+            return Err(Failure::refused(format!(
+                "the timers of {} belong to service calls, and nobody fires others there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
+                crate::shown::path(&settings.path)
+            )));
+        }
         let store = match database {
             Database::MayBeNew => store::open(&settings, &clock).await?,
             Database::MustExist => store::open_existing(&settings, &clock).await?,
         };
-        Ok(Self { clock, store })
+        Ok(Self {
+            clock,
+            store,
+            settings,
+        })
+    }
+
+    /// Whether its timers belong to service calls.
+    fn is_of_calls(&self) -> bool {
+        self.settings.set == SchemaSet::Shared
+    }
+
+    /// Says so if nobody fires what is scheduled here.
+    fn say_if_unserved(&self) {
+        if is_unserved(&self.settings) {
+            crate::say(&format!(
+                "note: nobody serves {} at the moment: `timer-service --modules timer` does, and fires what is overdue then",
+                crate::shown::path(&self.settings.path)
+            ));
+        }
     }
 
     fn timers(&self) -> ScheduleTimers {
@@ -75,6 +104,26 @@ impl Session {
     async fn close(self) {
         self.store.close().await;
     }
+}
+
+/// Of two files that may be meant, the one that is served; otherwise the one that is there.
+fn chosen(databases: ClientDatabases) -> SqliteSettings {
+    let (own, shared) = match databases {
+        ClientDatabases::One(settings) => return settings,
+        ClientDatabases::Either { own, shared } => (own, shared),
+    };
+    let (served, calls_served) = (!is_unserved(&own), !is_unserved(&shared));
+    let is_of_calls = if served == calls_served {
+        shared.path.exists() && !own.path.exists()
+    } else {
+        calls_served
+    };
+    if is_of_calls { shared } else { own }
+}
+
+fn is_unserved(settings: &SqliteSettings) -> bool {
+    // What cannot be found out is left to whoever opens it.
+    matches!(served_by(&settings.path), Ok(None))
 }
 
 /// Starts the clock.

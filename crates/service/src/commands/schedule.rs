@@ -32,6 +32,9 @@ pub(crate) async fn schedule(
     let request = request(args, clock.now())?;
     let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
     let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
+    if done.is_ok() {
+        session.say_if_unserved();
+    }
     session.close().await;
     done
 }

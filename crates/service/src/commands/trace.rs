@@ -6,8 +6,8 @@ use std::sync::Arc;
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_api::Traced;
-use punctual_domain::TimerEntry;
-use punctual_ports::TimerPersistencePort;
+use punctual_domain::{TimerEntry, TimerKey};
+use punctual_ports::{PageCursor, TimerPersistencePort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
 
 use super::clock;
@@ -21,6 +21,13 @@ use crate::store;
 /// Shows what is known of one request.
 pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
+    let after = args.after.clone().map(|text| {
+        let key = PageCursor(text).key();
+        key.ok_or_else(|| {
+            Failure::usage("--after is no nextCursor of a trace: give one as it was printed")
+        })
+    });
+    let after = after.transpose()?;
     let databases = environment.to_look_at(&args.database)?;
     let mut stores = Vec::new();
     for settings in &databases {
@@ -29,13 +36,13 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
             stores.push((settings.set, store::open_existing(settings, &clock).await?));
         }
     }
-    let found = look(&args, &stores, &clock).await;
+    let found = look(&args, after, &stores, &clock).await;
     for (_, store) in stores {
         store.close().await;
     }
     match found? {
         Found::Calls(trace) => show_trace(args.output, *trace),
-        Found::Timers(timers) => show_timers(args.output, &timers),
+        Found::Timers { timers, next } => show_timers(args.output, &timers, next.as_ref()),
         Found::Nothing => {
             let shown: Vec<String> = databases.iter().map(shown).collect();
             Err(Failure::failed(format!(
@@ -49,16 +56,20 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
 
 enum Found {
     Calls(Box<Trace>),
-    Timers(Vec<TimerEntry>),
+    Timers {
+        timers: Vec<TimerEntry>,
+        next: Option<TimerKey>,
+    },
     Nothing,
 }
 
 fn shown(settings: &SqliteSettings) -> String {
-    settings.path.display().to_string()
+    crate::shown::path(&settings.path)
 }
 
 async fn look(
     args: &TraceArgs,
+    after: Option<TimerKey>,
     stores: &[(SchemaSet, SqliteTimerStore)],
     clock: &SystemClock,
 ) -> Result<Found, Failure> {
@@ -75,7 +86,9 @@ async fn look(
         let bus = Arc::new(InProcessBus::new(Handlers::Inline));
         let clock = Arc::new(clock.clone());
         let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, shared.calls()?, timers);
-        let trace = ReadCalls::new(&ports).trace(args.correlation).await?;
+        let trace = ReadCalls::new(&ports)
+            .trace(args.correlation, after.clone(), args.limit)
+            .await?;
         if !trace.steps.is_empty() || !trace.calls.is_empty() {
             return Ok(Found::Calls(Box::new(trace)));
         }
@@ -84,33 +97,52 @@ async fn look(
         return Ok(Found::Nothing);
     };
     let limit = args.limit.saturating_add(1);
-    let mut timers = alone.find_by_correlation(args.correlation, limit).await?;
-    if timers.len() > args.limit {
-        timers.truncate(args.limit);
-        crate::say("there are more: give a greater --limit");
-    }
-    Ok(if timers.is_empty() {
-        Found::Nothing
-    } else {
-        Found::Timers(timers)
+    let mut timers = alone
+        .find_by_correlation(args.correlation, after, limit)
+        .await?;
+    let has_more = timers.len() > args.limit;
+    timers.truncate(args.limit);
+    let last = timers.last().map(|timer| timer.timer().key.clone());
+    Ok(match last {
+        None => Found::Nothing,
+        Some(last) => Found::Timers {
+            timers,
+            next: has_more.then_some(last),
+        },
     })
 }
 
-fn show_timers(output: Output, timers: &[TimerEntry]) -> Result<(), Failure> {
+fn show_timers(
+    output: Output,
+    timers: &[TimerEntry],
+    next: Option<&TimerKey>,
+) -> Result<(), Failure> {
+    let next = next.map(PageCursor::after_key);
     let mut answers = Answers::open()?;
     match output {
         Output::Json => answers.line(&Page {
             items: timers,
-            next_cursor: None,
-        }),
-        Output::Table => answers.table(timers),
+            next_cursor: next.as_ref().map(|cursor| cursor.0.as_str()),
+        })?,
+        Output::Table => answers.table(timers)?,
+    }
+    say_more(next.as_ref());
+    Ok(())
+}
+
+fn say_more(next: Option<&PageCursor>) {
+    if let Some(PageCursor(cursor)) = next {
+        crate::say(&format!("there are more: --after {cursor}"));
     }
 }
 
 fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
+    let next = trace.next.as_ref().map(PageCursor::after_key);
     let mut answers = Answers::open()?;
     if output == Output::Json {
-        return answers.line(&Traced::from(trace));
+        answers.line(&Traced::from(trace))?;
+        say_more(next.as_ref());
+        return Ok(());
     }
     let mut text = format!(
         "{:24}  {:22}  {:36}  SERVICE CALL OF TENANT\n",
@@ -137,5 +169,7 @@ fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
             call.status()
         );
     }
-    answers.text(&text)
+    answers.text(&text)?;
+    say_more(next.as_ref());
+    Ok(())
 }

@@ -13,6 +13,7 @@ use punctual_domain::Topic;
 use crate::logging;
 use crate::settings::table::{API_LISTEN, TIMERS_ALONE};
 use crate::settings::{CallsSettings, LogFormat, ServeSettings};
+use crate::shown;
 
 /// Tells whoever started us. Where programs read the log, it is a line of the log.
 pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
@@ -39,6 +40,8 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         "{}: {}",
         serving(settings),
         match (&settings.calls, &settings.broker) {
+            (Some(_), _) if settings.writes_lines() =>
+                "each call is made once, at or just after its due time; a timer that belongs to no call is one line of JSON on standard output",
             (Some(_), _) => "each call is made once, at or just after its due time",
             (None, Some(_)) => "commands come from the broker, and each firing is an event there",
             (None, None) => "each firing is one line of JSON on standard output",
@@ -149,6 +152,10 @@ fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
     });
     let what = serving(settings).replacen("serving", "serves", 1);
     let ways = match &settings.calls {
+        Some(calls) if settings.writes_lines() => format!(
+            "{}\nand:   timers that belong to no call, each a line of JSON on standard output",
+            ways_of_calls(calls, api, program)
+        ),
         Some(calls) => ways_of_calls(calls, api, program),
         None => ways(settings, api, program),
     };
@@ -168,7 +175,7 @@ fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
 
 fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path);
-    absolute.as_deref().unwrap_or(path).display().to_string()
+    shown::path(absolute.as_deref().unwrap_or(path))
 }
 
 /// A path as it can be pasted into a command.

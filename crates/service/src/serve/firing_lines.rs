@@ -8,9 +8,13 @@
 use std::fs::File;
 use std::io::{self, Write};
 
+use std::time::Duration;
+
 use async_trait::async_trait;
+use futures_util::future::join_all;
+use punctual_adapters_system::SystemClock;
 use punctual_domain::MessageEnvelope;
-use punctual_ports::{Answer, MessageHandler};
+use punctual_ports::{Answer, ClockPort, MessageHandler};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stop::{Reason, Stop};
@@ -31,9 +35,15 @@ struct Line {
     written: oneshot::Sender<Result<(), String>>,
 }
 
+/// How long the events of calls may wait for a reader: they are published together with those of
+/// timers that become lines.
+const BESIDE_CALLS: Duration = Duration::from_secs(1);
+
 /// Hands firings to the thread that writes them.
 pub(super) struct FiringLines {
     queue: mpsc::Sender<Line>,
+    /// `None`: nothing else waits, and so a reader may take as long as they like.
+    limit: Option<(SystemClock, Duration)>,
 }
 
 /// The other end, which is not started yet.
@@ -80,7 +90,28 @@ impl FiringLines {
     /// Both ends.
     pub(super) fn new() -> (Self, Unwritten) {
         let (queue, lines) = mpsc::channel(BATCH);
-        (Self { queue }, Unwritten(lines))
+        (Self { queue, limit: None }, Unwritten(lines))
+    }
+
+    /// The same beside calls, whose events a reader who does not read must not hold up.
+    pub(super) fn beside_calls(self, clock: SystemClock) -> Self {
+        Self {
+            limit: Some((clock, BESIDE_CALLS)),
+            ..self
+        }
+    }
+
+    /// Waits until a line is there, or for as long as may be waited.
+    async fn write_in_time(&self, envelope: &MessageEnvelope) -> Result<(), String> {
+        let Some((clock, limit)) = &self.limit else {
+            return self.write(envelope).await;
+        };
+        tokio::select! {
+            biased;
+            written = self.write(envelope) => written,
+            // It may be written later all the same, and comes twice then.
+            () = clock.sleep_for(*limit) => Err("nobody reads standard output at the moment".to_owned()),
+        }
     }
 
     async fn write(&self, envelope: &MessageEnvelope) -> Result<(), String> {
@@ -97,14 +128,12 @@ impl FiringLines {
 #[async_trait]
 impl MessageHandler for FiringLines {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
-        let mut answers = Vec::with_capacity(batch.len());
-        for envelope in &batch {
-            answers.push(match self.write(envelope).await {
-                Ok(()) => Answer::Done,
-                Err(reason) => Answer::RetryLater { reason },
-            });
-        }
-        answers
+        let written = join_all(batch.iter().map(|one| self.write_in_time(one))).await;
+        let answer = |written| match written {
+            Ok(()) => Answer::Done,
+            Err(reason) => Answer::RetryLater { reason },
+        };
+        written.into_iter().map(answer).collect()
     }
 }
 

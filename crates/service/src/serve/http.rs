@@ -1,7 +1,6 @@
 //! The HTTP API beside the engine: bound before anything is opened, drained before it is closed.
 
 use std::future::Future;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +9,15 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use punctual::Punctual;
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_api::{
-    ApiParts, ApiSettings as Limits, CallsApi, Readiness, ReadinessCheck, TimersApi, Tokens,
+    ApiParts, ApiSettings as Limits, CallsApi, Readiness, ReadinessCheck, TimersApi,
 };
 use punctual_domain::{ServiceCallId, TenantId, TimerKey};
 use punctual_ports::{ClockPort, TimerPersistencePort};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::failure::Failure;
-use crate::settings::ApiSettings;
+use crate::listen::Bound;
 
 /// A worker that has not looked for so long is in trouble.
 const TICKS_WITHIN: Duration = Duration::from_secs(30);
@@ -25,89 +25,90 @@ const TICKS_WITHIN: Duration = Duration::from_secs(30);
 /// Requests take milliseconds; the attempts of calls need the rest of the time that a stop has.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// An address that is ours, and who may speak to us there.
-pub(super) struct Bound {
-    listener: TcpListener,
-    tokens: Tokens,
+/// The API, served.
+pub(super) struct Serving(oneshot::Receiver<Result<(), Failure>>);
+
+impl Serving {
+    /// Waits until it has answered what was asked before it was told to stop.
+    pub(super) async fn ended(self) -> Result<(), Failure> {
+        let gone = |_| Err(Failure::failed("the API has stopped by itself"));
+        self.0.await.unwrap_or_else(gone)
+    }
 }
 
-/// Takes the address, unless it may not be taken.
-pub(super) fn bind(settings: &ApiSettings) -> Result<Bound, Failure> {
-    let tokens = match &settings.tokens_file {
-        None => Tokens::none(),
-        Some(path) => {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                Failure::refused(format!("API_TOKENS_FILE {shown} cannot be read: {error}"))
-            })?;
-            Tokens::parse(&text)
-                .map_err(|error| Failure::refused(format!("API_TOKENS_FILE {shown}: {error}")))?
-        }
+/// Answers until `shutdown` is ready, and then finishes what was asked before.
+///
+/// It has a thread of its own: whatever clients do there, timers and calls have the other threads.
+pub(super) fn start(
+    bound: Bound,
+    punctual: Punctual,
+    metrics: PrometheusHandle,
+    clock: SystemClock,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<Serving, Failure> {
+    let failed = |error| Failure::refused(format!("the API has no thread: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let (done, ended) = oneshot::channel();
+    let serve = move || {
+        let served = runtime.block_on(serve(bound, punctual, metrics, clock, shutdown));
+        // A reader that still hangs in the database must not hold us up.
+        runtime.shutdown_background();
+        // Who does not listen any more does not need to know.
+        let _ = done.send(served);
     };
-    let address = settings.listen;
-    punctual_api::check_bind(address, &tokens).map_err(Failure::refused)?;
-    let listener = TcpListener::bind(address).map_err(|error| {
-        Failure::refused(format!(
-            "the API cannot listen on {address}: {error}; name another address with --listen or API_LISTEN"
-        ))
-    })?;
-    Ok(Bound { listener, tokens })
+    let named = std::thread::Builder::new().name("api".to_owned());
+    named.spawn(serve).map_err(failed)?;
+    Ok(Serving(ended))
 }
 
-impl Bound {
-    /// Where it listens, with the port that was given if any was asked for.
-    pub(super) fn address(&self) -> Result<std::net::SocketAddr, Failure> {
-        let address = self.listener.local_addr();
-        address.map_err(|error| Failure::refused(format!("the API's address is unknown: {error}")))
+async fn serve(
+    bound: Bound,
+    punctual: Punctual,
+    metrics: PrometheusHandle,
+    clock: SystemClock,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Failure> {
+    let limits = Limits {
+        drain: DRAIN,
+        ..Limits::default()
+    };
+    let calls = punctual.calls().map(|calls| CallsApi {
+        submit: calls.submit,
+        read: calls.read,
+    });
+    // Timers of their own are scheduled only where they need not belong to a call.
+    let timers = punctual.has_timers_of_their_own().then(|| TimersApi {
+        schedule: punctual.timer_ports().1,
+        timers: punctual.timer_ports().0,
+    });
+    let parts = ApiParts {
+        calls,
+        timers,
+        tokens: bound.tokens,
+        readiness: readiness(punctual, clock.clone()),
+        metrics: Arc::new(move || metrics.render()),
+        ids: Arc::new(UuidIds),
+        clock: Arc::new(clock.clone()),
+        settings: limits,
+    };
+    let router = punctual_api::router(parts);
+    let failed = |error| Failure::failed(format!("the API cannot listen: {error}"));
+    bound.listener.set_nonblocking(true).map_err(failed)?;
+    let listener = tokio::net::TcpListener::from_std(bound.listener).map_err(failed)?;
+    let served = punctual_api::serve(listener, router, limits, Arc::new(clock), shutdown).await;
+    if served.cut_off > 0 {
+        tracing::warn!(
+            connections = served.cut_off,
+            "connections were still busy and were cut off"
+        );
     }
-
-    /// Answers until `shutdown` is ready, and then finishes what was asked before.
-    pub(super) async fn serve(
-        self,
-        punctual: Punctual,
-        metrics: PrometheusHandle,
-        clock: SystemClock,
-        shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), Failure> {
-        let limits = Limits {
-            drain: DRAIN,
-            ..Limits::default()
-        };
-        let calls = punctual.calls().map(|calls| CallsApi {
-            submit: calls.submit,
-            read: calls.read,
-        });
-        // Timers of their own are scheduled only where they need not belong to a call.
-        let timers = punctual.has_timers_of_their_own().then(|| TimersApi {
-            schedule: punctual.timer_ports().1,
-            timers: punctual.timer_ports().0,
-        });
-        let parts = ApiParts {
-            calls,
-            timers,
-            tokens: self.tokens,
-            readiness: readiness(punctual, clock.clone()),
-            metrics: Arc::new(move || metrics.render()),
-            ids: Arc::new(UuidIds),
-            clock: Arc::new(clock.clone()),
-            settings: limits,
-        };
-        let router = punctual_api::router(parts);
-        let failed = |error| Failure::failed(format!("the API cannot listen: {error}"));
-        self.listener.set_nonblocking(true).map_err(failed)?;
-        let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        let served = punctual_api::serve(listener, router, limits, Arc::new(clock), shutdown).await;
-        if served.cut_off > 0 {
-            tracing::warn!(
-                connections = served.cut_off,
-                "connections were still busy and were cut off"
-            );
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-/// Whether the database answers, the broker is there, and the worker looks for what is due.
+/// Whether the database answers and can be written, the broker is there, and the worker looks for what is due.
 fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
     Arc::new(move || {
         let (punctual, clock) = (punctual.clone(), clock.clone());
@@ -119,6 +120,8 @@ fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
                 .await
                 .err()
                 .map(|error| error.to_string());
+            let writable = punctual.writable().await;
+            crate::metrics::show_writable(&writable);
             let worker = match punctual.last_look() {
                 Some(at) if clock.now().since(at) <= TICKS_WITHIN => None,
                 Some(at) => Some(format!("it looked for due timers last at {at}")),
@@ -130,8 +133,12 @@ fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
                     problem: database,
                 },
                 ReadinessCheck {
+                    name: "writing",
+                    problem: writable.err(),
+                },
+                ReadinessCheck {
                     name: "broker",
-                    problem: punctual.readiness().err(),
+                    problem: punctual.readiness().err().map(|why| why.to_string()),
                 },
                 ReadinessCheck {
                     name: "worker",

@@ -4,28 +4,34 @@
 //! |---|---|---|
 //! | SIGTERM, SIGINT | take and claim nothing more, finish what is in flight, for at most 25 s; an HTTP attempt that still runs then is recorded as interrupted | 0 |
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
+//! | SIGHUP | read tokens and certificate authorities again; what cannot be used changes nothing | – |
 //! | the broker goes away | go on storing; what is due waits until it is back | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
-//! | the store is broken | stop, with the cause | 1 |
+//! | the store is broken, or its file was renamed, removed or replaced | promise and begin nothing more, stop with the cause; health answers to the end | 1 |
 //! | a panic anywhere | end at once | 1 |
 
 mod banner;
-mod file_check;
+mod clock_check;
+mod figures;
 mod firing_lines;
 mod http;
+mod reload;
 mod signals;
 mod stop;
+
+use std::sync::Arc;
 
 use punctual::http::{HyperHttpClient, Roots};
 use punctual::{Builder, CallOptions, Punctual, Synchronous};
 use punctual_adapters_system::SystemClock;
 
 use crate::failure::Failure;
+use crate::listen;
 use crate::settings::{CallsSettings, ServeSettings};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
-use file_check::Gone;
 use firing_lines::FiringLines;
+use reload::Reload;
 use signals::Signals;
 use stop::{Reason, Stop};
 
@@ -35,7 +41,7 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
     match &served {
         Ok(()) => tracing::info!(reason = "a signal", "stopped: no timer is lost"),
         // Whoever could not even start has not stopped.
-        Err(Failure::Failed(reason)) => tracing::error!(reason, "stopped: no timer is lost"),
+        Err(Failure::Failed(reason)) => tracing::error!(reason, "stopped"),
         Err(_) => {}
     }
     served
@@ -43,7 +49,12 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
 
 /// Puts the engine together, with somebody to tell: the calls, the broker, or whoever reads standard
 /// output. `None` if it was stopped meanwhile.
-async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>, Failure> {
+async fn build(
+    settings: &ServeSettings,
+    client: Option<&Arc<HyperHttpClient>>,
+    stop: &Stop,
+    clock: &SystemClock,
+) -> Result<Option<Punctual>, Failure> {
     refuse_what_is_no_file(&settings.database.path)?;
     let mut builder = Punctual::builder()
         .sqlite_with(settings.database.clone())
@@ -52,17 +63,21 @@ async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>
     if let Some(broker) = &settings.broker {
         builder = builder.nats_with(broker.clone()).take_commands();
     }
-    if let Some(calls) = &settings.calls {
-        return built(with_calls(builder, calls)?, stop).await;
-    }
-    if settings.broker.is_some() {
+    let calls = settings.calls.as_ref().zip(client);
+    if !settings.writes_lines() {
+        if let Some(calls) = calls {
+            builder = with_calls(builder, calls, None)?;
+        }
         return built(builder, stop).await;
     }
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));
     let stdout = stdout::open().map_err(unwritable)?;
     let (lines, unwritten) = FiringLines::new();
-    let builder = builder.subscriber(lines, settings.worker.publish_batch);
+    let builder = match calls {
+        Some(calls) => with_calls(builder, calls, Some(lines.beside_calls(clock.clone())))?,
+        None => builder.subscriber(lines, settings.worker.publish_batch),
+    };
     let Some(punctual) = built(builder, stop).await? else {
         return Ok(None);
     };
@@ -74,12 +89,24 @@ async fn build(settings: &ServeSettings, stop: &Stop) -> Result<Option<Punctual>
     Ok(Some(punctual))
 }
 
-fn with_calls(builder: Builder, calls: &CallsSettings) -> Result<Builder, Failure> {
-    let client = HyperHttpClient::new(calls.allowed.clone(), Roots::of_this_machine())
-        .map_err(|error| Failure::refused(error.to_string()))?;
-    let mut options = CallOptions::new(client);
-    options.settings = calls.calls;
-    let builder = builder.service_calls(options);
+/// Who makes the requests of calls.
+fn http_client(calls: &CallsSettings) -> Result<Arc<HyperHttpClient>, Failure> {
+    HyperHttpClient::new(calls.allowed.clone(), Roots::of_this_machine())
+        .map(Arc::new)
+        .map_err(|error| Failure::refused(error.to_string()))
+}
+
+/// `lines`: who is told of timers that belong to no call.
+fn with_calls(
+    builder: Builder,
+    (calls, client): (&CallsSettings, &Arc<HyperHttpClient>),
+    lines: Option<FiringLines>,
+) -> Result<Builder, Failure> {
+    let builder = builder.service_calls(CallOptions {
+        http: Arc::<HyperHttpClient>::clone(client),
+        settings: calls.calls,
+        other_timers: lines.map(|lines| Arc::new(lines) as _),
+    });
     match &calls.database {
         None => Ok(builder),
         Some(database) => {
@@ -103,60 +130,67 @@ async fn built(builder: Builder, stop: &Stop) -> Result<Option<Punctual>, Failur
 async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
     // Signals first: from now on none of them ends us in an unforeseen way.
     let stop = Stop::new();
-    let signals = Signals::listen()
+    let (signals, hangup) = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));
     // Before the database is opened: whoever cannot listen has changed nothing.
-    let bound = settings.api.as_ref().map(http::bind).transpose()?;
-    let address = bound.as_ref().map(http::Bound::address).transpose()?;
+    let bound = settings.api.as_ref().map(listen::bind).transpose()?;
+    let address = bound.as_ref().map(listen::Bound::address).transpose()?;
     let metrics = crate::metrics::install()?;
-    let Some(punctual) = build(&settings, &stop).await? else {
+    let client = settings.calls.as_ref().map(http_client).transpose()?;
+    let Some(punctual) = build(&settings, client.as_ref(), &stop, &clock).await? else {
         return Ok(());
     };
+    tokio::spawn(Reload::new(bound.as_ref(), client).on(hangup));
     let stopped =
         |error: punctual::Error| Failure::failed(format!("the timer worker has stopped: {error}"));
     // Nothing has begun if it cannot be started, as beside a consumer that would lose commands.
     let running = punctual.start().await;
     let running = running.map_err(|error| Failure::refused(error.to_string()))?;
-    let gone = Gone::not_yet();
     let api = bound.map(|bound| {
-        let (stop, gone) = (stop.clone(), gone.clone());
-        let asked = async move {
-            tokio::select! {
-                _ = stop.requested() => {}
-                () = gone.noticed() => {}
-            }
-        };
-        tokio::spawn(bound.serve(punctual.clone(), metrics.clone(), clock.clone(), asked))
+        let stop = stop.clone();
+        let asked = async move { drop(stop.requested().await) };
+        http::start(
+            bound,
+            punctual.clone(),
+            metrics.clone(),
+            clock.clone(),
+            asked,
+        )
     });
-    let separate = settings
-        .calls
-        .as_ref()
-        .and_then(|calls| calls.database.as_ref());
-    let calls_file = &separate.unwrap_or(&settings.database).path;
+    let api = api.transpose()?;
     banner::show(&settings, address);
-    tokio::select! {
-        _ = stop.requested() => {}
-        _ = running.stopped() => {}
-        never = file_check::watch(&settings.database.path, &clock, &gone) => match never {},
-        never = file_check::watch(calls_file, &clock, &gone) => match never {},
+    let has_stopped = tokio::select! {
+        _ = stop.requested() => false,
+        _ = running.stopped() => true,
         never = crate::metrics::keep(&metrics, &clock, &punctual) => match never {},
-    }
-
-    // Whatever ended the engine ends the rest. A store that broke is the worst of the reasons, also
-    // if it did so while we were stopping.
-    stop.request(Reason::Asked);
-    // First, so that whoever was promised an answer gets it from an engine that still runs.
-    let answered = match api {
-        Some(api) => api
-            .await
-            .unwrap_or_else(|error| Err(Failure::failed(format!("the API has stopped: {error}")))),
-        None => Ok(()),
+        never = figures::watch(&settings, &punctual, &clock) => match never {},
+        never = clock_check::watch(&clock) => match never {},
     };
-    running.shutdown().await.map_err(stopped)?;
+
+    // Whoever was promised an answer gets it from an engine that still runs. One that has stopped by
+    // itself ends first: it refuses whatever is asked for, and health is answered meanwhile.
+    let (ended, answered) = if has_stopped {
+        let ended = running.shutdown().await;
+        stop.request(Reason::Asked);
+        (ended, answered(api).await)
+    } else {
+        let answered = answered(api).await;
+        (running.shutdown().await, answered)
+    };
+    // A store that broke is the worst of the reasons, also if it did so while we were stopping.
+    ended.map_err(stopped)?;
     answered?;
     match stop.requested().await {
         Reason::Failed(sentence) => Err(Failure::failed(sentence)),
         Reason::Asked => Ok(()),
+    }
+}
+
+/// Waits until the API has answered what it was asked before the end.
+async fn answered(api: Option<http::Serving>) -> Result<(), Failure> {
+    match api {
+        Some(api) => api.ended().await,
+        None => Ok(()),
     }
 }

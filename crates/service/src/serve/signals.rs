@@ -1,4 +1,4 @@
-//! Signals: the first stops us in good order, the second at once.
+//! Signals: the first stops us in good order, the second at once. SIGHUP stops nothing.
 //!
 //! Wrappers such as `timeout` send one signal twice, to the process and to its group. So that this
 //! is not taken for impatience, what comes right after the first counts as the first.
@@ -23,11 +23,15 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
-        Ok(Self {
+    /// Catches signals from now on: SIGHUP, which would end us, apart from those that stop us. One
+    /// that comes before somebody waits for it is kept.
+    pub(super) fn listen() -> io::Result<(Self, Signal)> {
+        let hangup = signal(SignalKind::hangup())?;
+        let signals = Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-        })
+        };
+        Ok((signals, hangup))
     }
 
     pub(super) async fn obey(mut self, stop: Stop, clock: SystemClock) {

@@ -287,14 +287,16 @@ fn name(about: &About, source: &Source) -> String {
     match source {
         Source::Flag(flag) => format!("--{flag}"),
         Source::Variable => about.variable.to_owned(),
-        Source::File { path, line } => format!("{} line {line}: {}", path.display(), about.key()),
+        Source::File { path, line } => {
+            format!("{} line {line}: {}", crate::shown::path(path), about.key())
+        }
     }
 }
 
 fn unusable(about: &About, path: &Path, what: &str) -> String {
     format!(
         "the file {} that {} names {what}: name another",
-        path.display(),
+        crate::shown::path(path),
         about.variable
     )
 }
@@ -302,7 +304,7 @@ fn unusable(about: &About, path: &Path, what: &str) -> String {
 fn unreadable(about: &About, path: &Path, error: &io::Error) -> String {
     format!(
         "the file {} that {} names cannot be read: {}",
-        path.display(),
+        crate::shown::path(path),
         about.variable,
         reason(error)
     )

@@ -52,7 +52,7 @@ impl SettingsFile {
                 path,
                 format!(
                     "the settings file {}, named by {named_by}, cannot be read: {}",
-                    path.display(),
+                    crate::shown::path(path),
                     reason(&error)
                 ),
             ),
@@ -68,7 +68,7 @@ impl SettingsFile {
                 path,
                 format!(
                     "the settings file {} cannot be read: {}",
-                    path.display(),
+                    crate::shown::path(path),
                     reason(&error)
                 ),
             )),
@@ -126,7 +126,7 @@ impl SettingsFile {
                 Ok(entry) => file.entries.push(entry),
                 Err(problem) => file.problems.push(Problem {
                     key: Some(key.get_ref().to_string()),
-                    sentence: format!("{} line {line}: {problem}", path.display()),
+                    sentence: format!("{} line {line}: {problem}", crate::shown::path(path)),
                 }),
             }
         }
@@ -137,7 +137,11 @@ impl SettingsFile {
 /// What keeps a text from being TOML, without the words that only its grammar explains.
 fn no_toml(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let span = error.span().unwrap_or_default();
-    let place = format!("{} line {}", path.display(), line_of(text, span.start));
+    let place = format!(
+        "{} line {}",
+        crate::shown::path(path),
+        line_of(text, span.start)
+    );
     if error.message() == "duplicate key" {
         let key = cut(text.get(span).unwrap_or("a key"));
         return format!("{place}: {key} stands there twice: keep one of them");

@@ -72,6 +72,18 @@ pub(crate) struct ServeSettings {
     pub(crate) file: Option<PathBuf>,
 }
 
+impl ServeSettings {
+    /// Whether firings become lines on standard output: without a broker, those of timers that belong
+    /// to no call. Where timers have no file of their own, all of them belong to one.
+    pub(crate) fn writes_lines(&self) -> bool {
+        let has_own = match &self.calls {
+            Some(calls) => calls.database.is_some(),
+            None => true,
+        };
+        has_own && self.broker.is_none()
+    }
+}
+
 /// The variables. An empty one counts as absent: that is how a compose file unsets one.
 #[derive(Clone, Copy)]
 pub(crate) struct Environment<'a>(pub(crate) Lookup<'a>);
@@ -109,19 +121,48 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// How a command opens the timers beside whoever serves them.
-    pub(crate) fn client(self, flags: &'a DatabaseFlags) -> Result<SqliteSettings, Failure> {
+    /// How a command opens the timers beside whoever serves them. Where nothing says which file that
+    /// is, both come back: whoever opens one looks which is served, or there.
+    pub(crate) fn client(self, flags: &'a TraceFlags) -> Result<ClientDatabases, Failure> {
         let sources = self.good_sources(&flags.0)?;
-        Ok(SqliteSettings {
-            role: Role::Client,
-            ..sources.database()?
+        let as_client = |set, path| {
+            Ok::<_, Failure>(SqliteSettings {
+                set,
+                role: Role::Client,
+                ..sources.opened_by_rule(SqliteSettings::timers(path))?
+            })
+        };
+        let own = as_client(SchemaSet::TimersOnly, sources.timer_database()?)?;
+        let shared = as_client(SchemaSet::Shared, sources.calls_database()?)?;
+        let by_flag = |about: &'static About| flags.0.get(about).is_some();
+        let named = (
+            by_flag(table::TIMER_DB_PATH.about),
+            by_flag(table::DB_PATH.about),
+        );
+        let modules = sources.get(&table::MODULES)?;
+        let timers_alone = matches!(modules, Some(Modules::Timer | Modules::TimerAndApi));
+        let is_set = sources.get(&table::TIMER_DB_PATH)?.is_some();
+        Ok(match named {
+            (true, true) => {
+                return Err(Failure::usage(
+                    "--db and --calls-db name two databases: give one of them",
+                ));
+            }
+            (false, true) => ClientDatabases::One(shared),
+            (true, false) => ClientDatabases::One(own),
+            (false, false) if is_set || timers_alone => ClientDatabases::One(own),
+            (false, false) => ClientDatabases::Either { own, shared },
         })
     }
 
     /// How a command looks at the databases that would be served, those of calls first.
     pub(crate) fn to_look_at(self, flags: &'a TraceFlags) -> Result<Vec<SqliteSettings>, Failure> {
         let sources = self.good_sources(&flags.0)?;
-        let databases = sources.databases()?;
+        let mut databases = sources.databases()?;
+        if sources.get(&table::MODULES)?.is_none() && databases.len() == 1 {
+            // Nothing says that timers are not served alone.
+            databases.push((sources.timer_database()?, SchemaSet::TimersOnly));
+        }
         let by_flag = |about: &'static About| flags.0.get(about).is_some();
         let (calls, timers) = (
             by_flag(table::DB_PATH.about),
@@ -152,6 +193,17 @@ impl<'a> Environment<'a> {
     pub(crate) fn serve(self, flags: &'a ServeFlags) -> Result<ServeSettings, Failure> {
         self.good_sources(&flags.0)?.serve()
     }
+}
+
+/// Which timers a command means.
+#[derive(Debug)]
+pub(crate) enum ClientDatabases {
+    One(SqliteSettings),
+    /// Nothing says it: timers alone, or those of calls.
+    Either {
+        own: SqliteSettings,
+        shared: SqliteSettings,
+    },
 }
 
 /// Where a value comes from.
@@ -246,7 +298,7 @@ impl Sources<'_> {
         match databases.as_slice() {
             [(one, _), (other, _)] if one == other => Err(Failure::refused(format!(
                 "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                one.display()
+                crate::shown::path(one)
             ))),
             _ => Ok(databases),
         }
@@ -278,7 +330,7 @@ impl Sources<'_> {
         if own.as_ref() == Some(&shared) {
             return Err(Failure::refused(format!(
                 "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                shared.display()
+                crate::shown::path(&shared)
             )));
         }
         let usual = CallSettings::default();
@@ -305,15 +357,25 @@ impl Sources<'_> {
         Ok((self.opened_by_rule(timers)?, calls))
     }
 
-    fn api(&self) -> Result<ApiSettings, Failure> {
+    /// Where the API listens, if these modules have one.
+    pub(crate) fn api(&self) -> Result<Option<ApiSettings>, Failure> {
         let listen = self.get(&table::API_LISTEN)?;
-        Ok(ApiSettings {
+        // What is wrong is told also where nobody needs it: it was meant to count.
+        let api = ApiSettings {
             listen: match listen {
                 Some(listen) => listen,
                 None => parse::listen(table::API_LISTEN.about.default).map_err(Failure::refused)?,
             },
             tokens_file: self.get(&table::API_TOKENS_FILE)?,
+        };
+        Ok(match self.modules()? {
+            Modules::Timer | Modules::CallsWithoutApi => None,
+            Modules::TimerAndApi | Modules::Calls => Some(api),
         })
+    }
+
+    fn modules(&self) -> Result<Modules, Failure> {
+        Ok(self.get(&table::MODULES)?.unwrap_or(Modules::Calls))
     }
 
     /// The broker, if one is set.
@@ -324,10 +386,11 @@ impl Sources<'_> {
         })
     }
 
-    fn serve(&self) -> Result<ServeSettings, Failure> {
+    /// How to serve, or the first reason why not.
+    pub(crate) fn serve(&self) -> Result<ServeSettings, Failure> {
         let worker = WorkerSettings::default();
         let retention = RetentionSettings::default();
-        let modules = self.get(&table::MODULES)?.unwrap_or(Modules::Calls);
+        let modules = self.modules()?;
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
@@ -345,20 +408,15 @@ impl Sources<'_> {
                 (database, Some(calls))
             }
         };
-        // What is wrong is told also where nobody needs it: it was meant to count.
         let api = self.api()?;
+        // As with the API: what is wrong is told also where nobody needs it.
         self.get(&table::EXECUTION_TIMEOUT)?;
         self.get(&table::EXECUTION_ALLOW_NETS)?;
-        let api = match modules {
-            Modules::Timer => None,
-            Modules::TimerAndApi | Modules::Calls => Some(api),
-            Modules::CallsWithoutApi if broker.is_some() => None,
-            Modules::CallsWithoutApi => {
-                return Err(Failure::refused(
-                    "without a broker nobody could submit calls to these modules: add api to MODULES, or set TIMER_BROKER_URL",
-                ));
-            }
-        };
+        if modules == Modules::CallsWithoutApi && broker.is_none() {
+            return Err(Failure::refused(
+                "without a broker nobody could submit calls to these modules: add api to MODULES, or set TIMER_BROKER_URL",
+            ));
+        }
         Ok(ServeSettings {
             database,
             calls,
@@ -386,7 +444,10 @@ pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str)
         Source::Variable => format!("{} {is}: {advice}", about.variable),
         Source::File { path, line } => {
             let key = about.key();
-            format!("{} line {line}: {key} {is}: {advice}", path.display())
+            format!(
+                "{} line {line}: {key} {is}: {advice}",
+                crate::shown::path(path)
+            )
         }
     }
 }

@@ -78,7 +78,7 @@ macro_rules! flag {
 /// Whoever says nothing else has nothing to hide.
 macro_rules! shown {
     () => {
-        |raw| Some(cut(&raw.to_string_lossy()))
+        |raw| Some(cut(&crate::shown::os(raw)))
     };
     ($shown:expr) => {
         $shown
@@ -110,7 +110,7 @@ settings! {
     TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "none", "a database file for timers alone; where no service calls run, and for the commands of timers, it is ./data/timer.db unless it is set";
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
-    DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large the timers' file may become, in MiB; then new timers are refused, and stored ones go on firing";
+    DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
     TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks for due timers that nothing else asked for, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 
 use serde_json::Value;
 
+use crate::api_client::{calls_command, serve_calls};
 use crate::running::{Ended, Home, run};
 
 /// The verdict and the words of each thing.
@@ -277,4 +278,88 @@ fn programs_get_json() {
             .unwrap()
             .contains("text or json")
     );
+}
+
+/// `check` and `serve` with the same flags and variables.
+fn both(home: &Home, flags: &str, variables: &[(&str, &str)]) -> (Ended, Ended) {
+    let [checked, served] = ["check", "serve"].map(|command| {
+        let mut command = home.command(&format!("{command} {flags}"));
+        command.env_remove("MODULES").env_remove("TIMER_DB_PATH");
+        run(command.envs(variables.iter().copied()))
+    });
+    (checked, served)
+}
+
+#[test]
+fn what_serve_refuses_of_the_interface_is_wrong_in_the_same_words() {
+    let home = Home::new();
+    let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listening.local_addr().unwrap();
+    let tokens = home.path("tokens");
+    std::fs::write(&tokens, "demo:sesame\n").unwrap();
+    std::fs::write(home.path("empty"), "# nobody\n").unwrap();
+    for (flags, variables, words) in [
+        (
+            format!("--listen {taken}"),
+            [("X", "")],
+            "name another address",
+        ),
+        (
+            "--listen 0.0.0.0:0".to_owned(),
+            [("X", "")],
+            "API_TOKENS_FILE",
+        ),
+        (
+            "--tokens nowhere".to_owned(),
+            [("X", "")],
+            "nowhere cannot be read",
+        ),
+        (
+            "--tokens tokens".to_owned(),
+            [("X", "")],
+            "the token itself",
+        ),
+        (
+            "--tokens empty".to_owned(),
+            [("X", "")],
+            "nobody could get in",
+        ),
+        (
+            String::new(),
+            [("MODULES", "orchestration,timer,execution")],
+            "add api to MODULES",
+        ),
+    ] {
+        let flags = if flags.contains("--listen") {
+            flags
+        } else {
+            format!("{flags} --listen 127.0.0.1:0")
+        };
+        let (checked, served) = both(&home, &flags, &variables);
+        assert_eq!(served.code, Some(3), "{served:?}");
+        let sentence = served.stderr.trim_end().trim_start_matches("error: ");
+        assert!(sentence.contains(words), "{sentence}");
+        assert_wrong(&checked, 1, &[sentence]);
+        assert!(!checked.stdout.contains("sesame") && !home.path("data").exists());
+    }
+}
+
+#[test]
+fn an_interface_that_can_be_served_is_well_and_so_is_one_that_is() {
+    let home = Home::new();
+    let hash = punctual_api::hash_token("sesame");
+    std::fs::write(home.path("tokens"), format!("demo:{hash}\n")).unwrap();
+    let mut command = home.command("check --listen 127.0.0.1:0 --tokens tokens");
+    let ended = run(command.env_remove("MODULES").env_remove("TIMER_DB_PATH"));
+    assert_all_is_well(&ended, &["it can listen on 127.0.0.1:0, with one token"]);
+
+    let (_serving, api) = serve_calls(&mut calls_command(&home));
+    let mut command = home.command(&format!("check --listen {}", api.0));
+    command.env_remove("MODULES").env_remove("TIMER_DB_PATH");
+    let ended = run(command.env("DB_PATH", home.path("calls.db")));
+    let words = [format!(
+        "{} is taken, and the database is being served",
+        api.0
+    )];
+    assert_all_is_well(&ended, &[words[0].as_str()]);
 }

@@ -89,6 +89,14 @@ fn a_trace_finds_the_timers_of_one_request() {
     home.json("schedule --tenant a --in 1h");
     let trace = home.json(&format!("trace --correlation {REQUEST}"));
     assert_eq!(trace["items"].as_array().unwrap().len(), 2);
+    let page = home.json(&format!("trace --correlation {REQUEST} --limit 1"));
+    let cursor = page["nextCursor"].as_str().unwrap();
+    let rest = home.json(&format!("trace --correlation {REQUEST} --after {cursor}"));
+    let both = [page["items"][0].clone(), rest["items"][0].clone()];
+    assert_eq!(trace["items"].as_array().unwrap()[..], both);
+    assert!(rest.get("nextCursor").is_none());
+    let wrong = home.run(&format!("trace --correlation {REQUEST} --after x"));
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
     let nothing = home.run(&format!("trace --correlation {ID}"));
     assert_eq!(nothing.code, Some(1));
 }

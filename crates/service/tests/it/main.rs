@@ -5,8 +5,10 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod alerts;
 mod api_client;
 mod asyncapi;
+mod backup;
 mod batch;
 mod broker;
 mod broker_calls;
@@ -20,9 +22,14 @@ mod commands;
 mod completions;
 mod dead_letters;
 mod demo;
+mod hanging_targets;
+mod help_examples;
+mod hostile_clients;
 mod kill;
 mod kill_calls;
 mod ledger;
+mod moved_file;
+mod other_timers;
 mod python_client;
 mod refusals;
 mod running;
@@ -34,3 +41,4 @@ mod serving_calls;
 mod settings_file;
 mod stdout;
 mod target;
+mod writable;

@@ -409,8 +409,97 @@ fn it_says_how_it_is_and_what_it_counts() {
         "calls_submitted_total",
         "calls_finished_total",
         "http_requests_total",
+        "call_lateness_seconds_count 1",
+        "executions_waiting 0",
+        "executions_running 0",
+        "database_size_bytes{database=\"timers\"}",
+        "database_log_size_bytes{database=\"timers\"}",
+        "clock_steps_total{direction=\"back\"} 0",
     ] {
         assert!(metrics.contains(name), "{name} is not in {metrics}");
     }
     assert!(!metrics.contains("demo"), "a tenant is in a label");
+}
+
+#[test]
+fn a_hangup_reads_the_tokens_again_and_never_ends_it() {
+    let home = Home::new();
+    let tokens = home.path("tokens");
+    let write = |token: &str| {
+        let hash = punctual_api::hash_token(token);
+        std::fs::write(&tokens, format!("demo:{hash}\n")).unwrap();
+    };
+    write("old");
+    let mut command = calls_command(&home);
+    let (mut serving, api) = serve_calls(command.arg("--tokens").arg(&tokens));
+    let ask = |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let answer = api.try_send("GET", CALLS, &[("Authorization", &bearer)], None);
+        answer.unwrap().status
+    };
+    assert_eq!((ask("old"), ask("new")), (200, 401));
+    write("new");
+    serving.signal(Signal::HUP);
+    let said = serving.wait_until_it_says("SIGHUP");
+    assert!(said.contains("\"tokens\":1"), "{said}");
+    assert_eq!((ask("old"), ask("new")), (401, 200));
+    std::fs::write(&tokens, "demo:sesame\n").unwrap();
+    serving.signal(Signal::HUP);
+    let said = serving.wait_until_it_says("tokens were not reloaded");
+    assert!(said.contains("ERROR") && !said.contains("sesame"), "{said}");
+    assert_eq!((ask("old"), ask("new")), (401, 200));
+    let metrics = api.ask("GET", "/metrics", None).body;
+    assert!(metrics.contains("http_unauthorized_total 3"), "{metrics}");
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end().code, Some(0));
+}
+
+#[test]
+fn a_hangup_with_nothing_to_read_again_ends_nothing() {
+    let home = Home::new();
+    let mut serving = home.serve();
+    for _ in 0..2 {
+        serving.signal(Signal::HUP);
+        serving.wait_until_it_says("SIGHUP");
+    }
+    home.json("schedule --tenant a --in 0s");
+    serving.firing();
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.end().code, Some(0));
+}
+
+#[test]
+fn a_failed_call_is_a_line_of_the_log_and_many_are_a_few() {
+    const FAILING: usize = 40;
+    let (home, target) = (Home::new(), Target::start());
+    let (serving, api) = serve_calls(&mut calls_command(&home));
+    let ids: Vec<String> = (0..FAILING)
+        .map(|_| {
+            submit(
+                api,
+                &call(&target.url("/status/500?token=canary"), clock().now()),
+            )
+        })
+        .collect();
+    for id in &ids {
+        assert_eq!(wait_for(api, id, FINISHED)["status"], "Failed");
+    }
+    let metrics = api.ask("GET", "/metrics", None).body;
+    let counted = format!("calls_finished_total{{status=\"Failed\"}} {FAILING}");
+    assert!(metrics.contains(&counted), "{metrics}");
+    serving.signal(Signal::TERM);
+    let log = serving.end().stderr;
+    let lines: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("a call has failed"))
+        .collect();
+    // Five in each ten seconds, however long it took.
+    assert!((5..FAILING).contains(&lines.len()), "{lines:?}");
+    for line in lines {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["level"], "INFO", "{line}");
+        assert_eq!(line["kind"], "HttpStatus", "{line}");
+        assert_eq!(line["reason"], "the target answered 500", "{line}");
+    }
+    assert!(!log.contains("canary"), "{log}");
 }

@@ -170,11 +170,13 @@ fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> Res
             bytes <= HEADER_BYTES
         })
         .collect();
-    let body_snippet = Some(redaction.snippet(&response.body).into_string());
+    let snippet = redaction.snippet(&response.body);
+    let truncated = response.truncated || snippet.is_cut();
     ResponseMeta {
         status: response.status,
         headers,
-        body_snippet: body_snippet.filter(|snippet| !snippet.is_empty()),
+        body_snippet: Some(snippet.into_string()).filter(|snippet| !snippet.is_empty()),
+        truncated,
         latency_ms,
     }
 }

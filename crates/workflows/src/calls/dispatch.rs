@@ -28,6 +28,8 @@ const BATCH: usize = 500;
 const MOST_ASIDE: usize = 100_000;
 /// So many that were set aside are tried again at once.
 const ASIDE_BATCH: usize = 50;
+/// The gauge is not older than this while there is work, or else than the poll.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// The gauge counts no further than this.
 const COUNT_TO: usize = 100_000;
 
@@ -50,6 +52,8 @@ pub struct DispatchOutbox {
     to_mark: Vec<OutboxPlace>,
     aside: BTreeMap<OutboxPlace, Aside>,
     failures: u32,
+    /// When to count what waits, on the monotonic clock.
+    count_at: Duration,
 }
 
 /// A message that failed by itself.
@@ -79,6 +83,7 @@ impl DispatchOutbox {
             to_mark: Vec::new(),
             aside: BTreeMap::new(),
             failures: 0,
+            count_at: Duration::ZERO,
         };
         ChoreWorker::new(chore, &ports.clock, &ports.to_publish)
     }
@@ -138,15 +143,18 @@ impl DispatchOutbox {
     async fn publish(&self, rows: Vec<OutboxRow>) -> Published {
         let mut published = Published::default();
         let (mut places, mut envelopes) = (Vec::new(), Vec::new());
-        for row in rows {
-            match &row.envelope {
+        for OutboxRow { place, envelope } in rows {
+            match envelope {
                 Ok(envelope) => {
-                    places.push(row.place);
-                    envelopes.push(envelope.clone());
+                    places.push(place);
+                    envelopes.push(envelope);
                 }
                 Err(unreadable) => {
                     let reason = unreadable.reason.clone();
-                    published.refused.push((row, reason));
+                    let envelope = Err(unreadable);
+                    published
+                        .refused
+                        .push((OutboxRow { place, envelope }, reason));
                 }
             }
         }
@@ -285,6 +293,19 @@ impl DispatchOutbox {
         marked
     }
 
+    /// Counts what waits, now and then: under load a step takes milliseconds, and a count reads an index.
+    async fn count(&mut self) {
+        let now = self.ports.clock.monotonic();
+        if now < self.count_at {
+            return;
+        }
+        self.count_at = now.saturating_add(COUNT_EVERY);
+        if let Ok(waiting) = self.ports.outbox.count(COUNT_TO).await {
+            metrics::gauge!(metric_names::OUTBOX_UNPUBLISHED)
+                .set(f64::from(u32::try_from(waiting).unwrap_or(u32::MAX)));
+        }
+    }
+
     fn rest(&self) -> Duration {
         let now = self.ports.clock.monotonic();
         let next = self
@@ -359,10 +380,7 @@ fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp)
 impl Chore for DispatchOutbox {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
         let done = self.all().await;
-        if let Ok(waiting) = self.ports.outbox.count(COUNT_TO).await {
-            metrics::gauge!(metric_names::OUTBOX_UNPUBLISHED)
-                .set(f64::from(u32::try_from(waiting).unwrap_or(u32::MAX)));
-        }
+        self.count().await;
         match done {
             Ok(()) => {
                 self.failures = 0;

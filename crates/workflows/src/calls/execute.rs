@@ -28,6 +28,7 @@ use super::{CallPorts, CallSettings};
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::{SettingsError, WorkerStopped};
+use crate::metric_names;
 
 /// So many attempts that nobody makes any more are ended at once.
 const LEFT_BEHIND: usize = 200;
@@ -160,6 +161,8 @@ impl ExecuteCalls {
         // There may be more; and a place that became free meanwhile may be somebody's.
         let look_again = !begun.is_empty() || !ended.is_empty();
         under_way.extend(begun);
+        let running = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
+        metrics::gauge!(metric_names::EXECUTIONS_RUNNING).set(f64::from(running));
         let wait = match failure {
             None => {
                 self.failures = 0;

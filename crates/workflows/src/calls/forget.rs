@@ -1,13 +1,13 @@
 //! The timer's part in a deletion: the timer of a call that is gone goes too.
 //!
 //! Where both are in one database, it went with the call; where the timer has its own, this is how
-//! it learns.
+//! it learns. A timer that was registered after the deletion is somebody else's, and is left alone.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use punctual_domain::{Message, MessageEnvelope, TimerKey};
-use punctual_ports::{Answer, MessageHandler, TimerPersistencePort};
+use punctual_domain::{Message, MessageEnvelope, TimerKey, Timestamp};
+use punctual_ports::{Answer, MessageHandler, PortError, TimerPersistencePort};
 
 use super::CallPorts;
 use super::outcome::{answer_of, no_answer};
@@ -25,6 +25,25 @@ impl ForgetDeletedCalls {
             timers: Arc::clone(&ports.timers),
         }
     }
+
+    async fn forget(&self, key: TimerKey, deleted_at: Timestamp) -> Result<Answer, PortError> {
+        // A call's timer is registered with the time of its submission, which is before its deletion.
+        let found = self.timers.find(key.clone()).await?;
+        if found.is_some_and(|it| it.timer().registration.registered_at > deleted_at) {
+            tracing::debug!(%key, "a timer was registered after the deletion of a call: it stays");
+            return Ok(Answer::Done);
+        }
+        // With the time of the deletion, so that a command which was sent before it and comes
+        // after it brings nothing back.
+        let deleted = self.timers.delete(vec![key], deleted_at).await?;
+        let Some(outcome) = deleted.into_iter().next() else {
+            return Ok(no_answer());
+        };
+        // A timer that fires at this moment does no harm: its call is gone.
+        let outcome = outcome?;
+        tracing::debug!(?outcome, "the timer of a deleted call is gone");
+        Ok(Answer::Done)
+    }
 }
 
 #[async_trait]
@@ -35,18 +54,10 @@ impl MessageHandler for ForgetDeletedCalls {
             let Message::ServiceCallDeleted(event) = envelope.message else {
                 continue;
             };
-            // With the time of the deletion, so that a command which was sent before it and comes
-            // after it brings nothing back.
             let key = TimerKey::new(event.tenant_id, event.service_call_id);
-            let deleted = self.timers.delete(vec![key], event.deleted_at).await;
-            answers[at] = match deleted.map(|deleted| deleted.into_iter().next()) {
-                Ok(Some(Ok(outcome))) => {
-                    // A timer that fires at this moment does no harm: its call is gone.
-                    tracing::debug!(?outcome, "the timer of a deleted call is gone");
-                    Answer::Done
-                }
-                Ok(Some(Err(error))) | Err(error) => answer_of(&error),
-                Ok(None) => no_answer(),
+            answers[at] = match self.forget(key, event.deleted_at).await {
+                Ok(answer) => answer,
+                Err(error) => answer_of(&error),
             };
         }
         answers

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::service_call::call::{Start, Verdict};
+use punctual_domain::service_call::call::{GRACE, RunningCall, Start, Verdict};
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_domain::{Backoff, EnvelopeId, Timestamp};
 use punctual_ports::{CallChange, StoredCall};
@@ -16,17 +16,24 @@ use crate::metric_names;
 /// So many calls are looked at in one go.
 const BATCH: usize = 200;
 
+/// A step that comes so late was held up by more than a busy machine: the process was suspended, or
+/// the clock was set.
+const SUSPENDED: Duration = Duration::from_secs(10);
+
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_secs(1),
     limit: Duration::from_mins(1),
 };
 
 /// Looks at calls to which something should have happened by now: starts the overdue, asks again for
-/// attempts that were not heard of, and ends those without a result.
+/// attempts that were not heard of and for results, and ends those that have none.
 pub struct LookAfterCalls {
     ports: CallPorts,
     settings: CallSettings,
     failures: u32,
+    /// When the next step should be, and since when none came much later than it should.
+    next_step: Option<Timestamp>,
+    awake_since: Timestamp,
 }
 
 impl LookAfterCalls {
@@ -36,6 +43,8 @@ impl LookAfterCalls {
             ports: ports.clone(),
             settings,
             failures: 0,
+            next_step: None,
+            awake_since: Timestamp::MIN,
         };
         // Nobody rings: what it looks for is what nobody has said.
         ChoreWorker::new(chore, &ports.clock, &Bell::default())
@@ -68,7 +77,11 @@ impl LookAfterCalls {
                 Some(("started", scheduled.start(start).ok()?))
             }
             Verdict::AskAgain(running) => {
-                tracing::debug!(%key, asked = running.asked, "nothing was heard of an attempt: it is asked for again");
+                tracing::debug!(%key, asked = running.asked, "nothing was heard of an attempt or of its result: it is asked for again");
+                Some(("asked_again", running.ask_again(now)))
+            }
+            Verdict::GiveUp(running) if self.may_go_on(&running) => {
+                tracing::debug!(%key, "an attempt has no result, and may still go on: it is asked for again");
                 Some(("asked_again", running.ask_again(now)))
             }
             Verdict::GiveUp(running) => {
@@ -76,6 +89,13 @@ impl LookAfterCalls {
                 Some(("given_up", running.give_up(now)))
             }
         }
+    }
+
+    /// While this process was suspended, nobody here could hear an answer, and an attempt that was under
+    /// way has all of its time left at worst. Its result is asked for once that is over.
+    fn may_go_on(&self, running: &RunningCall) -> bool {
+        let longest = running.timeout.saturating_add(GRACE);
+        running.asked_at < self.awake_since.saturating_add(longest)
     }
 
     fn after_failure(
@@ -97,6 +117,20 @@ impl LookAfterCalls {
 impl Chore for LookAfterCalls {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
         let now = self.ports.clock.now();
+        // Before its first step it did not see anything either; and no clock that was set back keeps calls
+        // from their end.
+        let is_late = self.next_step.is_none_or(|at| now.since(at) >= SUSPENDED);
+        if is_late || now < self.awake_since {
+            self.awake_since = now;
+        }
+        let rest = self.sweep(now).await?;
+        self.next_step = Some(self.ports.clock.now().saturating_add(rest));
+        Ok(rest)
+    }
+}
+
+impl LookAfterCalls {
+    async fn sweep(&mut self, now: Timestamp) -> Result<Duration, WorkerStopped> {
         let overlooked = match self.ports.calls.overlooked(now, BATCH).await {
             Ok(overlooked) => overlooked,
             Err(error) => return self.after_failure(&error),

@@ -7,6 +7,7 @@
 //! - [`DispatchOutbox`] publishes what was committed; nothing else here publishes, but that
 //!   [`AcceptExecutions`] repeats what was told of an attempt to whoever has not heard it;
 //! - [`ForgetDeletedCalls`] removes the timer of a call that is gone;
+//! - [`TellOfOtherTimers`] tells of timers that belong to no call;
 //! - [`ReadCalls`] shows calls, and the trace of a request;
 //! - [`ForgetOldCalls`] removes what is older than anybody wants to know.
 //!
@@ -22,6 +23,7 @@ mod envelopes;
 mod execute;
 mod forget;
 mod look_after;
+mod others;
 mod outcome;
 mod places;
 mod ports;
@@ -39,6 +41,7 @@ pub use dispatch::DispatchOutbox;
 pub use execute::ExecuteCalls;
 pub use forget::ForgetDeletedCalls;
 pub use look_after::LookAfterCalls;
+pub use others::{NobodyToTell, TellOfOtherTimers};
 pub use ports::CallPorts;
 pub use react::ReactToEvents;
 pub use read::{CallView, ReadCalls};

@@ -1,8 +1,12 @@
 //! Who may begin another attempt, so that no tenant and no slow host takes all the places.
+//!
+//! An attempt that hangs keeps its place until its time is over. So a tenant holds its
+//! [fair share](fair_share) of all places, and of those of each host, and no more: whoever holds none
+//! finds one free.
 
 use std::collections::BTreeMap;
 
-use punctual_domain::TenantId;
+use punctual_domain::{TenantId, fair_share};
 use punctual_ports::{Execution, WaitingQuery};
 
 use super::CallSettings;
@@ -12,69 +16,92 @@ use super::CallSettings;
 pub(super) struct Places {
     taken: usize,
     by_tenant: BTreeMap<TenantId, usize>,
+    /// By host and port.
     by_host: BTreeMap<String, usize>,
+    by_both: BTreeMap<(TenantId, String), usize>,
     /// Whose turn was last.
     last: Option<(TenantId, String)>,
 }
 
-/// A place that an attempt has.
+/// A place that an attempt has: whose it is, and to which host and port it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    tenant_id: TenantId,
-    host: String,
-}
+pub(super) struct Place(TenantId, String);
 
 impl Places {
-    /// Which attempts may begin; `None` if no place is free.
+    /// Which attempts may begin; `None` if no place is free. What it leaves out is exactly what
+    /// [`Places::take`] would refuse now, so the first of what it finds can always begin.
     pub(super) fn query(&self, settings: &CallSettings) -> Option<WaitingQuery> {
         let free = settings.attempts.saturating_sub(self.taken);
         if free == 0 {
             return None;
         }
-        let full = |taken: usize, limit: usize| taken >= limit;
-        let tenants = self.by_tenant.iter();
-        let hosts = self.by_host.iter();
+        let of_all = self.share_of_all(settings);
+        let is_full = |host: &str| self.share_of_host(host, settings) == 0;
+        let has_enough = |held: usize, host: &str| held >= self.share_of_host(host, settings);
         Some(WaitingQuery {
             limit: free,
-            per_tenant: settings.attempts_per_tenant,
-            per_host: settings.attempts_per_host,
-            without_tenants: tenants
-                .filter(|(_, taken)| full(**taken, settings.attempts_per_tenant))
+            per_tenant: of_all,
+            per_host: fair_share(settings.attempts_per_host, 0),
+            without_tenants: self
+                .by_tenant
+                .iter()
+                .filter(|(_, held)| **held >= of_all)
                 .map(|(tenant, _)| tenant.clone())
                 .collect(),
-            without_hosts: hosts
-                .filter(|(_, taken)| full(**taken, settings.attempts_per_host))
-                .map(|(host, _)| host.clone())
+            without_hosts: self
+                .by_host
+                .keys()
+                .filter(|host| is_full(host))
+                .cloned()
+                .collect(),
+            without: self
+                .by_both
+                .iter()
+                .filter(|((_, host), held)| has_enough(**held, host))
+                .map(|(both, _)| both.clone())
                 .collect(),
             after_tenant: self.last.as_ref().map(|(tenant, _)| tenant.clone()),
             after_host: self.last.as_ref().map(|(_, host)| host.clone()),
         })
     }
 
-    /// Takes a place, if the limits leave one.
+    /// Takes a place, if the shares leave one.
     pub(super) fn take(&mut self, execution: &Execution, settings: &CallSettings) -> Option<Place> {
         let tenant_id = execution.key.call.tenant_id.clone();
-        let host = execution.request.url.host().to_owned();
-        let of_tenant = self.by_tenant.get(&tenant_id).copied().unwrap_or_default();
-        let of_host = self.by_host.get(&host).copied().unwrap_or_default();
-        if self.taken >= settings.attempts
-            || of_tenant >= settings.attempts_per_tenant
-            || of_host >= settings.attempts_per_host
+        let host = execution.request.url.host_and_port();
+        let both = (tenant_id, host);
+        let held = self.by_tenant.get(&both.0).copied().unwrap_or_default();
+        let held_there = self.by_both.get(&both).copied().unwrap_or_default();
+        if held >= self.share_of_all(settings)
+            || held_there >= self.share_of_host(&both.1, settings)
         {
             return None;
         }
         self.taken += 1;
-        *self.by_tenant.entry(tenant_id.clone()).or_default() += 1;
-        *self.by_host.entry(host.clone()).or_default() += 1;
-        self.last = Some((tenant_id.clone(), host.clone()));
-        Some(Place { tenant_id, host })
+        *self.by_tenant.entry(both.0.clone()).or_default() += 1;
+        *self.by_host.entry(both.1.clone()).or_default() += 1;
+        *self.by_both.entry(both.clone()).or_default() += 1;
+        self.last = Some(both.clone());
+        Some(Place(both.0, both.1))
     }
 
     /// Gives a place back.
-    pub(super) fn give_back(&mut self, place: &Place) {
+    pub(super) fn give_back(&mut self, Place(tenant_id, host): &Place) {
         self.taken = self.taken.saturating_sub(1);
-        leave(&mut self.by_tenant, &place.tenant_id);
-        leave(&mut self.by_host, &place.host);
+        leave(&mut self.by_tenant, tenant_id);
+        leave(&mut self.by_host, host);
+        leave(&mut self.by_both, &(tenant_id.clone(), host.clone()));
+    }
+
+    /// Up to how many places a tenant may take another one now.
+    fn share_of_all(&self, settings: &CallSettings) -> usize {
+        fair_share(settings.attempts, self.taken).min(settings.attempts_per_tenant)
+    }
+
+    /// The same for places at one host.
+    fn share_of_host(&self, host: &str, settings: &CallSettings) -> usize {
+        let taken = self.by_host.get(host).copied().unwrap_or_default();
+        fair_share(settings.attempts_per_host, taken)
     }
 }
 

@@ -4,10 +4,12 @@
 //! call are applied to it one after the other, in memory, and the call is written once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::call::{Outgoing, Start};
-use punctual_domain::service_call::{Outcome, RunningCall, ScheduledCall, ServiceCall};
+use punctual_domain::service_call::{ErrorMeta, Outcome, RunningCall, ScheduledCall, ServiceCall};
 use punctual_domain::{EnvelopeId, Message, MessageEnvelope, TimerKey};
 use punctual_ports::{Answer, CallChange, ChangeOutcome, MessageHandler, PortError, StoredCall};
 
@@ -15,15 +17,19 @@ use super::envelopes::wrap;
 use super::outcome::{answer_of, no_answer};
 use super::{CallPorts, CallSettings};
 use crate::metric_names;
+use crate::sparing::Sparing;
 
 /// How often somebody else may be quicker before the message is left for later.
 const ROUNDS: usize = 8;
+/// More of a reason would only fill the log.
+const LONGEST_REASON: usize = 200;
 
 /// Starts calls when their due time is reached, and ends them with their results.
 #[derive(Clone)]
 pub struct ReactToEvents {
     ports: CallPorts,
     settings: CallSettings,
+    failures: Arc<Sparing>,
 }
 
 /// Which messages are about one call, by their places in the batch.
@@ -35,6 +41,31 @@ impl ReactToEvents {
         Self {
             ports: ports.clone(),
             settings,
+            failures: Arc::default(),
+        }
+    }
+
+    /// A change was made: what it means for the figures and the log.
+    fn tell_of(&self, made: &Made) {
+        if let Some(late) = made.began_late_by {
+            metrics::histogram!(metric_names::CALL_LATENESS).record(late.as_secs_f64());
+        }
+        let Some((status, failure)) = &made.finished else {
+            return;
+        };
+        metrics::counter!(metric_names::CALLS_FINISHED, "status" => *status).increment(1);
+        if let Some(failure) = failure
+            && let Some(left_out) = self.failures.may_say(self.ports.clock.monotonic())
+        {
+            let reason = failure.message.as_deref().unwrap_or_default();
+            let reason: String = reason.chars().take(LONGEST_REASON).collect();
+            tracing::info!(
+                key = %made.key,
+                kind = failure.kind.as_str(),
+                reason,
+                left_out,
+                "a call has failed"
+            );
         }
     }
 
@@ -50,10 +81,13 @@ impl ReactToEvents {
         let found = self.ports.calls.find(keys).await?;
         let mut changes = Vec::new();
         let mut changing = Vec::new();
+        let mut made = Vec::new();
         for ((key, places), stored) in open.into_iter().zip(found) {
+            let has_begun = stored.as_ref().is_some_and(has_begun);
             let change = stored.and_then(|stored| self.apply(stored, batch, &places));
             match change {
                 Some(change) => {
+                    made.push(Made::by(&change, has_begun, batch, &places));
                     changes.push(change);
                     changing.push((key, places));
                 }
@@ -68,18 +102,13 @@ impl ReactToEvents {
         if changes.is_empty() {
             return Ok(ByCall::new());
         }
-        let finished: Vec<Option<&'static str>> = changes.iter().map(finished_as).collect();
         let outcomes = self.ports.calls.change(changes).await;
         self.ports.to_publish.ring();
         let mut outdated = ByCall::new();
-        for (((key, places), outcome), status) in changing.into_iter().zip(outcomes?).zip(finished)
-        {
+        for (((key, places), outcome), made) in changing.into_iter().zip(outcomes?).zip(made) {
             let answer = match outcome {
                 Ok(ChangeOutcome::Changed) => {
-                    if let Some(status) = status {
-                        metrics::counter!(metric_names::CALLS_FINISHED, "status" => status)
-                            .increment(1);
-                    }
+                    self.tell_of(&made);
                     Answer::Done
                 }
                 Ok(_) => {
@@ -198,10 +227,46 @@ fn run_on(
     step.call
 }
 
-fn finished_as(change: &CallChange) -> Option<&'static str> {
-    match &change.call {
-        ServiceCall::Finished(_) => Some(change.call.status().as_str()),
-        _ => None,
+fn has_begun(stored: &StoredCall) -> bool {
+    matches!(&stored.call, ServiceCall::Running(running) if running.attempt_began_at.is_some())
+}
+
+/// What a change does that figures and the log tell of.
+struct Made {
+    key: TimerKey,
+    /// How long after the due time the request was begun, if that was heard just now.
+    began_late_by: Option<Duration>,
+    finished: Option<(&'static str, Option<ErrorMeta>)>,
+}
+
+impl Made {
+    /// `has_begun`: that the attempt began was heard before.
+    fn by(
+        change: &CallChange,
+        has_begun: bool,
+        batch: &[MessageEnvelope],
+        places: &[usize],
+    ) -> Self {
+        let details = change.call.details();
+        let began = places.iter().find_map(|at| match &batch[*at].message {
+            Message::ExecutionStarted(event) if !has_begun => Some(event.started_at),
+            _ => None,
+        });
+        let finished = match &change.call {
+            ServiceCall::Finished(call) => {
+                let failure = match call.outcome() {
+                    Outcome::Failed(failure) => Some(failure.clone()),
+                    Outcome::Succeeded(_) => None,
+                };
+                Some((change.call.status().as_str(), failure))
+            }
+            _ => None,
+        };
+        Self {
+            key: details.key.clone(),
+            began_late_by: began.map(|began| began.since(details.due_at)),
+            finished,
+        }
     }
 }
 

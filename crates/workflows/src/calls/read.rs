@@ -2,7 +2,7 @@
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{TimerEntry, TimerKey};
-use punctual_ports::{CallPage, CallPageQuery, ExecutionEntry, PortError};
+use punctual_ports::{CallPage, CallPageQuery, ExecutionEntry, PageCursor, PortError};
 
 use super::CallPorts;
 
@@ -52,6 +52,39 @@ impl ReadCalls {
             timer: self.ports.timers.find(key.clone()).await?,
             attempts: self.ports.executions.entries(key, ATTEMPTS).await?,
         }))
+    }
+
+    /// How many attempts wait for their turn, counted up to `limit`.
+    ///
+    /// # Errors
+    /// If the store cannot be read now.
+    pub async fn waiting_attempts(&self, limit: usize) -> Result<usize, PortError> {
+        self.ports.executions.count_waiting(limit).await
+    }
+
+    /// Which of these calls there are, in the order of their keys.
+    ///
+    /// # Errors
+    /// If the store cannot be read now.
+    pub async fn are_there(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        let found = self.ports.calls.find(keys).await?;
+        Ok(found.iter().map(Option::is_some).collect())
+    }
+
+    /// Which of these ids are of calls, or of calls that were deleted and are remembered, in their order.
+    ///
+    /// # Errors
+    /// If the store cannot be read now.
+    pub async fn were_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
+        self.ports.calls.was_submitted(keys).await
+    }
+
+    /// Whether a cursor is one that a page may have given.
+    ///
+    /// # Errors
+    /// `Rejected` if it is not.
+    pub fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
+        self.ports.calls.check_cursor(cursor)
     }
 
     /// Some calls of a tenant, latest due first.

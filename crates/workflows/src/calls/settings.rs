@@ -11,11 +11,13 @@ pub struct CallSettings {
     pub timeout: Duration,
     /// How often to look at the store although nobody has rung: the safety net.
     pub polling_interval: Duration,
-    /// How many attempts are under way at once.
+    /// How many attempts are under way at once, of all tenants together. Half of them are for tenants
+    /// that have few: one alone gets a quarter.
     pub attempts: usize,
-    /// How many of them may be one tenant's.
+    /// How many of them may be one tenant's, however few there are of others.
     pub attempts_per_tenant: usize,
-    /// How many of them may go to one host.
+    /// How many of them may go to one host and port, of all tenants together. Here too, a tenant alone
+    /// gets a quarter.
     pub attempts_per_host: usize,
     /// How long attempts may go on when the process is asked to stop.
     pub drain: Duration,
@@ -28,9 +30,9 @@ impl Default for CallSettings {
         Self {
             timeout: Duration::from_secs(30),
             polling_interval: Duration::from_secs(5),
-            attempts: 256,
+            attempts: 512,
             attempts_per_tenant: 128,
-            attempts_per_host: 64,
+            attempts_per_host: 256,
             drain: Duration::from_secs(25),
             keep: Duration::from_hours(30 * 24),
         }

@@ -1,7 +1,7 @@
 //! Taking calls and deleting them: for callers who wait for the answer, and for commands.
 
 use async_trait::async_trait;
-use punctual_domain::service_call::{CallDetails, CallStatus, ServiceCall, Submission};
+use punctual_domain::service_call::{CallDetails, CallStatus, Redaction, ServiceCall, Submission};
 use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, ServiceCallId, TimerKey,
 };
@@ -134,7 +134,9 @@ impl SubmitCalls {
             correlation_id: correlation_id
                 .unwrap_or_else(|| CorrelationId::from_uuid(ids.next_id())),
             command_id,
-            name: submission.name,
+            name: submission
+                .name
+                .redacted(&Redaction::of(&submission.request)),
             tags: submission.tags,
             submitted_at: now,
             due_at: submission.due_at,

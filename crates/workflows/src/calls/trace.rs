@@ -1,5 +1,7 @@
 //! The life of one request, in order: what happened to its calls, their timers and attempts.
 
+use std::collections::BTreeSet;
+
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, EnvelopeId, TimerEntry, TimerKey, TimerState, Timestamp};
 use punctual_ports::{ExecutionState, PortError, PublishedMessage};
@@ -7,22 +9,22 @@ use punctual_ports::{ExecutionState, PortError, PublishedMessage};
 use super::ReadCalls;
 use super::read::ATTEMPTS;
 
-/// So many calls and timers of one request are shown.
-const MOST: usize = 100;
 /// So many messages of one call.
 const MESSAGES: usize = 100;
 
-/// What is known of one request.
+/// What is known of one request, or a page of it: all about some of its calls and timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// The request.
     pub correlation_id: CorrelationId,
-    /// Its calls, by the time of their submission.
+    /// Its calls, in the order of keys.
     pub calls: Vec<ServiceCall>,
-    /// Its timers, those of its calls included.
+    /// Its timers, those of its calls included, in the order of keys.
     pub timers: Vec<TimerEntry>,
-    /// What happened, in order.
+    /// What happened to them, in the order of time.
     pub steps: Vec<TraceStep>,
+    /// After which key there are more.
+    pub next: Option<TimerKey>,
 }
 
 /// Something that happened.
@@ -43,21 +45,38 @@ pub struct TraceStep {
 }
 
 impl ReadCalls {
-    /// The trace of a request; empty if nothing is known of it.
+    /// The trace of a request: all about `limit` of its keys, after one if it is given. Empty if
+    /// nothing more is known of it. A call and its timer have one key, so they are on one page.
     ///
     /// # Errors
     /// If the store cannot be read now.
-    pub async fn trace(&self, correlation_id: CorrelationId) -> Result<Trace, PortError> {
-        let calls = self
-            .ports
-            .calls
-            .find_by_correlation(correlation_id, MOST)
+    pub async fn trace(
+        &self,
+        correlation_id: CorrelationId,
+        after: Option<TimerKey>,
+        limit: usize,
+    ) -> Result<Trace, PortError> {
+        let limit = limit.clamp(1, Self::MAX_PAGE);
+        // One more of each tells whether there are more keys, and the first of both are the first of all.
+        let (calls, timers) = (&self.ports.calls, &self.ports.timers);
+        let mut calls = calls
+            .find_by_correlation(correlation_id, after.clone(), limit + 1)
             .await?;
-        let timers = self
-            .ports
-            .timers
-            .find_by_correlation(correlation_id, MOST)
+        let mut timers = timers
+            .find_by_correlation(correlation_id, after, limit + 1)
             .await?;
+        let keys: BTreeSet<&TimerKey> = calls
+            .iter()
+            .map(|call| &call.details().key)
+            .chain(timers.iter().map(|timer| &timer.timer().key))
+            .collect();
+        let has_more = keys.len() > limit;
+        let last = keys.into_iter().nth(limit - 1).cloned();
+        let next = last.filter(|_| has_more);
+        if let Some(last) = &next {
+            calls.retain(|call| call.details().key <= *last);
+            timers.retain(|timer| timer.timer().key <= *last);
+        }
         let mut steps = Vec::new();
         for call in &calls {
             let key = call.details().key.clone();
@@ -80,6 +99,7 @@ impl ReadCalls {
             calls,
             timers,
             steps,
+            next,
         })
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use punctual_domain::{FiringId, Timestamp};
 use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort, FiredTimer};
 
-use super::places::Places;
 use crate::begun::Round;
 
 /// How far a claimed timer has come.
@@ -52,19 +51,12 @@ impl Held {
 }
 
 /// The claims of this worker, by what they would fire.
+#[derive(Default)]
 pub(super) struct InHand {
     held: HashMap<FiringId, Held>,
-    places: Places,
 }
 
 impl InHand {
-    pub(super) fn new(at_most: usize) -> Self {
-        Self {
-            held: HashMap::new(),
-            places: Places::new(at_most),
-        }
-    }
-
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -80,7 +72,6 @@ impl InHand {
     /// Takes a claim in hand, and says what to do with it.
     pub(super) fn take(&mut self, claim: &Claim, monotonic: Duration) -> Taken {
         let firing_id = claim.timer.firing_id();
-        let tenant = &claim.timer.key.tenant_id;
         let lease = Lease {
             wall: claim.lease_until,
             monotonic,
@@ -90,28 +81,17 @@ impl InHand {
             held.lease = lease;
             return Taken::WasInHand;
         }
-        let is_too_much = !self.places.are_left_for(tenant);
-        self.places.take(tenant);
-        let stage = if is_too_much {
-            Stage::Settling
-        } else {
-            Stage::Ready
-        };
         self.held.insert(
             firing_id,
             Held {
                 token: claim.token,
                 attempts: claim.attempts,
                 lease,
-                stage,
+                stage: Stage::Ready,
                 begun: None,
             },
         );
-        if is_too_much {
-            Taken::TooMuch
-        } else {
-            Taken::Ready
-        }
+        Taken::Ready
     }
 
     /// How to name a claim in hand to the store.
@@ -151,9 +131,7 @@ impl InHand {
     }
 
     pub(super) fn remove(&mut self, firing_id: &FiringId) {
-        if self.held.remove(firing_id).is_some() {
-            self.places.give_back(&firing_id.key.tenant_id);
-        }
+        self.held.remove(firing_id);
     }
 
     /// All claims.
@@ -220,6 +198,4 @@ pub(super) enum Taken {
     /// anybody else's. What is under way goes on, under the new token, and the event is not
     /// published a second time.
     WasInHand,
-    /// Its tenant has so much in hand that the others need what is left: it goes back.
-    TooMuch,
 }

@@ -14,10 +14,12 @@
 //! | claimed and not settled (published-but-unmarked included) | `max_in_hand`; full: nothing is claimed |
 //! | of that, what a backlog takes at once | three quarters; the rest in small portions, for what becomes due meanwhile |
 //! | publishes in flight | `publishes_in_flight` |
-//! | what one tenant has of either | seven times what is left for the others |
+//! | of those, what one tenant has | `publishes_per_tenant`; a sixteenth of that when half of what is left to the others is taken, and one when three quarters are, so that hundreds of tenants may hang before one finds no place |
+//! | what one tenant has claimed and cannot begin | all that was claimed, until none of it was begun for 50 ms or one has waited for 500 ms; then a quarter of what it has under way, and no more of its timers are claimed |
 //! | claims, settlements and renewals in flight | one each |
+//! | saves whose caller has gone away | 1 024 under way, and as many that wait |
 //! | attempts of one failing timer | backoff up to an hour, outside the queue: it is in nobody's way |
-//! | tries while bus or store fail | backoff up to five seconds, then a small probe |
+//! | tries while bus or store fail | backoff up to five seconds, then a small probe; the next waits five seconds for it |
 //!
 //! # Errors, by class
 //! - The **bus** cannot be used, or nobody subscribes: claims go back as they were, no attempt is
@@ -28,12 +30,14 @@
 //!   published twice because a mark failed.
 //! - The **store** is broken: the worker stops with the cause.
 
+mod failures;
 mod in_hand;
 mod operations;
 mod pause;
 mod places;
 pub(crate) mod publishing;
 mod ready_queue;
+mod saturation;
 mod settings;
 mod settlements;
 mod verdicts;
@@ -57,6 +61,7 @@ use operations::Event;
 use pause::Pause;
 use places::Places;
 use ready_queue::ReadyQueue;
+use saturation::Saturation;
 use settlements::Settlements;
 
 pub(crate) use settings::check;
@@ -87,10 +92,17 @@ pub struct TimerWorker {
     in_hand: InHand,
     ready: ReadyQueue,
     unsettled: Settlements,
-    publishes: usize,
     /// Who has how many of the publishes in flight.
     places: Places,
+    /// Who may not begin anything more, for now.
+    saturation: Saturation,
+    /// How many of the publishes in flight are to find out whether the bus is back, and until when
+    /// the next such waits for them, by the monotonic clock.
+    probes: usize,
+    next_probe: Duration,
     under_way: UnderWay,
+    /// How many saves go on here whose callers have left.
+    adopted: usize,
     is_draining: bool,
     /// When to look at the store although nothing is known to be due, by the monotonic clock.
     next_poll: Duration,
@@ -100,10 +112,6 @@ pub struct TimerWorker {
     backlog: Backlog,
     /// How long the last look at the store took.
     last_look_took: Duration,
-    /// Whether claims had to go back because their tenant has too much in hand.
-    has_held_back: bool,
-    /// Whether something was finished since the last look for what had to go back.
-    has_made_room: bool,
     bus_pause: Pause,
     /// Looks at the store fail.
     store_pause: Pause,
@@ -148,18 +156,22 @@ impl TimerWorker {
             ports: ports.clone(),
             settings,
             operations: FuturesUnordered::new(),
-            in_hand: InHand::new(settings.max_in_hand),
+            in_hand: InHand::default(),
             ready: ReadyQueue::default(),
             unsettled: Settlements::default(),
-            publishes: 0,
-            places: Places::new(settings.publishes_in_flight),
+            places: Places::new(
+                settings.publishes_in_flight.min(settings.max_in_hand),
+                settings.publishes_per_tenant,
+            ),
+            saturation: Saturation::default(),
+            probes: 0,
+            next_probe: Duration::ZERO,
             under_way: UnderWay::default(),
+            adopted: 0,
             is_draining: false,
             next_renewal: None,
             backlog: Backlog::default(),
             last_look_took: Duration::ZERO,
-            has_held_back: false,
-            has_made_room: false,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
             settle_pause: Pause::new("settle", FIRST_PAUSE, LONGEST_PAUSE),
@@ -256,6 +268,12 @@ impl TimerWorker {
             self.take_in(event)?;
         }
         Ok(())
+    }
+}
+
+impl Drop for TimerWorker {
+    fn drop(&mut self) {
+        self.ports.wake.abandon();
     }
 }
 

@@ -7,11 +7,13 @@ use futures_util::future::BoxFuture;
 use punctual_domain::{EnvelopeId, ScheduledTimer, Timestamp};
 use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
 
-use super::TimerWorker;
+use super::failures::Retry;
 use super::in_hand::{Lease, Stage};
 use super::publishing::{self, Firing, Verdict, tenants};
 use super::settlements::{Settled, settle};
+use super::{LONGEST_PAUSE, TimerWorker};
 use crate::alarm::Alarm;
+use crate::wake_signal::MOST_ADOPTED;
 
 /// An operation has completed.
 pub(super) enum Event {
@@ -25,8 +27,12 @@ pub(super) enum Event {
     Published {
         batch: Vec<Firing>,
         verdicts: Vec<Verdict>,
+        /// Whether it was to find out if the bus is back.
+        is_probe: bool,
     },
     Settled(Settled),
+    /// What somebody else had begun and left is finished.
+    Adopted,
     Renewed {
         claims: Vec<ClaimRef>,
         lease: Lease,
@@ -52,9 +58,16 @@ impl TimerWorker {
     /// Launches all that may be launched now, and returns when there may be more.
     pub(super) fn launch(&mut self) -> Alarm {
         let mut alarm = Alarm::default();
+        for work in self.ports.wake.take_adopted(MOST_ADOPTED - self.adopted) {
+            self.adopted += 1;
+            self.start(work.map(|()| Event::Adopted).boxed());
+        }
         self.launch_renewal(&mut alarm);
-        // Before settling, since what turns out not to be ours or not to be due goes back.
+        // Before settling, since what turns out not to be ours, not to be due or not to have a place
+        // goes back.
         self.launch_publishes();
+        self.let_go_on();
+        self.note_who_waits(&mut alarm);
         self.launch_settlement(&mut alarm);
         self.launch_claim(&mut alarm);
         self.alarm.set(alarm);
@@ -121,15 +134,20 @@ impl TimerWorker {
     }
 
     fn launch_publishes(&mut self) {
-        while !self.is_draining && self.publishes < self.settings.publishes_in_flight {
+        while !self.is_draining && self.places.left() > 0 {
             let batch = self.next_batch();
             if batch.is_empty() {
                 return;
             }
-            self.publishes += 1;
+            self.places.take(&tenants(&batch));
+            let is_probe = self.bus_pause.is_probing();
+            self.probes += usize::from(is_probe);
             let publishing = publishing::publish(self.ports.bus.clone(), batch);
-            let publishing =
-                publishing.map(|(batch, verdicts)| Event::Published { batch, verdicts });
+            let publishing = publishing.map(move |(batch, verdicts)| Event::Published {
+                batch,
+                verdicts,
+                is_probe,
+            });
             self.start(publishing.boxed());
         }
     }
@@ -138,14 +156,12 @@ impl TimerWorker {
     fn next_batch(&mut self) -> Vec<Firing> {
         let mut batch: Vec<Firing> = Vec::new();
         while batch.len() < self.settings.publish_batch {
-            let places = &self.places;
-            let Some(timer) = self.ready.next(|tenant| places.are_left_for(tenant)) else {
+            let (places, now) = (&self.places, self.ports.clock.monotonic());
+            let next = self.ready.next(now, |tenant| places.are_left_for(tenant));
+            let Some(timer) = next else {
                 break;
             };
             batch.extend(self.begin_firing(timer));
-        }
-        for tenant in tenants(&batch) {
-            self.places.take(&tenant);
         }
         batch
     }
@@ -176,7 +192,11 @@ impl TimerWorker {
                 tracing::warn!(%early, "a claimed timer is not due: was the clock set back?");
                 let retry_at = early.timer.registration.due_at;
                 self.in_hand.set_stage(&firing_id, Stage::Settling);
-                self.unsettled.retries.push(RetryLater { claim, retry_at });
+                let request = RetryLater::new(claim, retry_at, &early.to_string());
+                self.unsettled.retries.push(Retry {
+                    request,
+                    failure: None,
+                });
                 None
             }
         }
@@ -218,11 +238,19 @@ impl TimerWorker {
         let Some(wish) = self.wish() else {
             return;
         };
-        if self.bus_pause.is_probing() && self.publishes > 0 {
-            // One probe at a time: the next waits for what this one brings.
+        let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
+        // Whoever is not saturated could not begin anything either: only the poll looks.
+        let is_full = self.saturation.is_there() && self.places.left() == 0;
+        if is_full && monotonic < self.next_poll {
+            alarm.at_monotonic(self.next_poll);
             return;
         }
-        let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
+        if self.bus_pause.is_probing() && self.probes > 0 && monotonic < self.next_probe {
+            // One probe at a time: the next waits for what this one brings, but not for a handler
+            // that hangs.
+            alarm.at_monotonic(self.next_probe);
+            return;
+        }
         let paused = [&self.bus_pause, &self.store_pause].map(|pause| pause.until(monotonic));
         if let Some(until) = paused.into_iter().flatten().max() {
             alarm.at_monotonic(until);
@@ -249,16 +277,18 @@ impl TimerWorker {
         self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
         self.backlog.next_of_reserve = monotonic.saturating_add(RESERVE_EVERY);
         self.ports.wake.begin_look();
-        let mut limit = wish.limit;
+        let mut limit = if is_full { 1 } else { wish.limit };
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
+            self.next_probe = monotonic.saturating_add(LONGEST_PAUSE);
         }
+        let passed_over = self.saturation.tenants();
         let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());
         // A lease counts from before the call: one that is slow must not bring claims that have
         // ended on arrival, for ever.
         let lease = self.settings.lease.saturating_add(self.last_look_took * 2);
         let claiming = async move {
-            let batch = queue.claim_due(now, limit, lease).await;
+            let batch = queue.claim_due_except(now, limit, lease, passed_over).await;
             Event::Claimed {
                 batch,
                 now,

@@ -51,17 +51,22 @@ impl Firing {
     /// What is kept of a firing that can never succeed.
     pub(super) fn burial(&self, claim: ClaimRef, reason: &str, now: Timestamp) -> Burial {
         Burial {
-            letter: DeadLetter {
-                id: claim.firing_id.to_string(),
-                source: self.envelope.message.topic().to_string(),
-                tenant_id: Some(self.envelope.tenant_id().clone()),
-                // Writing an envelope cannot fail; an empty payload would still name the firing.
-                payload: self.envelope.to_json().unwrap_or_default(),
-                reason: reason.chars().take(LONGEST_REASON).collect(),
-                failed_at: now,
-            },
+            letter: self.letter(reason, now),
             claim,
             reached_at: self.reached.reached_at(),
+        }
+    }
+
+    /// The event as a dead letter, under its firing id.
+    pub(crate) fn letter(&self, reason: &str, now: Timestamp) -> DeadLetter {
+        DeadLetter {
+            id: self.firing_id().to_string(),
+            source: self.envelope.message.topic().to_string(),
+            tenant_id: Some(self.envelope.tenant_id().clone()),
+            // Writing an envelope cannot fail; an empty payload would still name the firing.
+            payload: self.envelope.to_json().unwrap_or_default(),
+            reason: reason.chars().take(LONGEST_REASON).collect(),
+            failed_at: now,
         }
     }
 }

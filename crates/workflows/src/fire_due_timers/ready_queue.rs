@@ -1,49 +1,103 @@
 //! Claimed timers that wait for a place, tenant by tenant in turn.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use punctual_domain::{FiringId, ScheduledTimer, TenantId};
 
 /// Gives each tenant a turn, and a tenant's timers in the order in which they came.
 #[derive(Default)]
 pub(super) struct ReadyQueue {
-    by_tenant: HashMap<TenantId, VecDeque<ScheduledTimer>>,
+    by_tenant: HashMap<TenantId, OfTenant>,
     /// The tenants that have something waiting, the next one first.
     turns: VecDeque<TenantId>,
 }
 
+/// What a tenant has waiting, and since when, by the monotonic clock.
+#[derive(Default)]
+struct OfTenant {
+    waiting: VecDeque<(Duration, ScheduledTimer)>,
+    /// When one of it last had its turn.
+    last_turn: Duration,
+}
+
+/// How a tenant's timers move on, by the monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Since when the next one waits.
+    pub(super) since: Duration,
+    /// Since when none had its turn.
+    pub(super) stuck_since: Duration,
+}
+
 impl ReadyQueue {
-    pub(super) fn push(&mut self, timer: ScheduledTimer) {
+    pub(super) fn push(&mut self, timer: ScheduledTimer, since: Duration) {
         let tenant = timer.key.tenant_id.clone();
-        let waiting = self.by_tenant.entry(tenant.clone()).or_default();
-        if waiting.is_empty() {
+        let of_tenant = self.by_tenant.entry(tenant.clone()).or_default();
+        if of_tenant.waiting.is_empty() {
             self.turns.push_back(tenant);
         }
-        waiting.push_back(timer);
+        of_tenant.waiting.push_back((since, timer));
+    }
+
+    /// Whether a tenant has something waiting.
+    pub(super) fn has(&self, tenant: &TenantId) -> bool {
+        self.by_tenant.contains_key(tenant)
+    }
+
+    /// The tenants that have something waiting, and how that moves on.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (&TenantId, Wait)> {
+        self.by_tenant.iter().filter_map(|(tenant, of_tenant)| {
+            let (since, _) = *of_tenant.waiting.front()?;
+            let stuck_since = since.max(of_tenant.last_turn);
+            Some((tenant, Wait { since, stuck_since }))
+        })
     }
 
     /// The next timer of the next tenant that may have a place.
-    pub(super) fn next(&mut self, may: impl Fn(&TenantId) -> bool) -> Option<ScheduledTimer> {
+    pub(super) fn next(
+        &mut self,
+        now: Duration,
+        may: impl Fn(&TenantId) -> bool,
+    ) -> Option<ScheduledTimer> {
         let turn = self.turns.iter().position(may)?;
         let tenant = self.turns.remove(turn)?;
-        let waiting = self.by_tenant.get_mut(&tenant)?;
-        let ready = waiting.pop_front();
-        if waiting.is_empty() {
+        let of_tenant = self.by_tenant.get_mut(&tenant)?;
+        of_tenant.last_turn = now;
+        let ready = of_tenant.waiting.pop_front();
+        if of_tenant.waiting.is_empty() {
             self.by_tenant.remove(&tenant);
         } else {
             self.turns.push_back(tenant);
         }
-        ready
+        ready.map(|(_, timer)| timer)
     }
 
     /// Takes one out that will not have its turn.
     pub(super) fn remove(&mut self, firing_id: &FiringId) {
         let tenant = &firing_id.key.tenant_id;
-        let Some(waiting) = self.by_tenant.get_mut(tenant) else {
-            return;
+        if let Some(of_tenant) = self.by_tenant.get_mut(tenant) {
+            of_tenant
+                .waiting
+                .retain(|(_, timer)| timer.firing_id() != *firing_id);
+            self.forget_if_empty(tenant);
+        }
+    }
+
+    /// Takes out what a tenant has waiting beyond its first few.
+    pub(super) fn take_beyond(&mut self, tenant: &TenantId, kept: usize) -> Vec<ScheduledTimer> {
+        let Some(of_tenant) = self.by_tenant.get_mut(tenant) else {
+            return Vec::new();
         };
-        waiting.retain(|timer| timer.firing_id() != *firing_id);
-        if waiting.is_empty() {
+        let waiting = &mut of_tenant.waiting;
+        let taken = waiting.split_off(waiting.len().min(kept));
+        self.forget_if_empty(tenant);
+        taken.into_iter().map(|(_, timer)| timer).collect()
+    }
+
+    fn forget_if_empty(&mut self, tenant: &TenantId) {
+        let of_tenant = self.by_tenant.get(tenant);
+        if of_tenant.is_some_and(|of_tenant| of_tenant.waiting.is_empty()) {
             self.turns.retain(|other| other != tenant);
             self.by_tenant.remove(tenant);
         }
@@ -54,7 +108,8 @@ impl ReadyQueue {
         self.turns.clear();
         self.by_tenant
             .drain()
-            .flat_map(|(_, waiting)| waiting)
+            .flat_map(|(_, of_tenant)| of_tenant.waiting)
+            .map(|(_, timer)| timer)
             .collect()
     }
 }
@@ -78,7 +133,7 @@ mod tests {
     }
 
     fn order(queue: &mut ReadyQueue, may: impl Fn(&TenantId) -> bool + Copy) -> Vec<String> {
-        std::iter::from_fn(|| queue.next(may))
+        std::iter::from_fn(|| queue.next(Duration::ZERO, may))
             .map(|t| format!("{}{}", t.key.tenant_id, t.registration.due_at.as_millis()))
             .collect()
     }
@@ -86,7 +141,7 @@ mod tests {
     fn filled() -> ReadyQueue {
         let mut queue = ReadyQueue::default();
         for (tenant, due_at) in [("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("b", 6)] {
-            queue.push(ready(tenant, due_at));
+            queue.push(ready(tenant, due_at), Duration::ZERO);
         }
         queue
     }
@@ -118,11 +173,40 @@ mod tests {
     }
 
     #[test]
+    fn how_long_a_tenant_waits_counts_from_its_last_turn() {
+        let (early, late) = (Duration::from_secs(1), Duration::from_secs(2));
+        let mut queue = ReadyQueue::default();
+        for due_at in 1..=3 {
+            queue.push(ready("a", due_at), early);
+        }
+        let wait = |queue: &ReadyQueue| queue.waiting().map(|(_, wait)| wait).next();
+        let expected = |stuck_since| Wait {
+            since: early,
+            stuck_since,
+        };
+        assert_eq!(wait(&queue), Some(expected(early)));
+        queue.next(late, |_| true);
+        assert_eq!(wait(&queue), Some(expected(late)));
+    }
+
+    #[test]
+    fn what_is_beyond_the_first_few_of_a_tenant_can_be_taken_out() {
+        let mut queue = filled();
+        let taken = queue.take_beyond(&TenantId::new("a").unwrap(), 1);
+        let dues: Vec<_> = taken.iter().map(|t| t.registration.due_at).collect();
+        assert_eq!(dues.len(), 2);
+        assert!(dues.is_sorted());
+        assert_eq!(queue.take_beyond(&TenantId::new("c").unwrap(), 0).len(), 1);
+        assert!(!queue.has(&TenantId::new("c").unwrap()));
+        assert_eq!(order(&mut queue, |_| true), ["a1", "b4", "b6"]);
+    }
+
+    #[test]
     fn taking_all_leaves_nothing() {
         let mut queue = filled();
         assert_eq!(queue.take_all().len(), 6);
-        assert!(queue.next(|_| true).is_none());
-        queue.push(ready("a", 1));
-        assert!(queue.next(|_| true).is_some());
+        assert!(queue.next(Duration::ZERO, |_| true).is_none());
+        queue.push(ready("a", 1), Duration::ZERO);
+        assert!(queue.next(Duration::ZERO, |_| true).is_some());
     }
 }

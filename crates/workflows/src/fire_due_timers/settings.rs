@@ -15,6 +15,10 @@ pub struct WorkerSettings {
     pub lease: Duration,
     /// How many publishes are under way at once.
     pub publishes_in_flight: usize,
+    /// How many of them may be one tenant's. Where this is close to all of them, an eighth is left to
+    /// the others. A publish that waits for a handler that hangs cannot be taken back, so a tenant
+    /// gets fewer when most are taken.
+    pub publishes_per_tenant: usize,
     /// How many events one publish takes. One, where `publish` waits for handlers, so that a slow
     /// handler holds up no other; more, where a broker answers for many at once.
     pub publish_batch: usize,
@@ -31,9 +35,10 @@ impl Default for WorkerSettings {
             polling_interval: Duration::from_secs(5),
             batch_size: 100,
             lease: Duration::from_secs(30),
-            publishes_in_flight: 64,
+            publishes_in_flight: 1_000,
+            publishes_per_tenant: 64,
             publish_batch: 1,
-            max_in_hand: 1_000,
+            max_in_hand: 2_000,
             drain_limit: Duration::from_secs(25),
         }
     }
@@ -70,6 +75,7 @@ impl WorkerSettings {
         Self {
             publish_batch: 100,
             publishes_in_flight: 8,
+            max_in_hand: 1_000,
             ..Self::default()
         }
     }
@@ -102,6 +108,12 @@ impl WorkerSettings {
         check(
             "publishes_in_flight",
             &self.publishes_in_flight,
+            1..=10_000,
+            "give 1 to 10000",
+        )?;
+        check(
+            "publishes_per_tenant",
+            &self.publishes_per_tenant,
             1..=10_000,
             "give 1 to 10000",
         )?;
@@ -196,6 +208,10 @@ mod tests {
                 ..default
             },
             WorkerSettings {
+                publishes_per_tenant: 0,
+                ..default
+            },
+            WorkerSettings {
                 publish_batch: 0,
                 ..default
             },
@@ -216,12 +232,13 @@ mod tests {
                 "batch_size",
                 "lease",
                 "publishes_in_flight",
+                "publishes_per_tenant",
                 "publish_batch",
                 "max_in_hand",
                 "drain_limit"
             ]
         );
-        let error = bad[5].check().unwrap_err();
+        let error = bad[6].check().unwrap_err();
         assert_eq!(
             error.to_string(),
             "max_in_hand is 99: give at least batch_size and at most a million"

@@ -1,23 +1,26 @@
 //! What the store has yet to hear: marks, retries, burials and releases.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use punctual_domain::TenantId;
 use punctual_ports::{
-    BatchResult, Burial, ClaimRef, FiredTimer, MarkOutcome, PortError, PortErrorKind, RetryLater,
+    BatchResult, ClaimOutcome, ClaimRef, FiredTimer, MarkOutcome, PortError, PortErrorKind,
     TimerPersistencePort, TimerQueuePort,
 };
 
+use super::failures::{DeadLettered, Retry};
 use super::in_hand::{InHand, Told};
 
 /// Things to tell the store. Each firing is in at most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct Settlements {
     pub(super) marks: Vec<FiredTimer>,
-    pub(super) retries: Vec<RetryLater>,
-    pub(super) burials: Vec<Burial>,
+    pub(super) retries: Vec<Retry>,
+    pub(super) burials: Vec<DeadLettered>,
     pub(super) releases: Vec<ClaimRef>,
-    /// Claims that go back because their tenant has too much in hand: unlike other releases, they
-    /// are no reason to look at the store again.
+    /// Claims that go back because their tenant may not begin them: unlike other releases, they are
+    /// no reason to look at the store again before it may.
     pub(super) held_back: Vec<ClaimRef>,
 }
 
@@ -46,8 +49,10 @@ impl Settlements {
 
     /// A lease that ended under us and was ours again has another token by now.
     pub(super) fn refresh_claims(&mut self, in_hand: &InHand) {
-        let retries = self.retries.iter_mut().map(|retry| &mut retry.claim);
-        let burials = self.burials.iter_mut().map(|burial| &mut burial.claim);
+        let retries = self.retries.iter_mut();
+        let retries = retries.map(|retry| &mut retry.request.claim);
+        let burials = self.burials.iter_mut();
+        let burials = burials.map(|burial| &mut burial.request.claim);
         let releases = self.releases.iter_mut().chain(&mut self.held_back);
         for claim in retries.chain(burials).chain(releases) {
             if let Some(current) = in_hand.reference(&claim.firing_id) {
@@ -76,16 +81,15 @@ fn take_first<T>(list: &mut Vec<T>) -> Vec<T> {
 pub(super) struct Settled {
     /// What the store has heard.
     pub(super) done: Vec<Told>,
-    /// How many timers are now reached.
-    pub(super) marked: u64,
-    /// Retries that were taken, so that the worker comes back for them.
-    pub(super) retries: Vec<RetryLater>,
+    /// How many firings are over and done with.
+    pub(super) processed: u64,
+    /// What became of the failed firings.
+    pub(super) retries: Vec<(Retry, ClaimOutcome)>,
+    pub(super) burials: Vec<(DeadLettered, ClaimOutcome)>,
     /// Whether claims were given back that somebody should look for again.
     pub(super) released: bool,
-    /// Whether claims are back that had to go because their tenant had too much in hand.
-    pub(super) has_held_back: bool,
-    /// Whether something was finished, so that there is room for more of its tenant's.
-    pub(super) has_made_room: bool,
+    /// Whose claims are back because they might not be begun.
+    pub(super) held_back: BTreeSet<TenantId>,
     /// What has to be told again.
     pub(super) failed: Settlements,
     /// The last error there was.
@@ -103,24 +107,31 @@ pub(super) async fn settle(
     if !batch.marks.is_empty() {
         let answer = persistence.mark_fired(batch.marks.clone()).await;
         let told = settled.hear(batch.marks, answer, Told::of_firing);
-        let is_marked = |(_, outcome): &&(FiredTimer, MarkOutcome)| *outcome == MarkOutcome::Marked;
-        settled.marked = told.done.iter().filter(is_marked).count() as u64;
+        // A timer that was rescheduled while it fired, by its handler for example, has fired too.
+        let is_processed = |(_, outcome): &&(FiredTimer, MarkOutcome)| {
+            matches!(outcome, MarkOutcome::Marked | MarkOutcome::Moved)
+        };
+        settled.processed = told.done.iter().filter(is_processed).count() as u64;
         settled.failed.marks = told.again;
     }
     if !batch.retries.is_empty() {
-        let answer = queue.retry_later(batch.retries.clone()).await;
-        let told = settled.hear(batch.retries, answer, |retry| Told::of_claim(&retry.claim));
-        settled.retries = told.done.into_iter().map(|(retry, _)| retry).collect();
+        let requests = batch.retries.iter().map(|retry| retry.request.clone());
+        let answer = queue.retry_later(requests.collect()).await;
+        let told = settled.hear(batch.retries, answer, |retry| {
+            Told::of_claim(&retry.request.claim)
+        });
+        settled.retries = told.done;
         settled.failed.retries = told.again;
     }
     if !batch.burials.is_empty() {
-        let answer = queue.bury(batch.burials.clone()).await;
+        let requests = batch.burials.iter().map(|burial| burial.request.clone());
+        let answer = queue.bury(requests.collect()).await;
         let told = settled.hear(batch.burials, answer, |burial| {
-            Told::of_claim(&burial.claim)
+            Told::of_claim(&burial.request.claim)
         });
+        settled.burials = told.done;
         settled.failed.burials = told.again;
     }
-    settled.has_made_room = !settled.done.is_empty();
     if !batch.releases.is_empty() {
         let answer = queue.release(batch.releases.clone()).await;
         let told = settled.hear(batch.releases, answer, Told::of_claim);
@@ -130,7 +141,11 @@ pub(super) async fn settle(
     if !batch.held_back.is_empty() {
         let answer = queue.release(batch.held_back.clone()).await;
         let told = settled.hear(batch.held_back, answer, Told::of_claim);
-        settled.has_held_back = !told.done.is_empty();
+        let tenants = told
+            .done
+            .into_iter()
+            .map(|(claim, _)| claim.firing_id.key.tenant_id);
+        settled.held_back = tenants.collect();
         settled.failed.held_back = told.again;
     }
     settled

@@ -8,6 +8,7 @@ use punctual_ports::{
     RetryLater,
 };
 
+use super::failures::{DeadLettered, Failure, Retry};
 use super::in_hand::{Lease, Stage, Taken};
 use super::operations::Event;
 use super::pause::Pause;
@@ -40,11 +41,14 @@ impl TimerWorker {
                 metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
                 self.take_in_look(batch, now, lease_until)
             }
-            Event::Published { batch, verdicts } => {
-                self.publishes -= 1;
-                for tenant in tenants(&batch) {
-                    self.places.give_back(&tenant);
-                }
+            Event::Published {
+                batch,
+                verdicts,
+                is_probe,
+            } => {
+                self.probes -= usize::from(is_probe);
+                self.places.give_back(&tenants(&batch));
+                self.saturation.made_room();
                 for (firing, verdict) in batch.iter().zip(verdicts) {
                     self.take_in_verdict(firing, verdict);
                 }
@@ -53,6 +57,10 @@ impl TimerWorker {
             Event::Settled(settled) => {
                 self.under_way.settlement = false;
                 self.take_in_settled(settled)
+            }
+            Event::Adopted => {
+                self.adopted -= 1;
+                Ok(())
             }
             Event::Renewed {
                 claims,
@@ -87,9 +95,8 @@ impl TimerWorker {
         self.ports.last_look.is_now(now);
         metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
         let found_some = self.take_in_claims(batch.claims, lease_until);
-        // A look that brought nothing to do although more is due, because all of it had to go back
-        // or because the store is confused, is repeated when something changes or by the poll, and
-        // not at once: that would be a busy loop.
+        // A look that brought nothing to do although more is due, because the store is confused, is
+        // repeated when something changes or by the poll, and not at once: that would be a busy loop.
         self.backlog.is_there = batch.more_due;
         self.backlog.is_wanted = batch.more_due && (found_some || self.backlog.is_wanted);
         self.ports.wake.end_look(batch.next_due_at);
@@ -102,21 +109,22 @@ impl TimerWorker {
     /// Takes claims in hand; false if there was nothing new to do among them.
     fn take_in_claims(&mut self, claims: Vec<Claim>, lease_until: Duration) -> bool {
         let mut found_some = false;
+        let monotonic = self.ports.clock.monotonic();
         for claim in claims {
             match self.in_hand.take(&claim, lease_until) {
                 Taken::WasInHand => {}
                 Taken::Ready => {
                     found_some = true;
-                    self.ready.push(claim.timer);
-                }
-                Taken::TooMuch => {
-                    self.unsettled.held_back.push(claim.reference());
+                    self.ready.push(claim.timer, monotonic);
                 }
             }
         }
+        if found_some {
+            self.waits_since(monotonic);
+        }
         if self.next_renewal.is_none() && !self.in_hand.is_empty() {
             let interval = self.settings.renewal_interval();
-            self.next_renewal = Some(self.ports.clock.monotonic().saturating_add(interval));
+            self.next_renewal = Some(monotonic.saturating_add(interval));
         }
         found_some
     }
@@ -143,18 +151,14 @@ impl TimerWorker {
             }
             Verdict::Poison(reason) => {
                 self.bus_pause.succeeded();
-                metrics::counter!(metric_names::PERMANENT_ERRORS).increment(1);
-                tracing::error!(
-                    reason,
-                    "a timer can never be handled: it is a dead letter now"
-                );
-                self.unsettled
-                    .burials
-                    .push(firing.burial(claim, &reason, now));
+                self.unsettled.burials.push(DeadLettered {
+                    request: firing.burial(claim, &reason, now),
+                    span: firing.span(),
+                });
             }
             Verdict::Failed(error) => {
                 self.bus_pause.succeeded();
-                self.retry_later(claim, &error, now);
+                self.retry_later(firing, claim, &error, now);
             }
             Verdict::BusFailed(error) => {
                 if self.bus_pause.failed(self.ports.clock.monotonic()) {
@@ -167,22 +171,21 @@ impl TimerWorker {
         }
     }
 
-    fn retry_later(&mut self, claim: ClaimRef, error: &PortError, now: Timestamp) {
+    fn retry_later(&mut self, firing: &Firing, claim: ClaimRef, error: &PortError, now: Timestamp) {
         let attempts = self
             .in_hand
             .get(&claim.firing_id)
             .map_or(0, |held| held.attempts);
         let attempt = attempts.saturating_add(1);
         let wait = RETRY.after(attempt, &claim.firing_id);
-        if error.is_retryable() {
-            tracing::warn!(%error, attempt, ?wait, "a timer could not be handled");
-        } else {
-            metrics::counter!(metric_names::PERMANENT_ERRORS).increment(1);
-            tracing::error!(%error, attempt, ?wait, "a timer will not be handled by itself");
-        }
-        metrics::counter!(metric_names::RETRIES).increment(1);
-        let retry_at = now.saturating_add(wait);
-        self.unsettled.retries.push(RetryLater { claim, retry_at });
+        self.unsettled.retries.push(Retry {
+            request: RetryLater::new(claim, now.saturating_add(wait), &error.to_string()),
+            failure: Some(Failure {
+                attempt,
+                is_permanent: !error.is_retryable(),
+                span: firing.span(),
+            }),
+        });
     }
 
     /// Gives back what was claimed and has not begun.
@@ -198,24 +201,25 @@ impl TimerWorker {
     }
 
     fn take_in_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {
-        metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.marked);
+        metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.processed);
         for told in &settled.done {
             // Claimed again while it was being settled: what was said concerned the old claim.
             if let Some(newer) = self.in_hand.settled(told) {
                 self.unsettled.releases.push(newer);
             }
         }
-        for retry in settled.retries {
-            self.ports.wake.due_at(retry.retry_at);
+        for (retry, outcome) in settled.retries {
+            retry.report(outcome);
+            self.ports.wake.due_at(retry.request.retry_at);
         }
-        // What had to go back because its tenant had too much in hand may fit when two things have
-        // happened, in whichever order: it is back, and something else was finished. To look when
-        // only one of them has would miss it.
-        self.has_held_back |= settled.has_held_back;
-        self.has_made_room |= settled.has_made_room;
-        if settled.released || (self.has_held_back && self.has_made_room) {
-            self.has_held_back = false;
-            self.has_made_room = false;
+        for (burial, outcome) in settled.burials {
+            burial.report(outcome);
+        }
+        // What had to go back because its tenant might not begin it is looked for when the tenant may
+        // again. If that has happened already, the look for it was too early to find it.
+        let mut held_back = settled.held_back.iter();
+        let may_begin = held_back.any(|tenant| !self.saturation.contains(tenant));
+        if settled.released || may_begin {
             self.ports.wake.due_at(self.ports.clock.now());
         }
         self.unsettled.put_back(settled.failed);

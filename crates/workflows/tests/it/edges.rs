@@ -122,7 +122,7 @@ async fn a_dead_letter_s_timer_was_not_reached_before_its_due_time() {
     world.schedule(&key("a"), secs(5)).await;
     world.advance(secs(6)).await;
     let found = world.store.find(key("a")).await.unwrap();
-    let Some(TimerEntry::Reached(reached)) = found else {
+    let Some(TimerEntry::Reached { timer: reached, .. }) = found else {
         panic!("{found:?} should be reached");
     };
     assert_eq!(reached.reached_at(), due_at);

@@ -83,29 +83,24 @@ async fn fresh_timers_do_not_wait_for_the_commits_of_a_backlog() {
 #[tokio::test]
 async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late() {
     let world = World::with(WorkerSettings {
-        batch_size: 8,
-        max_in_hand: 8,
+        publishes_in_flight: 2,
         ..rare_polls()
     })
     .await;
-    // The first marks take a second, in which the tenant has all that it may have in hand...
-    let slow = Fault::DelayBefore(secs(1));
-    world.faults.at_call_of("mark_fired", 1, slow);
-    // ... and what goes back because of that is released only after the next look.
-    let late = Fault::DelayBefore(ms(100));
+    world.answers_after(secs(1));
+    // What goes back because it waits for a place is released only after the place is free, and so
+    // after the look for it.
+    let late = Fault::DelayBefore(secs(5));
     world.faults.at_call_of("release", 1, late);
     let keys: Vec<_> = (0..12).map(|n| key_of("a", &n.to_string())).collect();
-    for key in &keys[..7] {
+    for key in &keys {
         world.schedule(key, ms(0)).await;
     }
-    world.advance(ms(500)).await;
-    for key in &keys[7..] {
-        world.schedule(key, ms(0)).await;
-    }
-    world.advance(secs(10)).await;
+    world.advance(secs(30)).await;
     for key in &keys {
         assert!(world.is_reached(key).await, "{key:?}");
     }
+    assert_eq!(world.ledger.firings().len(), 12);
 }
 
 /// So many handlers of one tenant wait for hours.
@@ -237,4 +232,203 @@ async fn what_a_hanging_tenant_had_to_give_back_fires_when_it_hangs_no_more() {
     assert_eq!(world.ledger.firings().len(), 2_000);
     let claims = claims.load(std::sync::atomic::Ordering::SeqCst);
     assert!(claims < 2_000, "no busy loop: {claims}");
+}
+
+/// Tenants whose handlers take long, and others beside them.
+struct Crowd {
+    slow: usize,
+    backlog_of_each: usize,
+    takes: Duration,
+    /// How long after the one before it each slow tenant begins.
+    apart: Duration,
+}
+
+const HOURS: Duration = Duration::from_hours(10);
+
+/// As many healthy tenants as slow ones, ten at least, have together 500 timers a second for two
+/// seconds. How late each of those fires.
+async fn lateness_of_the_others(world: &World, crowd: &Crowd) -> Vec<Duration> {
+    let (clock, takes) = (world.clock.clone(), crowd.takes);
+    world.ledger.answers(move |event, _| {
+        let (clock, is_slow) = (clock.clone(), event.tenant_id.as_str().starts_with("slow"));
+        Box::pin(async move {
+            if is_slow {
+                clock.sleep_for(takes).await;
+            }
+            Answer::Done
+        })
+    });
+    let begin = world.in_(ms(100));
+    for tenant in 0..crowd.slow {
+        let due_at = begin.saturating_add(crowd.apart * u32::try_from(tenant).unwrap());
+        let backlog = (0..crowd.backlog_of_each).map(|n| {
+            let key = key_of(&format!("slow-{tenant}"), &n.to_string());
+            TimerRequest::at(key, due_at)
+        });
+        let backlog: Vec<_> = backlog.collect();
+        for part in backlog.chunks(10_000) {
+            world.timers.schedule(part.to_vec()).await.unwrap();
+        }
+    }
+    if crowd.apart.is_zero() {
+        world.advance(secs(1)).await;
+    }
+    let others = crowd.slow.max(10);
+    let begin = world.in_(ms(50));
+    let fresh = (0..1_000).map(|n: usize| {
+        let tenant = format!("healthy-{}", n % others);
+        let due_at = begin.saturating_add(ms(2 * n as u64));
+        TimerRequest::at(key_of(&tenant, &n.to_string()), due_at)
+    });
+    world.timers.schedule(fresh.collect()).await.unwrap();
+    world.advance(secs(4)).await;
+    let seen = world.ledger.seen();
+    let healthy = seen
+        .iter()
+        .filter(|s| s.event.tenant_id.as_str().starts_with("healthy"));
+    healthy.map(|s| s.at.since(s.event.due_at)).collect()
+}
+
+async fn the_others_are_on_time_beside(crowd: Crowd) {
+    let world = World::new().await;
+    let mut late = lateness_of_the_others(&world, &crowd).await;
+    assert_eq!(late.len(), 1_000, "all have fired");
+    late.sort_unstable();
+    let p99 = late[989];
+    assert!(p99 <= ms(100), "p99 {p99:?}, latest {:?}", late[999]);
+}
+
+#[tokio::test]
+async fn one_tenant_that_hangs_makes_nobody_late() {
+    the_others_are_on_time_beside(Crowd {
+        slow: 1,
+        backlog_of_each: 2_000,
+        takes: HOURS,
+        apart: ms(0),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_tenant_with_a_great_backlog_and_slow_handlers_makes_nobody_late() {
+    the_others_are_on_time_beside(Crowd {
+        slow: 1,
+        backlog_of_each: 20_000,
+        takes: secs(1),
+        apart: ms(0),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn half_of_all_tenants_make_the_other_half_not_late() {
+    for (takes, backlog_of_each) in [(HOURS, 300), (secs(1), 1_000), (ms(200), 1_000)] {
+        the_others_are_on_time_beside(Crowd {
+            slow: 10,
+            backlog_of_each,
+            takes,
+            apart: ms(0),
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_tenants_that_hang_make_the_other_hundred_not_late() {
+    the_others_are_on_time_beside(Crowd {
+        slow: 100,
+        backlog_of_each: 30,
+        takes: HOURS,
+        apart: ms(0),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tenants_that_begin_to_hang_one_after_the_other_make_nobody_late() {
+    the_others_are_on_time_beside(Crowd {
+        slow: 10,
+        backlog_of_each: 500,
+        takes: HOURS,
+        apart: ms(200),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn three_tenants_whose_handlers_hang_hold_up_no_fourth() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, _| {
+        let (clock, hangs) = (clock.clone(), event.tenant_id.as_str().starts_with("hang"));
+        Box::pin(async move {
+            if hangs {
+                clock.sleep_for(HOURS).await;
+            }
+            Answer::Done
+        })
+    });
+    for tenant in ["hang-a", "hang-b", "hang-c"] {
+        for n in 0..64 {
+            world
+                .schedule(&key_of(tenant, &n.to_string()), secs(1))
+                .await;
+        }
+        world.advance(secs(2)).await;
+    }
+    world.schedule(&key_of("healthy", "x"), secs(1)).await;
+    world.advance(secs(2)).await;
+    assert_eq!(world.ledger.count(&key_of("healthy", "x")), 1);
+}
+
+#[tokio::test]
+async fn a_hanging_handler_and_one_hold_back_stop_nobody_else() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, earlier| {
+        let (clock, tenant) = (clock.clone(), event.tenant_id.clone());
+        Box::pin(async move {
+            match tenant.as_str() {
+                "hanging" => clock.sleep_for(HOURS).await,
+                "b" if earlier == 0 => {
+                    let reason = "the store is busy".to_owned();
+                    return Answer::HoldBack { reason };
+                }
+                _ => {}
+            }
+            Answer::Done
+        })
+    });
+    world.schedule(&key_of("hanging", "x"), secs(1)).await;
+    world.advance(secs(2)).await;
+    world.schedule(&key_of("b", "x"), secs(1)).await;
+    world.advance(secs(2)).await;
+    world.schedule(&key_of("c", "x"), secs(1)).await;
+    world.advance(secs(10)).await;
+    let count = |tenant: &str| world.ledger.count(&key_of(tenant, "x"));
+    assert_eq!((count("b"), count("c")), (2, 1));
+}
+
+#[tokio::test]
+async fn a_probe_that_hangs_is_not_waited_for() {
+    let world = World::new().await;
+    let clock = world.clock.clone();
+    world.ledger.answers(move |event, earlier| {
+        let (clock, name) = (clock.clone(), event.key());
+        Box::pin(async move {
+            if name == key_of("b", "x") && earlier == 0 {
+                let reason = "the store is busy".to_owned();
+                return Answer::HoldBack { reason };
+            }
+            if name == key_of("b", "x") {
+                clock.sleep_for(HOURS).await;
+            }
+            Answer::Done
+        })
+    });
+    world.schedule(&key_of("b", "x"), secs(1)).await;
+    world.advance(secs(2)).await;
+    world.schedule(&key_of("c", "x"), secs(1)).await;
+    world.advance(secs(20)).await;
+    assert_eq!(world.ledger.count(&key_of("c", "x")), 1);
 }

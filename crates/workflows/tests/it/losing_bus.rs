@@ -32,6 +32,7 @@ pub(crate) struct LosingBus {
     made_good_fails: Mutex<VecDeque<PortErrorKind>>,
     /// The numbers that were made good, each with how many calls of `publish` were before it.
     made_good: Mutex<Vec<(u64, usize)>>,
+    made_good_until: Mutex<Vec<Timestamp>>,
 }
 
 #[expect(
@@ -64,6 +65,7 @@ impl LosingBus {
             script: Mutex::new(Box::new(accept)),
             made_good_fails: Mutex::default(),
             made_good: Mutex::default(),
+            made_good_until: Mutex::default(),
         })
     }
 
@@ -112,6 +114,11 @@ impl LosingBus {
     pub(crate) fn made_good(&self) -> Vec<(u64, usize)> {
         self.made_good.lock().unwrap().clone()
     }
+
+    /// Up to which instants all was published again.
+    pub(crate) fn made_good_until(&self) -> Vec<Timestamp> {
+        self.made_good_until.lock().unwrap().clone()
+    }
 }
 
 #[async_trait]
@@ -151,5 +158,9 @@ impl EventBusPort for LosingBus {
         self.made_good.lock().unwrap().push((loss.number, calls));
         self.losses.lock().unwrap().retain(|it| it != loss);
         Ok(())
+    }
+
+    fn made_good_until(&self, _loss: &Loss, until: Timestamp) {
+        self.made_good_until.lock().unwrap().push(until);
     }
 }

@@ -1,5 +1,6 @@
 //! Ports that misbehave in ways that no adapter of ours would: here a mock says more than a fake.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,11 +35,12 @@ mock! {
     Queue {}
     #[async_trait]
     impl TimerQueuePort for Queue {
-        async fn claim_due(
+        async fn claim_due_except(
             &self,
             now: Timestamp,
             limit: usize,
             lease: Duration,
+            passed_over: BTreeSet<TenantId>,
         ) -> Result<ClaimBatch, PortError>;
         async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
         async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
@@ -80,6 +82,7 @@ mock! {
         async fn find_by_correlation(
             &self,
             correlation_id: CorrelationId,
+            after: Option<TimerKey>,
             limit: usize,
         ) -> Result<Vec<TimerEntry>, PortError>;
         async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError>;
@@ -200,13 +203,15 @@ async fn a_store_that_gives_a_timer_early_makes_nothing_fire_early() {
     let due_at = claim.timer.registration.due_at;
     let mut queue = MockQueue::new();
     let mut given = Some(claim);
-    queue.expect_claim_due().returning(move |_, _, _| {
-        Ok(ClaimBatch {
-            claims: given.take().into_iter().collect(),
-            more_due: false,
-            next_due_at: None,
-        })
-    });
+    queue
+        .expect_claim_due_except()
+        .returning(move |_, _, _, _| {
+            Ok(ClaimBatch {
+                claims: given.take().into_iter().collect(),
+                more_due: false,
+                next_due_at: None,
+            })
+        });
     queue
         .expect_retry_later()
         .withf(move |batch| batch.len() == 1 && batch[0].retry_at == due_at)
@@ -227,13 +232,16 @@ async fn a_store_that_says_more_and_gives_nothing_makes_no_busy_loop() {
     let mut world = World::new().await;
     world.stop();
     let mut queue = MockQueue::new();
-    queue.expect_claim_due().times(1..=14).returning(|_, _, _| {
-        Ok(ClaimBatch {
-            claims: Vec::new(),
-            more_due: true,
-            next_due_at: None,
-        })
-    });
+    queue
+        .expect_claim_due_except()
+        .times(1..=14)
+        .returning(|_, _, _, _| {
+            Ok(ClaimBatch {
+                claims: Vec::new(),
+                more_due: true,
+                next_due_at: None,
+            })
+        });
     let mut ports = world.ports.clone();
     ports.queue = Arc::new(queue);
     let worker = TimerWorker::new(&ports, WorkerSettings::default()).unwrap();

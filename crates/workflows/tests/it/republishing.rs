@@ -1,12 +1,14 @@
 //! What a broker has lost is published again: all of it, under the same ids, and until it is taken.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::{MessageEnvelope, TimerKey};
 use punctual_ports::{
-    FiredTimer, MarkOutcome, PortErrorKind, PublishOutcome, TimerPersistencePort,
+    DeadLetter, DeadLetterPort, FiredTimer, MarkOutcome, PortErrorKind, PublishOutcome,
+    TimerPersistencePort,
 };
 use punctual_workflows::{RepublishLost, TimerPorts, TimerRequest, WorkerStopped};
 use tokio::sync::oneshot;
@@ -48,7 +50,7 @@ impl Lossy {
 
     fn start(&self) -> Task {
         let (stop, stopped) = oneshot::channel::<()>();
-        let republish = RepublishLost::new(&self.ports());
+        let republish = RepublishLost::new(&self.ports(), Arc::new(self.world.store.clone()));
         let task = tokio::spawn(republish.run(async move { _ = stopped.await }));
         Task { stop, task }
     }
@@ -60,6 +62,11 @@ impl Lossy {
             self.world.advance(secs(1)).await;
             assert!(self.world.is_reached(&key(name)).await);
         }
+    }
+
+    async fn letters(&self) -> Vec<DeadLetter> {
+        let letters = self.world.store.list(None, 10_000).await.unwrap();
+        letters.into_iter().map(|stored| stored.letter).collect()
     }
 
     /// Lets the task do what it can without time passing.
@@ -148,9 +155,10 @@ async fn what_the_bus_does_not_take_is_tried_again_by_itself() {
     );
     assert!(lossy.bus.made_good().is_empty());
     lossy.world.advance(secs(2)).await;
-    let left = vec![key("b"), key("d"), key("e")];
-    assert_eq!(lossy.bus.batches()[1..], [left.clone(), left]);
-    assert_eq!(lossy.bus.made_good(), [(1, 3)], "not before all are taken");
+    let left = vec![key("d"), key("e")];
+    let expected = [left.clone(), left, vec![key("b")]];
+    assert_eq!(lossy.bus.batches()[1..], expected);
+    assert_eq!(lossy.bus.made_good(), [(1, 4)], "not before all are taken");
     task.stop().await;
 }
 
@@ -199,6 +207,7 @@ async fn what_is_refused_for_ever_holds_up_nothing() {
     lossy.settle().await;
     assert_eq!(lossy.bus.timers().len(), 2);
     assert_eq!(lossy.bus.made_good(), [(1, 1)]);
+    assert_eq!(lossy.letters().await.len(), 1);
     task.stop().await;
 }
 
@@ -438,4 +447,111 @@ async fn it_stops_wherever_it_waits() {
     task.stop().await;
     assert_eq!(lossy.bus.batches().len(), 2);
     assert!(lossy.bus.made_good().is_empty());
+}
+
+/// Accepts everything but the events of some timers, which are too long for the broker, now.
+fn too_long(lossy: &Lossy, is_too_long: impl Fn(&TimerKey) -> bool + Send + 'static) {
+    lossy.bus.answers(move |batch| {
+        let answer = |envelope: &MessageEnvelope| {
+            if is_too_long(&timer_of(envelope)) {
+                Err(trouble(PortErrorKind::HandlerFailed))
+            } else {
+                Ok(PublishOutcome::Accepted)
+            }
+        };
+        Some(Ok(batch.iter().map(answer).collect()))
+    });
+}
+
+fn distinct(lossy: &Lossy) -> usize {
+    let timers: BTreeSet<TimerKey> = lossy.bus.timers().into_iter().collect();
+    timers.len()
+}
+
+#[tokio::test]
+async fn one_event_that_never_can_be_published_keeps_no_other_from_it() {
+    let lossy = Lossy::new().await;
+    let since = lossy.world.now();
+    let keys = fired(&lossy.world, 1_200).await;
+    let first = keys[0].clone();
+    too_long(&lossy, move |key| *key == first);
+    lossy.bus.loses(1, since);
+    let task = lossy.start();
+    lossy.settle().await;
+    assert_eq!(distinct(&lossy), 1_200, "without any time passing");
+    lossy.world.advance(secs(60)).await;
+    assert!(lossy.bus.made_good().is_empty(), "one is not dealt with");
+    lossy.world.advance(secs(3_600)).await;
+    assert_eq!(lossy.bus.made_good().len(), 1);
+    let letters = lossy.letters().await;
+    assert_eq!(letters.len(), 1, "it is kept");
+    assert!(letters[0].reason.contains("not this time"));
+    let tries = lossy.bus.timers();
+    let tries = tries.iter().filter(|key| **key == keys[0]).count();
+    assert_eq!(tries, 20);
+    task.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_that_was_parked_is_published_once_it_can_be() {
+    let lossy = Lossy::new().await;
+    let since = lossy.world.now();
+    lossy.fire(&["a", "long"]).await;
+    too_long(&lossy, |timer| *timer == key("long"));
+    lossy.bus.loses(1, since);
+    let task = lossy.start();
+    lossy.settle().await;
+    lossy.world.advance(secs(100)).await;
+    assert!(lossy.bus.made_good().is_empty());
+    lossy.bus.answers(accept);
+    lossy.world.advance(secs(60)).await;
+    assert_eq!(lossy.bus.made_good().len(), 1);
+    assert!(lossy.letters().await.is_empty());
+    task.stop().await;
+}
+
+#[tokio::test]
+async fn more_unpublishable_events_than_can_be_parked_become_dead_letters_and_hold_up_nothing() {
+    let lossy = Lossy::new().await;
+    let since = lossy.world.now();
+    let keys = fired(&lossy.world, 2_600).await;
+    let long: BTreeSet<TimerKey> = keys[..1_500].iter().cloned().collect();
+    too_long(&lossy, move |key| long.contains(key));
+    lossy.bus.loses(1, since);
+    let task = lossy.start();
+    for _ in 0..20 {
+        lossy.settle().await;
+    }
+    assert_eq!(distinct(&lossy), 2_600);
+    assert_eq!(lossy.letters().await.len(), 500);
+    assert!(lossy.bus.made_good().is_empty());
+    lossy.world.advance(secs(3_600)).await;
+    assert_eq!(lossy.bus.made_good().len(), 1);
+    assert_eq!(lossy.letters().await.len(), 1_500, "none is lost");
+    task.stop().await;
+}
+
+#[tokio::test]
+async fn the_bus_hears_up_to_where_all_is_published_again() {
+    for parks_one in [false, true] {
+        let lossy = Lossy::new().await;
+        let since = lossy.world.now();
+        let keys = fired(&lossy.world, 1_200).await;
+        if parks_one {
+            let first = keys[300].clone();
+            too_long(&lossy, move |key| *key == first);
+        }
+        lossy.bus.loses(1, since);
+        let task = lossy.start();
+        lossy.settle().await;
+        // Three are reached in each millisecond, and 500 are a page.
+        let reached = |place: u64| since.saturating_add(ms(place / 3));
+        let expected = if parks_one {
+            [reached(300), reached(300)]
+        } else {
+            [reached(499), reached(999)]
+        };
+        assert_eq!(lossy.bus.made_good_until(), expected);
+        task.stop().await;
+    }
 }

@@ -74,6 +74,27 @@ async fn a_large_purge_is_done_in_bites_with_rests_between() {
 }
 
 #[tokio::test]
+async fn purging_keeps_up_with_twenty_thousand_firings_a_second() {
+    let world = World::with(settings()).await;
+    let due_at = world.in_(secs(1));
+    for part in 0..4 {
+        let batch = (0..10_000).map(|n| TimerRequest::at(key(&format!("{part}-{n}")), due_at));
+        world.timers.schedule(batch.collect()).await.unwrap();
+    }
+    world.advance(DAY * 31).await;
+    // Each bite of five hundred takes twelve milliseconds: two seconds for all, with the rests.
+    world
+        .faults
+        .decide(|call| (call.operation == "purge").then_some(Fault::DelayBefore(ms(12))));
+    let _retention = world
+        .clock
+        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
+    world.advance(secs(3)).await;
+    assert_eq!(world.store.find(key("3-9999")).await.unwrap(), None);
+    assert_eq!(world.store.purge(world.now(), 1).await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn a_store_that_fails_for_now_is_tried_again_and_a_broken_one_ends_it() {
     let world = World::with(settings()).await;
     let retention = Driven::new(Retention::new(&world.ports, daily()).unwrap());

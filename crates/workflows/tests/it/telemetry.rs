@@ -60,6 +60,103 @@ fn firings_retries_and_dead_letters_are_counted_without_labels() {
     assert!(matches!(&lateness.unwrap().3, DebugValue::Histogram(values) if values.len() == 2));
 }
 
+/// Reschedules its own timer, and then fails, or not, as its name says.
+async fn fire_rescheduling_timers(names: &'static [&'static str]) -> World {
+    let world = World::new().await;
+    let timers = world.timers.clone();
+    world.ledger.answers(move |event, _| {
+        let (timers, event) = (timers.clone(), event.clone());
+        Box::pin(async move {
+            let next = event.due_at.saturating_add(secs(86_400));
+            let request = TimerRequest::at(event.key(), next);
+            timers.schedule(vec![request]).await.unwrap();
+            match () {
+                () if event.key() == key("poison") => poison(),
+                () if event.key() == key("retry") => retry(),
+                () => Answer::Done,
+            }
+        })
+    });
+    for name in names {
+        world.schedule(&key(name), secs(1)).await;
+    }
+    world.advance(secs(3_600)).await;
+    world
+}
+
+#[test]
+fn a_failure_after_a_reschedule_is_counted_as_superseded_and_nothing_else() {
+    let recorder = DebuggingRecorder::new();
+    let snapshots = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let world = fire_rescheduling_timers(&["good", "retry", "poison"]).await;
+            assert_eq!(world.ledger.seen().len(), 3, "each once, for a day");
+        });
+    });
+    let all = snapshots.snapshot().into_vec();
+    let counter = |name: &str| {
+        let found = all.iter().find(|(key, ..)| key.key().name() == name);
+        match found.map(|(.., value)| value) {
+            Some(DebugValue::Counter(count)) => *count,
+            None => 0,
+            other => panic!("{name}: {other:?}"),
+        }
+    };
+    assert_eq!(counter(metric_names::FAILURES_SUPERSEDED), 2);
+    assert_eq!(
+        counter(metric_names::SCHEDULES_PROCESSED),
+        1,
+        "the good one"
+    );
+    assert_eq!(counter(metric_names::RETRIES), 0);
+    assert_eq!(counter(metric_names::PERMANENT_ERRORS), 0);
+}
+
+#[test]
+fn a_failure_after_a_reschedule_promises_neither_a_retry_nor_a_dead_letter() {
+    if !alone("telemetry::a_failure_after_a_reschedule_promises_neither_a_retry_nor_a_dead_letter")
+    {
+        return;
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(fire_rescheduling_timers(&["retry", "poison"]));
+    });
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.contains("the new schedule stands") && line.contains("tenant_id")),
+        "{text}"
+    );
+    assert!(
+        text.contains("not this time") && text.contains("is not retried"),
+        "{text}"
+    );
+    assert!(
+        text.contains("not ever") && text.contains("is no dead letter"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("retry_at") && !text.contains("attempt"),
+        "{text}"
+    );
+}
+
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -153,7 +250,9 @@ async fn make_good(world: &World, since: punctual_domain::Timestamp) {
             tokio::task::yield_now().await;
         }
     };
-    RepublishLost::new(&ports).run(until).await.unwrap();
+    let letters = Arc::new(world.store.clone());
+    let republish = RepublishLost::new(&ports, letters);
+    republish.run(until).await.unwrap();
 }
 
 #[test]

@@ -4,9 +4,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use punctual_adapters_memory::faults::Fault;
 use punctual_domain::{CorrelationId, ScheduleOrigin};
 use punctual_ports::{SaveTimer, TimerPersistencePort};
-use punctual_workflows::WorkerSettings;
+use punctual_workflows::{TimerRequest, WorkerSettings};
 use uuid::Uuid;
 
 use crate::world::{World, key, ms, rare_polls, secs};
@@ -28,11 +30,9 @@ async fn a_save_while_the_worker_looks_is_not_slept_through() {
     world.advance(secs(1)).await;
     world.schedule(&key("far"), secs(1_000)).await;
     // The look sees the far one, and a nearer one is saved before its answer arrives.
-    world.faults.at_call_of(
-        "claim_due",
-        2,
-        punctual_adapters_memory::faults::Fault::DelayAfter(secs(10)),
-    );
+    world
+        .faults
+        .at_call_of("claim_due", 2, Fault::DelayAfter(secs(10)));
     world.schedule(&key("first"), secs(5)).await;
     world.advance(secs(5)).await;
     let due_at = world.in_(secs(30));
@@ -115,7 +115,7 @@ async fn a_clock_set_back_between_claim_and_event_holds_the_event_until_it_is_du
     world.faults.decide(move |call| {
         (call.operation == "claim_due" && call.number_of_operation == 2).then(|| {
             clock.set_wall(due_at.saturating_sub(secs(60)));
-            punctual_adapters_memory::faults::Fault::DelayAfter(secs(1))
+            Fault::DelayAfter(secs(1))
         })
     });
     world.advance(secs(60)).await;
@@ -163,9 +163,28 @@ async fn a_look_that_failed_is_repeated_long_before_the_next_poll() {
     world.faults.at_call_of(
         "claim_due",
         2,
-        punctual_adapters_memory::faults::Fault::FailBefore(punctual_ports::PortErrorKind::Busy),
+        Fault::FailBefore(punctual_ports::PortErrorKind::Busy),
     );
     world.schedule(&key("a"), secs(5)).await;
     world.advance(secs(6)).await;
     assert_eq!(world.ledger.count(&key("a")), 1);
+}
+
+#[tokio::test]
+async fn a_schedule_whose_caller_has_gone_away_fires_on_time() {
+    // Before the store has it, and after.
+    for fault in [Fault::DelayBefore(secs(1)), Fault::DelayAfter(secs(1))] {
+        let world = World::with(rare_polls()).await;
+        world.advance(secs(1)).await;
+        world.faults.at_call_of("save", 1, fault);
+        let due_at = world.in_(secs(3));
+        let request = TimerRequest::at(key("a"), due_at);
+        let mut scheduling = Box::pin(world.timers.schedule(vec![request]));
+        assert!((&mut scheduling).now_or_never().is_none());
+        drop(scheduling);
+        world.advance(secs(10)).await;
+        let seen = world.ledger.seen();
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen[0].at, due_at);
+    }
 }

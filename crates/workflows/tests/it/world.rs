@@ -173,7 +173,7 @@ impl World {
 
     pub(crate) async fn is_reached(&self, key: &TimerKey) -> bool {
         let found = self.store.find(key.clone()).await.unwrap();
-        matches!(found, Some(TimerEntry::Reached(_)))
+        matches!(found, Some(TimerEntry::Reached { .. }))
     }
 
     /// How many calls of a port's method there were.

@@ -118,7 +118,12 @@ async fn the_trace_tells_the_story_in_order_also_within_one_millisecond() {
         world.outside.http.does(Behaviour::Answer(200, latency));
         submit(&world, "a", secs(2)).await;
         world.advance(secs(3)).await;
-        let trace = world.process.read.trace(correlation()).await.unwrap();
+        let trace = world
+            .process
+            .read
+            .trace(correlation(), None, 10)
+            .await
+            .unwrap();
         let steps: Vec<&str> = trace.steps.iter().map(|step| step.what).collect();
         assert_eq!(
             steps,
@@ -148,7 +153,12 @@ async fn a_call_due_at_once_has_its_due_time_after_its_schedule() {
     let world = CallWorld::new().await;
     submit(&world, "a", Duration::ZERO).await;
     world.settle().await;
-    let trace = world.process.read.trace(correlation()).await.unwrap();
+    let trace = world
+        .process
+        .read
+        .trace(correlation(), None, 10)
+        .await
+        .unwrap();
     let steps: Vec<&str> = trace.steps.iter().map(|step| step.what).collect();
     assert_eq!(
         steps[..5],
@@ -173,6 +183,48 @@ async fn a_trace_and_a_call_s_view_show_no_secret() {
     assert!(!format!("{view:?}").contains("canary"));
     assert_eq!(view.attempts.len(), 1);
     assert!(view.timer.is_some());
-    let trace = world.process.read.trace(correlation()).await.unwrap();
+    let trace = world
+        .process
+        .read
+        .trace(correlation(), None, 10)
+        .await
+        .unwrap();
     assert!(!format!("{trace:?}").contains("canary"));
+}
+
+#[tokio::test]
+async fn a_trace_has_all_about_each_call_on_one_page_and_every_call_on_some() {
+    let world = CallWorld::new().await;
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    for name in names {
+        submit(&world, name, secs(1)).await;
+    }
+    world.advance(secs(5)).await;
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.process.read.trace(correlation(), after, 3);
+        let page = page.await.unwrap();
+        let keys: Vec<_> = page
+            .calls
+            .iter()
+            .map(|it| it.details().key.clone())
+            .collect();
+        let timers: Vec<_> = page
+            .timers
+            .iter()
+            .map(|it| it.timer().key.clone())
+            .collect();
+        assert_eq!(keys, timers);
+        assert_eq!(page.steps.len(), 9 * keys.len());
+        assert!(page.steps.is_sorted_by_key(|step| step.at));
+        seen.extend(keys);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+        assert_eq!(seen.len() % 3, 0);
+    }
+    let mut all = names.map(key).to_vec();
+    all.sort();
+    assert_eq!(seen, all);
 }

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_adapters_memory::faults::Fault;
-use punctual_domain::service_call::CallStatus;
-use punctual_domain::{EnvelopeId, MessageEnvelope, TimerKey, Timestamp, Topic};
+use punctual_domain::service_call::{CallStatus, ErrorKind, Headers};
+use punctual_domain::{EnvelopeId, Message, MessageEnvelope, TimerKey, Timestamp, Topic};
 use punctual_ports::{
     Answer, ClockPort, DeadLetterPort, MessageHandler, OutboxPort, PortErrorKind,
 };
 
+use super::wire::Fate;
 use super::world::{CallWorld, call};
 use crate::ledger::{poison, retry};
 use crate::world::{key, ms, secs};
@@ -326,4 +327,41 @@ async fn nothing_is_published_that_was_not_committed() {
     }
     assert_eq!(world.outside.wire.count("ServiceCallRunning"), 1);
     assert_eq!(world.outside.http.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_command_can_never_be_delivered_fails_and_leaves_no_secret_behind() {
+    let world = CallWorld::new().await;
+    world
+        .outside
+        .wire
+        .decides(|envelope| match envelope.message.type_name() {
+            "StartExecution" => Fate::Refused,
+            _ => Fate::Delivered(1),
+        });
+    let mut secret = call("a", world.in_(secs(2)));
+    let token = ("X-Token".to_owned(), "canary".to_owned());
+    secret.request.headers = Headers::new(vec![token]).unwrap();
+    world.submit(secret).await;
+    world.advance(secs(3)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Failed));
+    let told = world.outside.wire.of_type("ServiceCallFailed");
+    assert_eq!(told.len(), 1);
+    let Message::ServiceCallFailed(event) = &told[0].envelope.message else {
+        panic!("it is of that type");
+    };
+    assert_eq!(event.error_meta.kind, ErrorKind::InvalidRequest);
+    assert_eq!(waiting(&world).await, 0);
+    assert_eq!(
+        world.outside.wire.count("StartExecution"),
+        1,
+        "it is not asked for again"
+    );
+    let letters = world.outside.store.list(None, 10).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    let kept = String::from_utf8(letters[0].letter.payload.clone()).unwrap();
+    assert!(
+        kept.contains("StartExecution") && !kept.contains("canary"),
+        "{kept}"
+    );
 }

@@ -132,6 +132,7 @@ impl FakeHttp {
                         status,
                         headers: vec![("X-Kind".to_owned(), "fake".to_owned())],
                         body: b"hello".to_vec(),
+                        truncated: false,
                     })
                 }
                 Behaviour::Hang => pending().await,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::messages::{DeleteServiceCall, SubmitServiceCall};
-use punctual_domain::service_call::{CallStatus, ErrorKind, Outcome, ServiceCall};
+use punctual_domain::service_call::{CallName, CallStatus, ErrorKind, Outcome, ServiceCall};
 use punctual_domain::{EnvelopeId, Message, MessageEnvelope, MessageMetadata, TimerKey};
-use punctual_ports::{EventBusPort, PublishOutcome, TimerPersistencePort};
+use punctual_ports::{EventBusPort, PublishOutcome, SubmitOutcome, TimerPersistencePort};
 use punctual_workflows::calls::DeleteCallOutcome;
 use uuid::Uuid;
 
@@ -48,6 +48,36 @@ async fn a_call_is_made_once_at_its_due_time_and_not_a_millisecond_before_or_aft
     assert_eq!(response.body_snippet.as_deref(), Some("hello"));
     world.advance(Duration::from_hours(24)).await;
     assert_eq!(world.outside.http.requests().len(), 1, "and never again");
+}
+
+#[tokio::test]
+async fn a_call_that_is_named_by_its_url_is_named_without_its_secrets() {
+    let world = CallWorld::new().await;
+    let url = "https://target.example/hook?code=url-canary&page=2";
+    let mut asked = call("a", world.now());
+    asked.request.url = url.parse().unwrap();
+    asked.name = CallName::new(format!("POST {url}")).unwrap();
+    world.submit(asked.clone()).await;
+    let repeated = world.try_submit(asked).await;
+    assert!(
+        matches!(repeated, SubmitOutcome::Repeated(_)),
+        "{repeated:?}"
+    );
+    world.settle().await;
+    let call = world.find(&key("a")).await.unwrap();
+    let name = call.details().name.as_str();
+    assert_eq!(
+        name,
+        "POST https://target.example/hook?code=[redacted]&page=2"
+    );
+    for passed in world.outside.wire.of_type("ServiceCallSubmitted") {
+        let Message::ServiceCallSubmitted(event) = passed.envelope.message else {
+            panic!("it is told as what it is");
+        };
+        assert_eq!(event.name.as_str(), name);
+    }
+    let sent = &world.outside.http.requests()[0].attempt.request;
+    assert_eq!(sent.url.as_str(), url, "the target gets it whole");
 }
 
 #[tokio::test]

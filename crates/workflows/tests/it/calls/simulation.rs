@@ -73,6 +73,7 @@ struct Happened {
     lost: u64,
     repeated: u64,
     late: u64,
+    suspended: u64,
     succeeded: u64,
     failed: u64,
     deleted: u64,
@@ -209,12 +210,21 @@ impl Scenario {
             0..5 => self.submit().await,
             5..9 => self.delete().await,
             9 => self.deliver_late().await,
+            10 => self.suspend(),
             _ => {
                 let by = Duration::from_millis(self.random.below(15_000));
                 let clock = self.outside.clock.clone();
                 self.attempt(async move { clock.advance(by).await }).await;
             }
         }
+    }
+
+    /// As SIGSTOP does: time passes that nobody here sees.
+    fn suspend(&mut self) {
+        let by = Duration::from_millis(self.random.below(200_000));
+        let clock = &self.outside.clock;
+        clock.set_wall(clock.now().saturating_add(by));
+        self.happened.suspended += 1;
     }
 
     fn name(&mut self) -> (TimerKey, &'static str, String) {
@@ -300,7 +310,7 @@ impl Scenario {
         for passed in self.outside.wire.passed() {
             match passed.fate {
                 Fate::Delivered(0) => self.happened.lost += 1,
-                Fate::Delivered(1) | Fate::Held => {}
+                Fate::Delivered(1) | Fate::Held | Fate::Refused => {}
                 Fate::Delivered(_) => self.happened.repeated += 1,
             }
         }
@@ -429,6 +439,7 @@ fn run(first_seed: u64, chaos: Chaos) -> Happened {
         all.lost += happened.lost;
         all.repeated += happened.repeated;
         all.late += happened.late;
+        all.suspended += happened.suspended;
         all.succeeded += happened.succeeded;
         all.failed += happened.failed;
         all.deleted += happened.deleted;
@@ -447,10 +458,10 @@ fn is_enough(counts: &[u64], happened: &Happened) {
 }
 
 #[test]
-fn without_faults_every_call_succeeds_or_is_deleted() {
-    let happened = run(0, NONE);
-    assert_eq!((happened.faults, happened.failed), (0, 0));
-    is_enough(&[happened.succeeded, happened.deleted], &happened);
+fn without_faults_every_call_succeeds_or_is_deleted_although_the_process_is_suspended() {
+    let it = run(0, NONE);
+    assert_eq!((it.faults, it.failed), (0, 0));
+    is_enough(&[it.succeeded, it.deleted, it.suspended], &it);
 }
 
 #[test]

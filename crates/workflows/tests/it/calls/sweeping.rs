@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use punctual_domain::service_call::{CallStatus, ErrorKind};
+use punctual_domain::service_call::{CallStatus, ErrorKind, Outcome};
 use punctual_domain::{Message, Timestamp};
 use punctual_ports::ExecutionState;
 use punctual_workflows::calls::CallSettings;
@@ -105,7 +105,23 @@ async fn a_lost_beginning_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_call_whose_result_is_lost_fails_by_timeout_when_its_time_and_the_grace_are_over() {
+async fn a_call_whose_result_is_lost_has_it_when_its_time_and_the_grace_are_over() {
+    for (status, ended) in [(200, CallStatus::Succeeded), (500, CallStatus::Failed)] {
+        let world = world_that_loses(&["ExecutionSucceeded", "ExecutionFailed"]).await;
+        world.outside.http.does(Behaviour::Answer(status, secs(1)));
+        let began = world.in_(secs(2));
+        world.submit(call("a", began)).await;
+        world.advance_to(began.saturating_add(secs(2))).await;
+        world.outside.wire.is_good();
+        let asked = began.saturating_add(secs(60));
+        changes_at(&world, asked, CallStatus::Running, ended).await;
+        world.advance(Duration::from_hours(3)).await;
+        assert_eq!(world.outside.http.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_result_is_lost_twice_fails_by_timeout_after_another_grace() {
     for types in [&["ExecutionSucceeded"], &["ExecutionFailed"]] {
         let world = world_that_loses(types).await;
         let status = if types == &["ExecutionFailed"] {
@@ -116,7 +132,7 @@ async fn a_call_whose_result_is_lost_fails_by_timeout_when_its_time_and_the_grac
         world.outside.http.does(Behaviour::Answer(status, secs(1)));
         let began = world.in_(secs(2));
         world.submit(call("a", began)).await;
-        let ends_at = began.saturating_add(secs(60));
+        let ends_at = began.saturating_add(secs(90));
         changes_at(&world, ends_at, CallStatus::Running, CallStatus::Failed).await;
         let failure = world.failure(&key("a")).await;
         assert_eq!(failure, Some((ErrorKind::Timeout, ends_at)));
@@ -172,9 +188,97 @@ async fn asking_again_during_the_attempt_tells_of_its_beginning() {
     world.advance(secs(59)).await;
     // From here on the beginning is known, and the result is lost.
     world.outside.wire.loses(&["ExecutionFailed"]);
-    let ends_at = started.saturating_add(secs(630));
+    let ends_at = started.saturating_add(secs(660));
     changes_at(&world, ends_at, CallStatus::Running, CallStatus::Failed).await;
-    assert_eq!(world.outside.wire.count("StartExecution"), 2);
+    assert_eq!(world.outside.wire.count("StartExecution"), 3);
+}
+
+/// As SIGSTOP does: the time passes, and nobody here has seen any of it. The answer comes meanwhile, and
+/// is read when the process goes on.
+#[tokio::test]
+async fn a_process_that_was_suspended_past_the_deadline_gives_up_no_call_that_succeeds() {
+    for (suspended, times) in [(secs(75), 1), (Duration::from_hours(9), 1), (secs(75), 3)] {
+        let world = CallWorld::new().await;
+        world.outside.http.does(Behaviour::Answer(200, secs(25)));
+        for n in 0..20 {
+            let name = n.to_string();
+            world.submit(call(&name, world.now())).await;
+        }
+        world.advance(secs(2)).await;
+        for _ in 0..times {
+            // The sweep wakes first, and no result is there yet.
+            world.outside.clock.set_wall(world.in_(suspended));
+            world.advance(secs(7)).await;
+        }
+        world.advance(Duration::from_mins(5)).await;
+        for n in 0..20 {
+            let key = key(&n.to_string());
+            let attempts = world.attempts(&key).await;
+            let ExecutionState::Finished { outcome, .. } = &attempts[0].state else {
+                panic!("it is over: {attempts:?}");
+            };
+            assert!(matches!(outcome, Outcome::Succeeded(_)), "{outcome:?}");
+            let status = world.status(&key).await;
+            assert_eq!(status, Some(CallStatus::Succeeded), "as its log says");
+        }
+        assert_eq!(world.outside.http.requests().len(), 20);
+    }
+}
+
+/// An attempt's time is measured by the monotonic clock, which has not seen the suspension.
+#[tokio::test]
+async fn an_attempt_that_goes_on_after_a_suspension_is_not_given_up() {
+    let world = CallWorld::with(CallSettings {
+        timeout: Duration::from_mins(10),
+        ..CallSettings::default()
+    })
+    .await;
+    let long = Duration::from_mins(9);
+    world.outside.http.does(Behaviour::Answer(200, long));
+    world.submit(call("a", world.now())).await;
+    world.advance(secs(2)).await;
+    world
+        .outside
+        .clock
+        .set_wall(world.in_(Duration::from_hours(1)));
+    world.advance(long).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
+    assert_eq!(world.outside.http.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_result_still_ends_its_call_after_a_suspension_and_a_clock_set_back() {
+    let world = CallWorld::new().await;
+    world.outside.wire.loses(&["ExecutionSucceeded"]);
+    world.submit(call("a", world.now())).await;
+    world.advance(secs(2)).await;
+    let day = Duration::from_hours(24);
+    let before = world.now();
+    world.outside.clock.set_wall(world.in_(day));
+    world.advance(secs(7)).await;
+    world.outside.clock.set_wall(before);
+    world.advance(day).await;
+    world.advance(Duration::from_mins(5)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Failed));
+}
+
+#[tokio::test]
+async fn a_process_that_was_down_asks_once_more_before_it_gives_up() {
+    let mut world = CallWorld::new().await;
+    world.outside.wire.loses(&["ExecutionSucceeded"]);
+    world.submit(call("a", world.now())).await;
+    // The result was asked for in vain.
+    world.advance(secs(61)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Running));
+    world.outside.wire.is_good();
+    world
+        .outside
+        .clock
+        .set_wall(world.in_(Duration::from_hours(1)));
+    world.restart().await;
+    world.advance(secs(1)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
+    assert_eq!(world.outside.http.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -220,6 +324,7 @@ async fn the_result_of_an_attempt_that_was_not_asked_for_changes_nothing() {
             status: 200,
             headers: Vec::new(),
             body_snippet: None,
+            truncated: false,
             latency_ms: 0,
         };
         let messages: [Message; 2] = [

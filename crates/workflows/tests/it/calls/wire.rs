@@ -18,6 +18,8 @@ pub(crate) enum Fate {
     Delivered(usize),
     /// It is accepted and delivered when somebody lets go of it.
     Held,
+    /// It can never be delivered.
+    Refused,
 }
 
 /// A message that was published.
@@ -122,6 +124,9 @@ impl EventBusPort for Wire {
         for (envelope, fate) in batch.into_iter().zip(fates) {
             match fate {
                 Fate::Delivered(times) => answers.append(&mut self.pass(envelope, times).await?),
+                Fate::Refused => answers.push(Ok(PublishOutcome::Refused {
+                    reason: "it is too long".to_owned(),
+                })),
                 Fate::Held => {
                     self.held.lock().unwrap().push(envelope);
                     answers.push(Ok(PublishOutcome::Accepted));

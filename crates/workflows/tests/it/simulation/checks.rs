@@ -96,7 +96,7 @@ impl Checks {
             let now = store.find(key.clone()).await.unwrap();
             let before = self.rows.remove(&key);
             self.check_step(&key, before.as_ref(), now.as_ref())?;
-            if let Some(TimerEntry::Reached(reached)) = &now
+            if let Some(TimerEntry::Reached { timer: reached, .. }) = &now
                 && !ledger.has(&reached.timer().firing_id())
             {
                 return Err(format!("{key} was marked, but nobody has seen its event"));
@@ -146,7 +146,7 @@ impl Checks {
     pub(super) async fn all_fired(&self, store: &MemoryTimerStore) -> bool {
         for key in keys() {
             let found = store.find(key).await.unwrap();
-            if matches!(found, Some(TimerEntry::Scheduled(_))) {
+            if matches!(found, Some(TimerEntry::Scheduled { .. })) {
                 return false;
             }
         }
@@ -161,7 +161,8 @@ impl Checks {
         now: Timestamp,
     ) -> Result<(), String> {
         for key in keys() {
-            if let Some(TimerEntry::Scheduled(timer)) = store.find(key.clone()).await.unwrap()
+            if let Some(TimerEntry::Scheduled { timer, .. }) =
+                store.find(key.clone()).await.unwrap()
                 && timer.registration.due_at <= now
             {
                 return Err(format!("{timer:?} is lost: it never fired"));

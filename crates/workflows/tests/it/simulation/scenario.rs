@@ -55,6 +55,7 @@ const SETTINGS: WorkerSettings = WorkerSettings {
     batch_size: 4,
     lease: Duration::from_secs(30),
     publishes_in_flight: 3,
+    publishes_per_tenant: 2,
     publish_batch: 2,
     max_in_hand: 6,
     drain_limit: Duration::from_secs(25),

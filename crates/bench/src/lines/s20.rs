@@ -1,0 +1,168 @@
+//! S20: two tenants hang on every slot that they may have, and a third one's calls are not late.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use punctual::{CallOptions, Punctual};
+use punctual_adapters_sqlite::SqliteSettings;
+use punctual_domain::service_call::{Submission, UnknownFields};
+use punctual_domain::{TenantId, Timestamp};
+use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
+
+use super::Line;
+use crate::Outcome;
+use crate::calls::{empty_file, submission_json, submit};
+use crate::lateness::{Lateness, percentile};
+use crate::report::{Measure, Target, Unit};
+use crate::stats::Rounds;
+use crate::turns::Bench;
+
+pub(crate) const LINE: Line = Line {
+    name: "S20",
+    what: "calls beside two tenants whose targets never answer",
+    run,
+};
+
+/// The hosts that never answer the two tenants.
+const HOSTS: usize = 4;
+/// Calls of each of them to each host: more than it may have under way there.
+const HANGING: usize = 70;
+/// The third tenant's calls, a second, and how long each takes.
+const PER_SECOND: usize = 100;
+const TAKES: Duration = Duration::from_millis(100);
+/// Longer than that nobody waits for them: the two tenants' attempts would end.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let (rounds, seconds) = (bench.size(3, 1), bench.size(10, 3));
+    let mut measures = Vec::new();
+    for (host, where_to) in [("other", "another host"), ("hangs-0", "a host that hangs")] {
+        let mut late = Vec::new();
+        for _ in 0..rounds {
+            late.push(one_round(bench, host, seconds * PER_SECOND)?);
+        }
+        let late = Rounds::new(late).ok_or("rounds are missing")?;
+        measures.push(Measure {
+            line: LINE.name,
+            what: format!("a third tenant's calls to {where_to}, p99"),
+            unit: Unit::Milliseconds,
+            ours: late.clone(),
+            bare: None,
+            figure: late,
+            figure_unit: Unit::Milliseconds,
+            target: Target::AtMost(250.0),
+            on: format!(
+                "two tenants with {} calls each to {HOSTS} hosts that never answer, {PER_SECOND} calls \
+                 a second of the third for {seconds} s, each under way for {TAKES:?}; lateness from the \
+                 due time to the request, synchronous FULL, no network",
+                HOSTS * HANGING
+            ),
+        });
+    }
+    Ok(measures)
+}
+
+/// How late the third tenant's calls were, in milliseconds.
+fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
+    let copy = empty_file(bench)?;
+    let http = Arc::new(Hanging::new());
+    let mut options = CallOptions::new(Shared(Arc::clone(&http)));
+    options.settings.drain = Duration::ZERO;
+    let clock = bench.clock.clone();
+    bench.runtime.block_on(async {
+        let builder = Punctual::builder()
+            .sqlite_with(SqliteSettings::service_calls(copy.path()))
+            .service_calls(options);
+        let punctual = builder.build().await?;
+        let calls = punctual.calls().ok_or("the engine takes no calls")?;
+        let running = punctual.start().await?;
+        let now = punctual_ports::ClockPort::now(&clock);
+        let mut hanging = Vec::new();
+        for n in 0..2 * HOSTS * HANGING {
+            let (tenant, host) = (["hangs-a", "hangs-b"][n % 2], n / 2 % HOSTS);
+            hanging.push(call(tenant, &format!("hangs-{host}"), now)?);
+        }
+        submit(&calls.submit, hanging).await?;
+        http.wait_until_no_more_hang().await;
+        let first = punctual_ports::ClockPort::now(&clock).saturating_add(Duration::from_secs(2));
+        let step = Duration::from_secs(1) / u32::try_from(PER_SECOND)?;
+        let mut due_at = first;
+        let mut others = Vec::new();
+        for _ in 0..count {
+            others.push(call("answers", host, due_at)?);
+            due_at = due_at.saturating_add(step);
+        }
+        submit(&calls.submit, others).await?;
+        let begun = Instant::now();
+        while http.late.count() < count {
+            if begun.elapsed() > PATIENCE {
+                let made = http.late.count();
+                return Err(format!("{made} of {count} calls were made in {PATIENCE:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        running.shutdown().await?;
+        percentile(&http.late.sorted()?, 0.99)
+    })
+}
+
+/// A call that says in its URL when it is due.
+fn call(tenant: &str, host: &str, due_at: Timestamp) -> Outcome<Submission> {
+    let json = submission_json(&format!("http://{host}.invalid/{due_at}"), due_at);
+    Submission::read(TenantId::new(tenant)?, &json, UnknownFields::Refused)
+        .map_err(|errors| format!("a submission of the benchmark is refused: {errors:?}").into())
+}
+
+/// A client without a network: it hangs for some tenants, and notes how late the others' requests are.
+struct Hanging {
+    hanging: AtomicUsize,
+    late: Arc<Lateness>,
+}
+
+/// What the engine is given: it wants a client of its own.
+struct Shared(Arc<Hanging>);
+
+impl Hanging {
+    fn new() -> Self {
+        Self {
+            hanging: AtomicUsize::new(0),
+            late: Lateness::of(Timestamp::MIN, Timestamp::MAX),
+        }
+    }
+
+    async fn wait_until_no_more_hang(&self) {
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let now = self.hanging.load(Ordering::Relaxed);
+            if now == before && now > 0 {
+                return;
+            }
+            before = now;
+        }
+    }
+}
+
+#[async_trait]
+impl HttpClientPort for Shared {
+    async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
+        if attempt.key.tenant_id.as_str() != "answers" {
+            self.0.hanging.fetch_add(1, Ordering::Relaxed);
+            return pending().await;
+        }
+        let path = attempt.request.url.path_and_query();
+        if let Ok(due_at) = path.trim_start_matches('/').parse() {
+            self.0.late.note(due_at);
+        }
+        tokio::time::sleep(TAKES).await;
+        Ok(HttpResponse {
+            status: 200,
+            headers: Vec::new(),
+            body: Vec::new(),
+            truncated: false,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Copying databases while they are in use.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use punctual_adapters_sqlite::{BackupError, SchemaSet, backup as copy};
+use serde::Serialize;
+
+use super::chosen;
+use super::output::Answers;
+use crate::cli::BackupArgs;
+use crate::failure::Failure;
+use crate::settings::Environment;
+use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
+use crate::shown;
+use crate::store::refuse_what_is_no_file;
+
+/// A copy that was made.
+#[derive(Serialize)]
+struct Copied {
+    database: String,
+    set: &'static str,
+    backup: String,
+    bytes: u64,
+    rows: u64,
+}
+
+/// Copies each database that would be served.
+pub(crate) fn backup(args: &BackupArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+    let mut answers = Answers::open()?;
+    let databases = databases(args, environment)?;
+    let is_folder = args.to.is_dir();
+    if databases.len() > 1 && !is_folder {
+        return Err(Failure::usage(format!(
+            "calls and timers have a file each, so {} has to be a folder that is there; or name one of them with --db or --calls-db",
+            shown::path(&args.to)
+        )));
+    }
+    for (path, set) in databases {
+        refuse_what_is_no_file(&path)?;
+        let to = match path.file_name() {
+            Some(name) if is_folder => args.to.join(name),
+            _ => args.to.clone(),
+        };
+        answers.line(&one(&path, set, &to)?)?;
+    }
+    Ok(())
+}
+
+fn one(path: &Path, set: SchemaSet, to: &Path) -> Result<Copied, Failure> {
+    let mut progress = Progress::of(path);
+    let done = copy(path, set, to, &mut |copied, of| progress.show(copied, of));
+    progress.end();
+    let done = done.map_err(|error| match error {
+        BackupError::Source(error) => error.into(),
+        other => Failure::failed(other.to_string()),
+    })?;
+    Ok(Copied {
+        database: shown::path(path),
+        set: set.name(),
+        backup: shown::path(to),
+        bytes: done.bytes,
+        rows: done.rows,
+    })
+}
+
+/// A flag names the one file to copy. Without it, those that would be served: the timers first, since a
+/// call whose timer is missing gets one, while a timer whose call is missing would be nobody's.
+fn databases(
+    args: &BackupArgs,
+    environment: &Environment<'_>,
+) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
+    let flags = &args.database;
+    let is_named = [DB_PATH.about, TIMER_DB_PATH.about]
+        .iter()
+        .any(|about| flags.0.get(about).is_some());
+    let mut both = environment.good_sources(&flags.0)?.databases()?;
+    if !is_named && both.len() > 1 {
+        both.reverse();
+        return Ok(both);
+    }
+    let one = chosen(environment.client(flags)?);
+    Ok(vec![(one.path, one.set)])
+}
+
+/// How far it is, for whoever watches.
+struct Progress {
+    what: String,
+    is_watched: bool,
+    percent: Option<u64>,
+}
+
+impl Progress {
+    fn of(path: &Path) -> Self {
+        Self {
+            what: shown::path(path),
+            is_watched: std::io::stderr().is_terminal(),
+            percent: None,
+        }
+    }
+
+    fn show(&mut self, copied: u64, of: u64) {
+        let percent = copied.saturating_mul(100) / of.max(1);
+        if self.is_watched && self.percent != Some(percent) {
+            self.percent = Some(percent);
+            // If nobody listens, there is nobody to tell.
+            let _ = write!(std::io::stderr(), "\r{}: {percent} % copied", self.what);
+        }
+    }
+
+    fn end(&self) {
+        if self.percent.is_some() {
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+}
