@@ -17,6 +17,7 @@ use punctual_domain::MessageEnvelope;
 use punctual_ports::{Answer, ClockPort, MessageHandler};
 use tokio::sync::{mpsc, oneshot};
 
+use super::output_stall::OutputStall;
 use super::stop::{Reason, Stop};
 use crate::shown::reason;
 use crate::stdout::{self, Kind, Patient};
@@ -59,6 +60,7 @@ impl Unwritten {
         (mut file, kind): (File, Kind),
         stop: Stop,
         is_durable: bool,
+        stall: OutputStall,
     ) -> io::Result<()> {
         if kind == Kind::File && stdout::is_cut(&file) {
             // Whoever wrote before us was killed within a line. Ours must not be part of it.
@@ -77,6 +79,7 @@ impl Unwritten {
             // A mark that survives a power failure must not outlive the line that it stands for.
             syncs: is_durable && kind == Kind::File,
             file,
+            stall,
             broken: None,
         };
         std::thread::Builder::new()
@@ -139,6 +142,7 @@ impl MessageHandler for FiringLines {
 
 struct Writer {
     file: File,
+    stall: OutputStall,
     chunk_limit: usize,
     syncs: bool,
     broken: Option<String>,
@@ -171,7 +175,8 @@ impl Writer {
             return 0;
         }
         let lines: Vec<&[u8]> = batch.iter().map(|line| line.bytes.as_slice()).collect();
-        let (written, mut result) = write_lines(&mut Patient(&self.file), &lines, self.chunk_limit);
+        let mut out = self.stall.noting(Patient(&self.file));
+        let (written, mut result) = write_lines(&mut out, &lines, self.chunk_limit);
         if result.is_ok() && self.syncs {
             result = self.file.sync_data();
         }

@@ -16,6 +16,8 @@ use punctual_ports::{ClockPort, TimerPersistencePort};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::Engine;
+use super::output_stall::OutputStall;
 use crate::failure::Failure;
 use crate::listen::Bound;
 
@@ -41,7 +43,7 @@ impl Serving {
 /// It has a thread of its own: whatever clients do there, timers and calls have the other threads.
 pub(super) fn start(
     bound: Bound,
-    punctual: Punctual,
+    engine: Engine,
     metrics: PrometheusHandle,
     clock: SystemClock,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -53,7 +55,7 @@ pub(super) fn start(
         .map_err(failed)?;
     let (done, ended) = oneshot::channel();
     let serve = move || {
-        let served = runtime.block_on(serve(bound, punctual, metrics, clock, shutdown));
+        let served = runtime.block_on(serve(bound, engine, metrics, clock, shutdown));
         // A reader that still hangs in the database must not hold us up.
         runtime.shutdown_background();
         // Who does not listen any more does not need to know.
@@ -66,11 +68,12 @@ pub(super) fn start(
 
 async fn serve(
     bound: Bound,
-    punctual: Punctual,
+    engine: Engine,
     metrics: PrometheusHandle,
     clock: SystemClock,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
+    let Engine { punctual, stall } = engine;
     let limits = Limits {
         drain: DRAIN,
         ..Limits::default()
@@ -88,7 +91,7 @@ async fn serve(
         calls,
         timers,
         tokens: bound.tokens,
-        readiness: readiness(punctual, clock.clone()),
+        readiness: readiness(punctual, stall, clock.clone()),
         metrics: Arc::new(move || metrics.render()),
         ids: Arc::new(UuidIds),
         clock: Arc::new(clock.clone()),
@@ -108,10 +111,15 @@ async fn serve(
     Ok(())
 }
 
-/// Whether the database answers and can be written, the broker is there, and the worker looks for what is due.
-fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
+/// Whether the database answers and can be written, the broker is there, the worker looks for what is due,
+/// and firing lines, if there are any, are read.
+fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock) -> Readiness {
     Arc::new(move || {
         let (punctual, clock) = (punctual.clone(), clock.clone());
+        let lines = stall.as_ref().map(|stall| ReadinessCheck {
+            name: "standard output",
+            problem: stall.problem(),
+        });
         async move {
             let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
             let nobody = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
@@ -127,7 +135,7 @@ fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
                 Some(at) => Some(format!("it looked for due timers last at {at}")),
                 None => Some("it has not looked for due timers yet".to_owned()),
             };
-            vec![
+            let checks = [
                 ReadinessCheck {
                     name: "database",
                     problem: database,
@@ -144,7 +152,8 @@ fn readiness(punctual: Punctual, clock: SystemClock) -> Readiness {
                     name: "worker",
                     problem: worker,
                 },
-            ]
+            ];
+            checks.into_iter().chain(lines).collect()
         }
         .boxed()
     })

@@ -6,6 +6,7 @@
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | SIGHUP | read tokens and certificate authorities again; what cannot be used changes nothing | – |
 //! | the broker goes away | go on storing; what is due waits until it is back | – |
+//! | nobody reads standard output | go on with calls and storing; firings wait, and the log and readiness say so | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
 //! | the store is broken, or its file was renamed, removed or replaced | promise and begin nothing more, stop with the cause; health answers to the end | 1 |
 //! | a panic anywhere | end at once | 1 |
@@ -15,10 +16,13 @@ mod clock_check;
 mod figures;
 mod firing_lines;
 mod http;
+mod output_stall;
 mod reload;
 mod signals;
 mod stop;
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 
 use punctual::http::{HyperHttpClient, Roots};
@@ -31,6 +35,7 @@ use crate::settings::{CallsSettings, ServeSettings};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
 use firing_lines::FiringLines;
+use output_stall::OutputStall;
 use reload::Reload;
 use signals::Signals;
 use stop::{Reason, Stop};
@@ -47,6 +52,24 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
     served
 }
 
+/// The engine, and the standard output that its firing lines may wait for.
+#[derive(Clone)]
+struct Engine {
+    punctual: Punctual,
+    /// `None` if it writes no lines.
+    stall: Option<OutputStall>,
+}
+
+impl Engine {
+    /// Says when nobody reads what it writes, for as long as it is polled.
+    async fn watch_output(&self) -> Infallible {
+        match &self.stall {
+            Some(stall) => stall.watch().await,
+            None => pending().await,
+        }
+    }
+}
+
 /// Puts the engine together, with somebody to tell: the calls, the broker, or whoever reads standard
 /// output. `None` if it was stopped meanwhile.
 async fn build(
@@ -54,7 +77,7 @@ async fn build(
     client: Option<&Arc<HyperHttpClient>>,
     stop: &Stop,
     clock: &SystemClock,
-) -> Result<Option<Punctual>, Failure> {
+) -> Result<Option<Engine>, Failure> {
     refuse_what_is_no_file(&settings.database.path)?;
     let mut builder = Punctual::builder()
         .sqlite_with(settings.database.clone())
@@ -68,7 +91,9 @@ async fn build(
         if let Some(calls) = calls {
             builder = with_calls(builder, calls, None)?;
         }
-        return built(builder, stop).await;
+        let built = built(builder, stop).await?;
+        let stall = None;
+        return Ok(built.map(|punctual| Engine { punctual, stall }));
     }
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));
@@ -83,10 +108,12 @@ async fn build(
     };
     // Only now that the role is ours: another process may still be writing to the same file.
     let is_durable = settings.database.synchronous == Synchronous::Full;
+    let stall = OutputStall::new(clock.clone());
     unwritten
-        .start(stdout, stop.clone(), is_durable)
+        .start(stdout, stop.clone(), is_durable, stall.clone())
         .map_err(unwritable)?;
-    Ok(Some(punctual))
+    let stall = Some(stall);
+    Ok(Some(Engine { punctual, stall }))
 }
 
 /// Who makes the requests of calls.
@@ -138,9 +165,10 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let address = bound.as_ref().map(listen::Bound::address).transpose()?;
     let metrics = crate::metrics::install()?;
     let client = settings.calls.as_ref().map(http_client).transpose()?;
-    let Some(punctual) = build(&settings, client.as_ref(), &stop, &clock).await? else {
+    let Some(engine) = build(&settings, client.as_ref(), &stop, &clock).await? else {
         return Ok(());
     };
+    let punctual = &engine.punctual;
     tokio::spawn(Reload::new(bound.as_ref(), client).on(hangup));
     let stopped =
         |error: punctual::Error| Failure::failed(format!("the timer worker has stopped: {error}"));
@@ -150,22 +178,17 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let api = bound.map(|bound| {
         let stop = stop.clone();
         let asked = async move { drop(stop.requested().await) };
-        http::start(
-            bound,
-            punctual.clone(),
-            metrics.clone(),
-            clock.clone(),
-            asked,
-        )
+        http::start(bound, engine.clone(), metrics.clone(), clock.clone(), asked)
     });
     let api = api.transpose()?;
     banner::show(&settings, address);
     let has_stopped = tokio::select! {
         _ = stop.requested() => false,
         _ = running.stopped() => true,
-        never = crate::metrics::keep(&metrics, &clock, &punctual) => match never {},
-        never = figures::watch(&settings, &punctual, &clock) => match never {},
+        never = crate::metrics::keep(&metrics, &clock, punctual) => match never {},
+        never = figures::watch(&settings, punctual, &clock) => match never {},
         never = clock_check::watch(&clock) => match never {},
+        never = engine.watch_output() => match never {},
     };
 
     // Whoever was promised an answer gets it from an engine that still runs. One that has stopped by

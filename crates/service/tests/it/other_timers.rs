@@ -1,5 +1,7 @@
 //! Timers that belong to no service call, beside calls: whoever is told that one is stored gets it.
 
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,7 +12,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::api_client::{Api, calls_command, serve_calls};
+use crate::hanging_targets::is_not_late;
 use crate::running::{Home, PATIENCE, Running, firing, firings};
+use crate::serving::schedule_many;
 use crate::target::Target;
 
 const CALLS: &str = "/api/tenants/demo/service-calls";
@@ -21,6 +25,14 @@ fn now() -> Timestamp {
 
 fn timer(n: u32) -> String {
     format!("/api/tenants/demo/timers/0190a6e0-7a3b-7c11-9d2e-{n:012}")
+}
+
+/// Where the API is, of a service whose standard output nobody reads.
+fn listens(serving: &mut Running) -> Api {
+    let line = serving.wait_until_it_says("serving service calls");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    let address = line["api"].as_str().unwrap().trim_start_matches("http://");
+    Api(address.parse().unwrap())
 }
 
 fn submit(api: Api, url: &str, due_at: Timestamp) -> String {
@@ -89,10 +101,7 @@ fn a_reader_who_does_not_read_holds_up_no_call_and_misses_no_timer() {
         .env("TIMER_DB_PATH", home.db())
         .stdout(Stdio::piped());
     let mut serving = Running::start_unread(&mut command);
-    let line = serving.wait_until_it_says("serving service calls");
-    let line: Value = serde_json::from_str(&line).unwrap();
-    let address = line["api"].as_str().unwrap().trim_start_matches("http://");
-    let api = Api(address.parse().unwrap());
+    let api = listens(&mut serving);
     // More than a pipe holds.
     let data = "x".repeat(1_000);
     for n in 0..TIMERS {
@@ -127,6 +136,48 @@ fn a_reader_who_does_not_read_holds_up_no_call_and_misses_no_timer() {
     assert_eq!(ids.len(), TIMERS);
 }
 
+fn standard_output_is_told(api: Api, status: u16) -> Value {
+    let give_up = now().saturating_add(PATIENCE);
+    loop {
+        let ready = api.ask("GET", "/readyz", None);
+        if ready.status == status {
+            let checks = ready.json()["checks"].as_array().unwrap().clone();
+            let is_it = |check: &&Value| check["name"] == "standard output";
+            return checks.iter().find(is_it).unwrap()["problem"].clone();
+        }
+        assert!(now() < give_up, "still {ready:?}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_reader_who_does_not_read_is_told_of_and_makes_no_other_tenants_call_late() {
+    const TIMERS: usize = 1_000;
+    let (home, target) = (Home::new(), Target::start());
+    schedule_many(&home, TIMERS, &"x".repeat(1_000));
+    let mut command = calls_command(&home);
+    command
+        .env("TIMER_DB_PATH", home.db())
+        .stdout(Stdio::piped());
+    let mut serving = Running::start_unread(&mut command);
+    let api = listens(&mut serving);
+    serving.wait_until_it_says("nobody reads standard output: firings wait");
+    let problem = standard_output_is_told(api, 503);
+    assert!(problem.as_str().unwrap().contains("nobody reads"));
+    assert_eq!(api.ask("GET", "/healthz", None).status, 200);
+    is_not_late(api, "other", &[&target]);
+    let unread = BufReader::new(serving.take_stdout());
+    let mut fired = BTreeSet::new();
+    for line in unread.lines() {
+        fired.insert(firing(&line.unwrap()).service_call_id);
+        if fired.len() == TIMERS {
+            break;
+        }
+    }
+    serving.wait_until_it_says("standard output is read again");
+    assert_eq!(standard_output_is_told(api, 200), Value::Null);
+}
+
 #[test]
 fn a_broken_standard_output_ends_the_service_and_the_timer_stays() {
     let home = Home::new();
@@ -135,11 +186,8 @@ fn a_broken_standard_output_ends_the_service_and_the_timer_stays() {
         .env("TIMER_DB_PATH", home.db())
         .stdout(Stdio::piped());
     let mut serving = Running::start_unread(&mut command);
-    let line = serving.wait_until_it_says("serving service calls");
-    let line: Value = serde_json::from_str(&line).unwrap();
-    let address = line["api"].as_str().unwrap().trim_start_matches("http://");
+    let api = listens(&mut serving);
     drop(serving.take_stdout());
-    let api = Api(address.parse().unwrap());
     let put = api.ask("PUT", &timer(1), Some(&json!({"dueAt": now()})));
     assert_eq!(put.status, 201, "{put:?}");
     let ended = serving.end();

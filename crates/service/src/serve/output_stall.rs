@@ -1,0 +1,89 @@
+//! A stall of standard output: a write of firings that waits because nobody reads the pipe.
+//!
+//! Nothing is lost by it, and calls go on. But no firing reaches anybody, so it is logged once, and
+//! readiness tells of it, until somebody reads again.
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use punctual_adapters_system::SystemClock;
+use punctual_ports::ClockPort;
+
+/// A write that waits longer than this is a stall.
+const LIMIT: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_millis(500);
+
+/// The write under way, if there is one. Clones are the same.
+#[derive(Clone)]
+pub(super) struct OutputStall {
+    clock: SystemClock,
+    /// When it began, by the monotonic clock.
+    since: Arc<Mutex<Option<Duration>>>,
+}
+
+impl OutputStall {
+    pub(super) fn new(clock: SystemClock) -> Self {
+        Self {
+            clock,
+            since: Arc::default(),
+        }
+    }
+
+    /// Why no firing reaches anybody, if so.
+    pub(super) fn problem(&self) -> Option<String> {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.clock.monotonic().saturating_sub(since?);
+        (waited >= LIMIT).then(|| {
+            let seconds = waited.as_secs();
+            format!("nobody reads standard output: a line has waited for {seconds} s, and firings wait with it")
+        })
+    }
+
+    /// Logs the beginning and the end of each stall, for as long as it is polled.
+    pub(super) async fn watch(&self) -> Infallible {
+        let mut is_stalled = false;
+        loop {
+            self.clock.sleep_for(EVERY).await;
+            let problem = self.problem();
+            match (&problem, is_stalled) {
+                (Some(_), false) => {
+                    tracing::warn!(
+                        "nobody reads standard output: firings wait until somebody does"
+                    );
+                }
+                (None, true) => tracing::info!("standard output is read again"),
+                _ => {}
+            }
+            is_stalled = problem.is_some();
+        }
+    }
+
+    fn set(&self, since: Option<Duration>) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// The same output, each write of which is noted while it waits.
+    pub(super) fn noting<W: Write>(&self, out: W) -> Noting<'_, W> {
+        Noting { stall: self, out }
+    }
+}
+
+pub(super) struct Noting<'a, W> {
+    stall: &'a OutputStall,
+    out: W,
+}
+
+impl<W: Write> Write for Noting<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stall.set(Some(self.stall.clock.monotonic()));
+        let written = self.out.write(bytes);
+        self.stall.set(None);
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
