@@ -22,6 +22,7 @@ mod commands;
 mod completions;
 mod dead_letters;
 mod demo;
+mod full_disk;
 mod hanging_targets;
 mod help_examples;
 mod hostile_clients;
