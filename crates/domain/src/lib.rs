@@ -15,6 +15,8 @@ mod backoff;
 mod fair_share;
 mod firing_id;
 mod ids;
+#[cfg(feature = "schemars")]
+mod json_schema;
 pub mod messages;
 pub mod schedule_order;
 pub mod service_call;

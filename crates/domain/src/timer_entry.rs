@@ -131,6 +131,11 @@ pub struct Failures {
 /// `dueAt`, `registeredAt`, `reachedAt` if it was reached, `state`, `data` if there is any, and `attempts`
 /// and `lastError` if firings have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schemars",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Timer", description = "")
+)]
 #[serde(into = "TimerJson", try_from = "TimerJson")]
 pub enum TimerEntry {
     /// It waits for its due time.
@@ -182,8 +187,9 @@ impl TimerEntry {
     }
 }
 
-/// The JSON form of a timer.
+/// A timer: when it is due, and whether that time was reached.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct TimerJson {
     tenant_id: TenantId,
@@ -196,8 +202,11 @@ struct TimerJson {
     state: TimerState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<TimerData>,
+    /// How many firings have failed; left out if none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(range(min = 1)))]
     attempts: Option<u32>,
+    /// Why the last one failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }

@@ -4,19 +4,24 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a target answered. Headers and body are what may be shown, not all that came.
+/// The response of a target: its status, and of its headers and body what may be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResponseMeta {
     /// The HTTP status.
     pub status: u16,
-    /// The headers, secrets blotted out.
+    /// The headers, redacted.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "header_map")]
+    #[cfg_attr(
+        feature = "schemars",
+        schemars(with = "std::collections::BTreeMap<String, String>")
+    )]
     pub headers: Vec<(String, String)>,
-    /// The beginning of the body, secrets blotted out.
+    /// The beginning of the body, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_snippet: Option<String>,
-    /// Whether the body is longer than that. It came whole all the same.
+    /// Whether the body was longer than that; it was received to its end all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// How long the attempt took, in milliseconds.
@@ -25,11 +30,12 @@ pub struct ResponseMeta {
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorMeta {
     /// What kind of failure it was.
     pub kind: ErrorKind,
-    /// What happened, in words, without secrets.
+    /// What happened, in words, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// What the target answered, if it did.
