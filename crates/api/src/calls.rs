@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::StatusCode;
 use punctual_domain::service_call::{
     CallStatus, IdempotencyKey, Submission, Tag, Tags, UnknownFields,
 };
@@ -12,13 +11,13 @@ use punctual_ports::{CallPageQuery, PageCursor, SubmitOutcome, Taken};
 use punctual_workflows::calls::{DeleteCallOutcome, ReadCalls};
 use serde_json::Value;
 
-use crate::ask::{Ask, empty, json};
 use crate::body::parse;
 use crate::parts::CallsApi;
 use crate::problem::{Kind, Problem};
+use crate::request_context::{HandlerResult, RequestContext, json, no_content, with_location};
 use crate::router::Api;
 use crate::strict::Strict;
-use crate::views::{Accepted, Page, Summary, Whole};
+use crate::views::{AcceptedCall, CallPage, CallSummary, FullCallView};
 
 /// So many calls are on a page if nobody says how many.
 pub(crate) const DEFAULT_LIMIT: usize = 50;
@@ -36,11 +35,11 @@ fn calls(api: &Api) -> Result<&CallsApi, Problem> {
     })
 }
 
-pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let calls = calls(&api)?;
-    let Strict(body) = parse(&ask.body)?;
-    let tenant = ask.path::<TenantId>("tenantId");
-    let key = header_key(&mut ask, &body);
+    let Strict(body) = parse(&context.body)?;
+    let tenant = context.path::<TenantId>("tenantId");
+    let key = header_key(&mut context, &body);
     let read = Submission::read(
         tenant.clone().unwrap_or_default(),
         &body,
@@ -49,17 +48,17 @@ pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>
     let submission = match read {
         Ok(submission) => tenant.map(|_| submission),
         Err(errors) => {
-            ask.add_all(&errors);
+            context.add_all(&errors);
             None
         }
     };
-    let mut submission = ask.checked(submission)?;
+    let mut submission = context.checked(submission)?;
     submission.idempotency_key = submission.idempotency_key.or(key);
     let (tenant, name) = (submission.tenant_id.clone(), submission.name.clone());
     let due_at = submission.due_at;
     let outcome = calls
         .submit
-        .submit(submission, Some(ask.correlation_id))
+        .submit(submission, Some(context.correlation_id))
         .await?;
     let receipt = match outcome {
         SubmitOutcome::Accepted(receipt) => receipt,
@@ -91,28 +90,25 @@ pub(crate) async fn submit(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>
         "/api/tenants/{tenant}/service-calls/{}",
         receipt.service_call_id
     );
-    let accepted = Accepted::new(tenant, name, due_at, receipt);
-    let mut response = json(StatusCode::ACCEPTED, &accepted)?;
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    let accepted = AcceptedCall::new(tenant, name, due_at, receipt);
+    let response = json(StatusCode::ACCEPTED, &accepted)?;
+    Ok(with_location(response, &location))
 }
 
 /// The key that the header gives. It and the body's have to be the same.
-fn header_key(ask: &mut Ask, body: &Value) -> Option<IdempotencyKey> {
+fn header_key(context: &mut RequestContext, body: &Value) -> Option<IdempotencyKey> {
     const POINTER: &str = "/header/Idempotency-Key";
-    let mut given = ask.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let mut given = context.headers.get_all(IDEMPOTENCY_KEY).iter();
     let (first, second) = (given.next()?, given.next());
     if second.is_some() {
-        ask.errors.add(POINTER, "is given twice: give it once");
+        context.errors.add(POINTER, "is given twice: give it once");
         return None;
     }
     let text = first.to_str().unwrap_or("\u{fffd}").to_owned();
-    let key = ask.errors.check(POINTER, IdempotencyKey::new(text))?;
+    let key = context.errors.check(POINTER, IdempotencyKey::new(text))?;
     match body.get("idempotencyKey").and_then(Value::as_str) {
         Some(other) if other != key.as_str() => {
-            ask.errors.add(
+            context.errors.add(
                 "/idempotencyKey",
                 "is another than in the header Idempotency-Key: give one of them, or the same",
             );
@@ -122,34 +118,34 @@ fn header_key(ask: &mut Ask, body: &Value) -> Option<IdempotencyKey> {
     }
 }
 
-pub(crate) async fn list(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn list(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let calls = calls(&api)?;
-    let query = page_query(&mut ask, &calls.read);
-    let query = ask.checked(query)?;
+    let query = page_query(&mut context, &calls.read);
+    let query = context.checked(query)?;
     let page = calls.read.page(query).await?;
-    let page = Page {
-        items: page.calls.iter().map(Summary::from).collect(),
+    let page = CallPage {
+        items: page.calls.iter().map(CallSummary::from).collect(),
         next_cursor: page.next.map(|PageCursor(cursor)| cursor),
     };
     json(StatusCode::OK, &page)
 }
 
-fn page_query(ask: &mut Ask, calls: &ReadCalls) -> Option<CallPageQuery> {
-    let tenant = ask.path::<TenantId>("tenantId");
-    let status = ask.query("status", str::parse::<CallStatus>);
+fn page_query(context: &mut RequestContext, calls: &ReadCalls) -> Option<CallPageQuery> {
+    let tenant = context.path::<TenantId>("tenantId");
+    let status = context.query("status", str::parse::<CallStatus>);
     let (from, to) = (
-        ask.query("from", read_instant),
-        ask.query("to", read_instant),
+        context.query("from", read_instant),
+        context.query("to", read_instant),
     );
-    let limit = ask.query("limit", read_limit);
-    let after = ask.query("cursor", |text| {
+    let limit = context.query("limit", read_limit);
+    let after = context.query("cursor", |text| {
         let cursor = PageCursor(text.to_owned());
         let checked = calls.check_cursor(&cursor);
         checked
             .map(|()| cursor)
             .map_err(|error| error.reason().to_owned())
     });
-    let tags = read_tags(ask);
+    let tags = read_tags(context);
     Some(CallPageQuery {
         tenant_id: tenant?,
         status,
@@ -182,38 +178,39 @@ pub(crate) fn read_limit(text: &str) -> Result<usize, String> {
     }
 }
 
-fn read_tags(ask: &mut Ask) -> Vec<Tag> {
+fn read_tags(context: &mut RequestContext) -> Vec<Tag> {
     let mut tags = Vec::new();
-    for (_, text) in ask.query.iter().filter(|(name, _)| name == "tag") {
-        tags.extend(ask.errors.check("/query/tag", Tag::new(text.as_str())));
+    for (_, text) in context.query.iter().filter(|(name, _)| name == "tag") {
+        tags.extend(context.errors.check("/query/tag", Tag::new(text.as_str())));
     }
     match Tags::new(tags) {
         Ok(tags) => tags.iter().cloned().collect(),
         Err(error) => {
-            ask.errors.add("/query/tag", error);
+            context.errors.add("/query/tag", error);
             Vec::new()
         }
     }
 }
 
-pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let calls = calls(&api)?;
-    let key = ask.key();
-    let key = ask.checked(key)?;
+    let key = context.checked_key()?;
     match calls.read.find(key).await? {
-        Some(view) => json(StatusCode::OK, &Whole::from(view)),
+        Some(view) => json(StatusCode::OK, &FullCallView::from(view)),
         None => Err(Problem::not_found()),
     }
 }
 
-pub(crate) async fn delete(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn delete(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let calls = calls(&api)?;
-    let key = ask.key();
-    let key = ask.checked(key)?;
+    let key = context.checked_key()?;
     // Without one of its own the deletion belongs to the request that submitted the call.
-    let outcome = calls.submit.delete(key, ask.given_correlation_id).await?;
+    let outcome = calls
+        .submit
+        .delete(key, context.given_correlation_id)
+        .await?;
     match outcome {
-        DeleteCallOutcome::Deleted => Ok(empty(StatusCode::NO_CONTENT)),
+        DeleteCallOutcome::Deleted => Ok(no_content()),
         DeleteCallOutcome::NotFound => Err(Problem::not_found()),
         DeleteCallOutcome::TooLate(status) => Err(Problem::conflict(format!(
             "the service call is {status}: only one that is Scheduled can be deleted"

@@ -8,7 +8,6 @@
 //! Everything that goes wrong is an `application/problem+json`. Handlers know use cases and ports
 //! only.
 
-mod ask;
 mod bind;
 mod body;
 mod budget;
@@ -19,6 +18,7 @@ mod openapi;
 mod parts;
 mod problem;
 mod recent;
+mod request_context;
 mod router;
 mod routes;
 mod serve;
@@ -36,4 +36,4 @@ pub use router::router;
 pub use routes::{Access, Route, routes};
 pub use serve::{Served, serve};
 pub use tokens::{Tokens, TokensError, hash_token};
-pub use views::Traced;
+pub use views::TraceView;

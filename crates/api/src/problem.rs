@@ -8,88 +8,58 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use punctual_domain::CorrelationId;
 use punctual_domain::service_call::{FieldError, FieldErrors};
 use punctual_ports::{PortError, PortErrorKind};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The kinds of problems; each is one `type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Malformed,
-    Unauthorized,
-    NotFound,
-    MethodNotAllowed,
-    Timeout,
-    Conflict,
-    TooLarge,
-    UnsupportedMediaType,
-    Invalid,
-    Internal,
-    Unavailable,
+use crate::request_context::response;
+
+/// The kinds of problems, each with its status, the end of its `type` and its title.
+macro_rules! kinds {
+    ($($kind:ident, $status:ident, $slug:literal, $title:literal;)*) => {
+        /// The kind of a problem; each is one `type`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Kind {
+            $($kind,)*
+        }
+
+        impl Kind {
+            /// All kinds, for the document and the tests.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$kind,)*];
+
+            pub(crate) const fn status(self) -> StatusCode {
+                match self {
+                    $(Self::$kind => StatusCode::$status,)*
+                }
+            }
+
+            /// The `type` by which programs recognise it.
+            pub(crate) const fn type_uri(self) -> &'static str {
+                match self {
+                    $(Self::$kind => concat!("urn:punctual:problem:", $slug),)*
+                }
+            }
+
+            pub(crate) const fn title(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $title,)*
+                }
+            }
+        }
+    };
 }
 
-impl Kind {
-    /// All of them, for the document and the tests.
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Malformed,
-        Self::Unauthorized,
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::Timeout,
-        Self::Conflict,
-        Self::TooLarge,
-        Self::UnsupportedMediaType,
-        Self::Invalid,
-        Self::Internal,
-        Self::Unavailable,
-    ];
-
-    pub(crate) const fn status(self) -> StatusCode {
-        match self {
-            Self::Malformed => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Timeout => StatusCode::REQUEST_TIMEOUT,
-            Self::Conflict => StatusCode::CONFLICT,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-
-    /// What programs recognise it by.
-    pub(crate) const fn type_uri(self) -> &'static str {
-        match self {
-            Self::Malformed => "urn:punctual:problem:malformed",
-            Self::Unauthorized => "urn:punctual:problem:unauthorized",
-            Self::NotFound => "urn:punctual:problem:not-found",
-            Self::MethodNotAllowed => "urn:punctual:problem:method-not-allowed",
-            Self::Timeout => "urn:punctual:problem:timeout",
-            Self::Conflict => "urn:punctual:problem:conflict",
-            Self::TooLarge => "urn:punctual:problem:too-large",
-            Self::UnsupportedMediaType => "urn:punctual:problem:unsupported-media-type",
-            Self::Invalid => "urn:punctual:problem:invalid",
-            Self::Internal => "urn:punctual:problem:internal",
-            Self::Unavailable => "urn:punctual:problem:unavailable",
-        }
-    }
-
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Malformed => "The request cannot be read",
-            Self::Unauthorized => "A valid token is needed",
-            Self::NotFound => "There is no such thing",
-            Self::MethodNotAllowed => "The method is not known here",
-            Self::Timeout => "The request did not arrive in time",
-            Self::Conflict => "It contradicts what is there",
-            Self::TooLarge => "The body is too long",
-            Self::UnsupportedMediaType => "The body is not JSON",
-            Self::Invalid => "Some fields are wrong",
-            Self::Internal => "Something broke",
-            Self::Unavailable => "It cannot be done now",
-        }
-    }
+kinds! {
+    Malformed, BAD_REQUEST, "malformed", "The request cannot be read";
+    Unauthorized, UNAUTHORIZED, "unauthorized", "A valid token is needed";
+    NotFound, NOT_FOUND, "not-found", "There is no such thing";
+    MethodNotAllowed, METHOD_NOT_ALLOWED, "method-not-allowed", "The method is not known here";
+    Timeout, REQUEST_TIMEOUT, "timeout", "The request did not arrive in time";
+    Conflict, CONFLICT, "conflict", "It contradicts what is there";
+    TooLarge, PAYLOAD_TOO_LARGE, "too-large", "The body is too long";
+    UnsupportedMediaType, UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "The body is not JSON";
+    Invalid, UNPROCESSABLE_ENTITY, "invalid", "Some fields are wrong";
+    Internal, INTERNAL_SERVER_ERROR, "internal", "Something broke";
+    Unavailable, SERVICE_UNAVAILABLE, "unavailable", "It cannot be done now";
 }
 
 /// Something that went wrong, before it is an answer.
@@ -170,29 +140,21 @@ impl Problem {
     }
 
     pub(crate) fn into_response(self, correlation_id: CorrelationId) -> Response<Body> {
-        let shown = Shown {
+        let errors = self.errors.iter().map(|error| FieldErrorView {
+            pointer: &error.pointer,
+            detail: &error.detail,
+        });
+        let view = ProblemView {
             r#type: self.kind.type_uri(),
             title: self.kind.title(),
             status: self.kind.status().as_u16(),
             detail: &self.detail,
             correlation_id,
-            errors: self
-                .errors
-                .iter()
-                .map(|error| ShownError {
-                    pointer: &error.pointer,
-                    detail: &error.detail,
-                })
-                .collect(),
+            errors: errors.collect(),
         };
-        let body = serde_json::to_vec(&shown).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = self.kind.status();
+        let body = serde_json::to_vec(&view).unwrap_or_default();
+        let mut response = response(self.kind.status(), "application/problem+json", body);
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
         if self.closes {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -239,20 +201,26 @@ impl From<PortError> for Problem {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+#[schemars(rename = "Problem")]
+pub(crate) struct ProblemView<'a> {
+    #[schemars(extend("enum" = Kind::ALL.iter().map(|kind| kind.type_uri()).collect::<Vec<_>>()))]
     r#type: &'static str,
     title: &'static str,
+    #[schemars(extend("enum" = Kind::ALL.iter().map(|kind| kind.status().as_u16()).collect::<Vec<_>>()))]
     status: u16,
     detail: &'a str,
     correlation_id: CorrelationId,
+    /// For a 422: every field that is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<ShownError<'a>>,
+    errors: Vec<FieldErrorView<'a>>,
 }
 
-#[derive(Serialize)]
-struct ShownError<'a> {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FieldError")]
+struct FieldErrorView<'a> {
+    /// A JSON pointer into the body, or /path/…, /query/… or /header/…
     pointer: &'a str,
     detail: &'a str,
 }

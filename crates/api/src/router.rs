@@ -17,13 +17,13 @@ use punctual_domain::service_call::FieldErrors;
 use punctual_workflows::Sparing;
 use tokio::sync::Semaphore;
 
-use crate::ask::{Ask, path_value, step};
 use crate::body::Bodies;
 use crate::host::is_of_this_machine;
 use crate::metric_names;
 use crate::parts::{ApiParts, ReadinessCheck};
 use crate::problem::{Kind, Problem};
 use crate::recent::Recent;
+use crate::request_context::{HandlerResult, RequestContext, path_value, step};
 use crate::routes::{Access, Route, allowed, routes};
 use crate::serve::Connection;
 use crate::tokens::Grant;
@@ -136,7 +136,7 @@ impl Api {
         head: Parts,
         correlation_id: CorrelationId,
         given: Option<Result<CorrelationId, String>>,
-    ) -> Result<(Ask, Option<Connection>), Problem> {
+    ) -> Result<(RequestContext, Option<Connection>), Problem> {
         let is_text = path.is_some();
         let path = path.unwrap_or_default();
         self.authorize(route, &path, &head)?;
@@ -163,7 +163,7 @@ impl Api {
             }
         }
         let connection = head.extensions.get::<Connection>().cloned();
-        let ask = Ask {
+        let ask = RequestContext {
             path,
             query,
             headers: head.headers,
@@ -179,9 +179,9 @@ impl Api {
     async fn answer(
         self: &Arc<Self>,
         route: &Route,
-        asked: Result<(Ask, Option<Connection>), Problem>,
+        asked: Result<(RequestContext, Option<Connection>), Problem>,
         body: Body,
-    ) -> Result<Response<Body>, Problem> {
+    ) -> HandlerResult {
         let (ask, connection) = asked?;
         let arrived = AtomicBool::new(!route.body);
         let limit = self.parts.settings.request_timeout;
@@ -208,11 +208,11 @@ impl Api {
     async fn carry_out(
         self: &Arc<Self>,
         route: &Route,
-        mut ask: Ask,
+        mut ask: RequestContext,
         connection: Option<Connection>,
         body: Body,
         arrived: &AtomicBool,
-    ) -> Result<Response<Body>, Problem> {
+    ) -> HandlerResult {
         let mut _room = None;
         if route.body {
             let tenant = path_value(&ask.path, "tenantId");

@@ -1,20 +1,18 @@
-//! The table of routes: what there is, who may ask for it, and who answers.
+//! The table of routes: what there is, who may context for it, and who answers.
 //!
 //! The router is made from it, the document describes it, and the tests go through it, so that none
 //! of them can forget a route.
 
 use std::sync::{Arc, LazyLock};
 
-use axum::body::Body;
-use axum::http::{Method, Response};
+use axum::http::Method;
 use futures_util::future::BoxFuture;
 
-use crate::ask::Ask;
-use crate::problem::Problem;
+use crate::request_context::{HandlerResult, RequestContext};
 use crate::router::Api;
 use crate::{calls, status, timers, trace};
 
-/// Who may ask.
+/// Who may context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody who can reach the API: nothing of a tenant is shown.
@@ -25,7 +23,7 @@ pub enum Access {
     Everything,
 }
 
-type Handler = fn(Arc<Api>, Ask) -> BoxFuture<'static, Result<Response<Body>, Problem>>;
+type Handler = fn(Arc<Api>, RequestContext) -> BoxFuture<'static, HandlerResult>;
 
 /// One method of one address.
 #[derive(Debug, Clone)]
@@ -34,7 +32,7 @@ pub struct Route {
     pub method: Method,
     /// The address, with names in braces for what varies.
     pub template: &'static str,
-    /// Who may ask.
+    /// Who may context.
     pub access: Access,
     /// The parameters that its query may have.
     pub query: &'static [&'static str],
@@ -46,7 +44,7 @@ pub struct Route {
 /// Turns an `async fn` into what the table holds.
 macro_rules! handler {
     ($path:path) => {
-        |api, ask| Box::pin($path(api, ask))
+        |api, context| Box::pin($path(api, context))
     };
 }
 

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::StatusCode;
 use punctual_domain::service_call::FieldErrors;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
 use punctual_ports::{DeleteOutcome, PortError, SaveOutcome};
 use punctual_workflows::TimerRequest;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::ask::{Ask, empty, json, step};
 use crate::body::parse;
 use crate::parts::TimersApi;
 use crate::problem::{Kind, Problem};
+use crate::request_context::{
+    HandlerResult, RequestContext, json, no_content, step, with_location,
+};
 use crate::router::Api;
 use crate::strict;
 
-/// So many timers fit into one batch.
-pub(crate) const MOST: usize = 1_000;
+/// Maximum number of timers in one batch.
+pub(crate) const MAX_BATCH: usize = 1_000;
 
 /// An object whose values are still texts: data keeps every digit that it was given with.
 type Fields = strict::Fields<Box<RawValue>>;
@@ -63,26 +65,28 @@ async fn belong_to_calls(api: &Api, keys: Vec<TimerKey>) -> Result<Vec<bool>, Pr
     }
 }
 
-/// What became of a schedule.
-#[derive(Serialize)]
+/// The outcomes of a schedule, by name.
+const OUTCOMES: [&str; 4] = ["Created", "Rescheduled", "AlreadyReached", "Failed"];
+
+/// A timer that was scheduled or moved.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Scheduled {
+#[schemars(rename = "ScheduledTimer")]
+pub(crate) struct ScheduledTimerView {
     tenant_id: TenantId,
     service_call_id: ServiceCallId,
     due_at: Timestamp,
     correlation_id: CorrelationId,
+    #[schemars(extend("enum" = OUTCOMES[..2]))]
     outcome: &'static str,
 }
 
-/// The outcomes of a schedule, by name.
-pub(crate) const OUTCOMES: [&str; 4] = ["Created", "Rescheduled", "AlreadyReached", "Failed"];
-
-pub(crate) async fn schedule(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn schedule(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let timers = timers(&api)?;
-    let fields: Fields = parse(&ask.body)?;
-    let key = ask.key();
-    let wish = read_wish(&mut ask.errors, "", &fields, &["dueAt", "data"]);
-    let (key, (due_at, data)) = ask.checked(key.zip(wish))?;
+    let fields: Fields = parse(&context.body)?;
+    let key = context.key();
+    let wish = read_wish(&mut context.errors, "", &fields, &["dueAt", "data"]);
+    let (key, (due_at, data)) = context.checked(key.zip(wish))?;
     let of_calls = belong_to_calls(&api, vec![key.clone()]).await?;
     if of_calls.contains(&true) {
         refuse_timer_of_call(&api, &key).await?;
@@ -93,7 +97,7 @@ pub(crate) async fn schedule(api: Arc<Api>, mut ask: Ask) -> Result<Response<Bod
     let request = TimerRequest {
         key: key.clone(),
         due_at,
-        correlation_id: Some(ask.correlation_id),
+        correlation_id: Some(context.correlation_id),
         data,
     };
     let saved = timers.schedule.schedule(vec![request]).await?;
@@ -120,46 +124,43 @@ pub(crate) async fn schedule(api: Arc<Api>, mut ask: Ask) -> Result<Response<Bod
         "/api/tenants/{}/timers/{}",
         key.tenant_id, key.service_call_id
     );
-    let mut response = json(
-        status,
-        &Scheduled {
-            tenant_id: key.tenant_id,
-            service_call_id: key.service_call_id,
-            due_at,
-            correlation_id: ask.correlation_id,
-            outcome: name(outcome),
-        },
-    )?;
-    if status == StatusCode::CREATED
-        && let Ok(location) = HeaderValue::from_str(&location)
-    {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    let view = ScheduledTimerView {
+        tenant_id: key.tenant_id,
+        service_call_id: key.service_call_id,
+        due_at,
+        correlation_id: context.correlation_id,
+        outcome: name(outcome),
+    };
+    let response = json(status, &view)?;
+    Ok(match status {
+        StatusCode::CREATED => with_location(response, &location),
+        _ => response,
+    })
 }
 
-/// What became of each timer of a batch, in its order.
-#[derive(Serialize)]
-struct Results {
-    results: Vec<OneResult>,
+/// The results of a batch, one for each timer in its order.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct TimerResults {
+    results: Vec<TimerResult>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct OneResult {
+struct TimerResult {
     service_call_id: ServiceCallId,
+    #[schemars(extend("enum" = OUTCOMES))]
     outcome: &'static str,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'static str>,
 }
 
-pub(crate) async fn schedule_all(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let timers = timers(&api)?;
-    let fields: Fields = parse(&ask.body)?;
-    let tenant = ask.path::<TenantId>("tenantId");
-    let wishes = read_batch(&mut ask.errors, &fields);
-    let (tenant, wishes) = ask.checked(tenant.zip(wishes))?;
+    let fields: Fields = parse(&context.body)?;
+    let tenant = context.path::<TenantId>("tenantId");
+    let wishes = read_batch(&mut context.errors, &fields);
+    let (tenant, wishes) = context.checked(tenant.zip(wishes))?;
     let key = |id: &ServiceCallId| TimerKey::new(tenant.clone(), *id);
     let keys = wishes.iter().map(|(id, _)| key(id)).collect();
     let of_calls = belong_to_calls(&api, keys).await?;
@@ -171,7 +172,7 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut ask: Ask) -> Result<Response
         .map(|((id, (due_at, data)), _)| TimerRequest {
             key: key(&id),
             due_at,
-            correlation_id: Some(ask.correlation_id),
+            correlation_id: Some(context.correlation_id),
             data,
         })
         .collect();
@@ -192,35 +193,33 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut ask: Ask) -> Result<Response
                     }
                 }
             };
-            OneResult {
+            TimerResult {
                 service_call_id,
                 outcome,
                 detail,
             }
         })
         .collect();
-    json(StatusCode::OK, &Results { results })
+    json(StatusCode::OK, &TimerResults { results })
 }
 
-pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let timers = timers(&api)?;
-    let key = ask.key();
-    let key = ask.checked(key)?;
+    let key = context.checked_key()?;
     match timers.timers.find(key).await? {
         Some(timer) => json(StatusCode::OK, &timer),
         None => Err(Problem::not_found()),
     }
 }
 
-pub(crate) async fn delete(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
+pub(crate) async fn delete(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let timers = timers(&api)?;
-    let key = ask.key();
-    let key = ask.checked(key)?;
+    let key = context.checked_key()?;
     refuse_timer_of_call(&api, &key).await?;
     let deleted = timers.schedule.cancel(vec![key]).await?;
     let outcome = deleted.into_iter().next();
     match outcome.unwrap_or_else(|| Err(no_answer()))? {
-        DeleteOutcome::Deleted => Ok(empty(StatusCode::NO_CONTENT)),
+        DeleteOutcome::Deleted => Ok(no_content()),
         DeleteOutcome::NotFound => Err(Problem::not_found()),
         DeleteOutcome::Firing => Err(Problem::conflict("the timer is firing at this moment")),
         DeleteOutcome::AlreadyReached => Err(Problem::conflict("the timer has fired already")),
@@ -257,9 +256,12 @@ fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceC
         errors.add("/timers", "is not a list");
         return None;
     };
-    if list.is_empty() || list.len() > MOST {
+    if list.is_empty() || list.len() > MAX_BATCH {
         let given = list.len();
-        errors.add("/timers", format!("has {given} timers: give 1 to {MOST}"));
+        errors.add(
+            "/timers",
+            format!("has {given} timers: give 1 to {MAX_BATCH}"),
+        );
         return None;
     }
     let mut wishes = Vec::with_capacity(list.len());

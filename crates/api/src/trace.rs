@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{Response, StatusCode};
+use axum::http::StatusCode;
 use punctual_domain::{CorrelationId, TimerEntry, TimerKey};
 use punctual_ports::{PageCursor, PortError, TimerPersistencePort};
 use punctual_workflows::calls::{Trace, TraceStep};
 
-use crate::ask::{Ask, json};
 use crate::calls::{DEFAULT_LIMIT, read_limit};
 use crate::problem::Problem;
+use crate::request_context::{HandlerResult, RequestContext, json};
 use crate::router::Api;
-use crate::views::Traced;
+use crate::views::TraceView;
 
-pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, Problem> {
-    let correlation_id = ask.path::<CorrelationId>("correlationId");
-    let limit = ask.query("limit", read_limit).unwrap_or(DEFAULT_LIMIT);
-    let after = ask.query("cursor", |text| {
+pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
+    let correlation_id = context.path::<CorrelationId>("correlationId");
+    let limit = context.query("limit", read_limit).unwrap_or(DEFAULT_LIMIT);
+    let after = context.query("cursor", |text| {
         let key = PageCursor(text.to_owned()).key();
         key.ok_or("is none that an earlier page gave")
     });
-    let correlation_id = ask.checked(correlation_id)?;
+    let correlation_id = context.checked(correlation_id)?;
     let is_first = after.is_none();
     let trace = match (&api.parts.calls, &api.parts.timers) {
         (Some(calls), _) => calls.read.trace(correlation_id, after, limit).await?,
@@ -34,7 +33,7 @@ pub(crate) async fn show(api: Arc<Api>, mut ask: Ask) -> Result<Response<Body>, 
     if is_first && trace.calls.is_empty() && trace.timers.is_empty() {
         return Err(Problem::not_found());
     }
-    json(StatusCode::OK, &Traced::from(trace))
+    json(StatusCode::OK, &TraceView::from(trace))
 }
 
 /// Timers on their own have no messages: what is known of them is in their rows.

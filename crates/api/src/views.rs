@@ -1,17 +1,22 @@
-//! What is shown of calls: never a secret, whatever the store gives.
+//! Views: the JSON of calls and traces, from which the OpenAPI document takes its schemas.
+//!
+//! A view never has a secret, whatever the store returns. The comments of its fields are the
+//! document's descriptions.
 
 use punctual_domain::service_call::{
-    CallName, CallStatus, ErrorMeta, Outcome, RequestSpec, ResponseMeta, ServiceCall, Tags,
+    CallName, CallStatus, ErrorMeta, Headers, Method, Outcome, RequestBody, RequestSpec,
+    ResponseMeta, ServiceCall, Tags, TargetUrl,
 };
 use punctual_domain::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, TimerEntry, Timestamp};
 use punctual_ports::{ExecutionEntry, ExecutionState, PageCursor, Receipt};
 use punctual_workflows::calls::{CallView, Trace, TraceStep};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What is told to whoever submits: the same, byte for byte, each time.
-#[derive(Serialize)]
+/// The answer to a submission: the same, byte for byte, each time.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedCall {
     pub(crate) service_call_id: ServiceCallId,
     pub(crate) tenant_id: TenantId,
     pub(crate) name: CallName,
@@ -20,7 +25,7 @@ pub(crate) struct Accepted {
     pub(crate) correlation_id: CorrelationId,
 }
 
-impl Accepted {
+impl AcceptedCall {
     pub(crate) fn new(
         tenant_id: TenantId,
         name: CallName,
@@ -39,9 +44,9 @@ impl Accepted {
 }
 
 /// A call in a list.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Summary {
+pub(crate) struct CallSummary {
     tenant_id: TenantId,
     service_call_id: ServiceCallId,
     name: CallName,
@@ -56,7 +61,7 @@ pub(crate) struct Summary {
     correlation_id: CorrelationId,
 }
 
-impl From<&ServiceCall> for Summary {
+impl From<&ServiceCall> for CallSummary {
     fn from(call: &ServiceCall) -> Self {
         let details = call.details();
         let (started_at, finished_at) = match call {
@@ -80,132 +85,173 @@ impl From<&ServiceCall> for Summary {
 }
 
 /// A page of a list.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Page {
-    pub(crate) items: Vec<Summary>,
+pub(crate) struct CallPage {
+    pub(crate) items: Vec<CallSummary>,
+    /// Present if there is another page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next_cursor: Option<String>,
 }
 
-/// A call with all that belongs to it.
-#[derive(Serialize)]
+/// A call with its timer, its attempts and its outcome.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Whole {
+#[schemars(rename = "Call")]
+pub(crate) struct FullCallView {
     #[serde(flatten)]
-    summary: Summary,
-    request_spec: RequestSpec,
+    summary: CallSummary,
+    request_spec: RequestSpecView,
     #[serde(skip_serializing_if = "Option::is_none")]
     timer: Option<TimerEntry>,
-    execution_log: Vec<Attempt>,
+    execution_log: Vec<AttemptView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<Ending>,
+    outcome: Option<OutcomeView>,
 }
 
-impl From<CallView> for Whole {
+impl From<CallView> for FullCallView {
     fn from(view: CallView) -> Self {
         let outcome = match &view.call {
-            ServiceCall::Finished(done) => Some(Ending::from(done.outcome())),
+            ServiceCall::Finished(done) => Some(OutcomeView::from(done.outcome().clone())),
             _ => None,
         };
         Self {
-            summary: Summary::from(&view.call),
-            request_spec: view.call.details().request.redacted(),
+            summary: CallSummary::from(&view.call),
+            request_spec: RequestSpecView::from(&view.call.details().request),
             timer: view.timer,
-            execution_log: view.attempts.into_iter().map(Attempt::from).collect(),
+            execution_log: view.attempts.into_iter().map(AttemptView::from).collect(),
             outcome,
         }
     }
 }
 
-/// How a call or an attempt ended: one of the two.
-#[derive(Serialize)]
+/// A request without its secrets.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Ending {
+struct RequestSpecView {
+    method: Method,
+    url: TargetUrl,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    headers: Headers,
+    /// Only its beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<RequestBody>,
+}
+
+impl From<&RequestSpec> for RequestSpecView {
+    fn from(request: &RequestSpec) -> Self {
+        let redacted = request.redacted();
+        Self {
+            method: redacted.method,
+            url: redacted.url,
+            headers: redacted.headers,
+            body: redacted.body,
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Outcome")]
+enum OutcomeView {
+    ResponseMeta(ResponseMeta),
+    ErrorMeta(ErrorMeta),
+}
+
+impl From<Outcome> for OutcomeView {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded(response) => Self::ResponseMeta(response),
+            Outcome::Failed(error) => Self::ErrorMeta(error),
+        }
+    }
+}
+
+/// An attempt to make the request of a call.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Attempt")]
+struct AttemptView {
+    execution_id: EnvelopeId,
+    state: AttemptState,
+    started_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Timestamp>,
+    request_spec: RequestSpecView,
     #[serde(skip_serializing_if = "Option::is_none")]
     response_meta: Option<ResponseMeta>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error_meta: Option<ErrorMeta>,
 }
 
-impl From<&Outcome> for Ending {
-    fn from(outcome: &Outcome) -> Self {
-        match outcome.clone() {
-            Outcome::Succeeded(response) => Self {
-                response_meta: Some(response),
-                error_meta: None,
-            },
-            Outcome::Failed(error) => Self {
-                response_meta: None,
-                error_meta: Some(error),
-            },
-        }
-    }
+#[derive(Serialize, JsonSchema)]
+enum AttemptState {
+    Waiting,
+    Attempted,
+    Succeeded,
+    Failed,
 }
 
-/// An attempt.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Attempt {
-    execution_id: EnvelopeId,
-    state: &'static str,
-    started_at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finished_at: Option<Timestamp>,
-    request_spec: RequestSpec,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    ending: Option<Ending>,
-}
-
-/// The states of an attempt, by name.
-pub(crate) const ATTEMPT_STATES: [&str; 4] = ["Waiting", "Attempted", "Succeeded", "Failed"];
-
-impl From<ExecutionEntry> for Attempt {
+impl From<ExecutionEntry> for AttemptView {
     fn from(entry: ExecutionEntry) -> Self {
-        let (state, finished_at, ending) = match entry.state {
-            ExecutionState::Waiting => ("Waiting", None, None),
-            ExecutionState::Attempted => ("Attempted", None, None),
+        let mut view = Self {
+            execution_id: entry.key.execution_id,
+            state: AttemptState::Waiting,
+            started_at: entry.started_at,
+            finished_at: None,
+            // The store holds it redacted; once more costs little.
+            request_spec: RequestSpecView::from(&entry.request),
+            response_meta: None,
+            error_meta: None,
+        };
+        match entry.state {
+            ExecutionState::Waiting => {}
+            ExecutionState::Attempted => view.state = AttemptState::Attempted,
             ExecutionState::Finished {
                 finished_at,
                 outcome,
             } => {
-                let state = match &outcome {
-                    Outcome::Succeeded(_) => "Succeeded",
-                    Outcome::Failed(_) => "Failed",
-                };
-                (state, Some(finished_at), Some(Ending::from(&outcome)))
+                view.finished_at = Some(finished_at);
+                match outcome {
+                    Outcome::Succeeded(response) => {
+                        view.state = AttemptState::Succeeded;
+                        view.response_meta = Some(response);
+                    }
+                    Outcome::Failed(error) => {
+                        view.state = AttemptState::Failed;
+                        view.error_meta = Some(error);
+                    }
+                }
             }
-        };
-        Self {
-            execution_id: entry.key.execution_id,
-            state,
-            started_at: entry.started_at,
-            finished_at,
-            // The store has done so; once more costs little.
-            request_spec: entry.request.redacted(),
-            ending,
         }
+        view
     }
 }
 
-/// The life of one request, as it may be shown to whoever may see all tenants.
-#[derive(Serialize)]
+/// A trace: the life of one request, for holders of a token of all tenants.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Traced {
+#[schemars(rename = "Trace")]
+pub struct TraceView {
     correlation_id: CorrelationId,
-    calls: Vec<Summary>,
+    calls: Vec<CallSummary>,
     timers: Vec<TimerEntry>,
-    steps: Vec<Step>,
+    steps: Vec<TraceStepView>,
+    /// Present if there is another page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
 }
 
-#[derive(Serialize)]
+/// A step of a trace: something that happened to a call or a timer.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Step {
+#[schemars(rename = "TraceStep")]
+struct TraceStepView {
     at: Timestamp,
     tenant_id: TenantId,
     service_call_id: ServiceCallId,
+    /// The type of the message that reported it.
     what: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<EnvelopeId>,
@@ -215,19 +261,19 @@ struct Step {
     published_at: Option<Timestamp>,
 }
 
-impl From<Trace> for Traced {
+impl From<Trace> for TraceView {
     fn from(trace: Trace) -> Self {
         Self {
             correlation_id: trace.correlation_id,
-            calls: trace.calls.iter().map(Summary::from).collect(),
+            calls: trace.calls.iter().map(CallSummary::from).collect(),
             timers: trace.timers,
-            steps: trace.steps.into_iter().map(Step::from).collect(),
+            steps: trace.steps.into_iter().map(TraceStepView::from).collect(),
             next_cursor: trace.next.map(|key| PageCursor::after_key(&key).0),
         }
     }
 }
 
-impl From<TraceStep> for Step {
+impl From<TraceStep> for TraceStepView {
     fn from(step: TraceStep) -> Self {
         Self {
             at: step.at,

@@ -1,15 +1,16 @@
-//! The OpenAPI document, made from the table of routes and from the limits of the domain.
+//! The OpenAPI document, made from the table of routes and from the types of bodies and views.
 //!
-//! It is written by hand rather than derived: the types of the domain do not know HTTP, and most of
-//! what a reader wants to know (which answers there are, and when) stands in no type.
+//! Which answers a route has, and when, stands in no type: that is written in `operations.rs`.
 
+mod bodies;
 mod operations;
 mod schemas;
 
 use serde_json::{Map, Value, json};
 
-use crate::problem::Kind;
+use crate::problem::{Kind, ProblemView};
 use crate::routes::{Access, Route, routes};
+use schemas::Schemas;
 
 const ABOUT: &str = "Schedules HTTP calls and timers, makes each call once, and shows what became of it.\n\n\
 Every error is an `application/problem+json` (RFC 9457) with a `type` that programs can rely on, a `detail` \
@@ -25,13 +26,16 @@ A request whose line and headers are longer than 64 KiB is answered 431 by the s
 
 /// The document.
 pub fn document() -> Value {
+    let mut schemas = Schemas::new();
     let mut paths = Map::new();
     for route in routes() {
         let path = paths
             .entry(route.template)
             .or_insert_with(|| json!({ "parameters": path_parameters(route) }));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(route);
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut schemas);
     }
+    let parameters = schemas::parameters(&mut schemas);
+    let responses = problems(&mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -64,9 +68,9 @@ pub fn document() -> Value {
                     "schema": { "type": "string", "format": "uuid" },
                 },
             },
-            "parameters": schemas::parameters(),
-            "responses": problems(),
-            "schemas": schemas::schemas(),
+            "parameters": parameters,
+            "responses": responses,
+            "schemas": schemas.into_definitions(),
         },
     })
 }
@@ -90,9 +94,18 @@ fn reference_to_parameter(name: &str) -> Value {
     json!({ "$ref": format!("#/components/parameters/{name}") })
 }
 
-/// What stands in the table, joined with what was written about the route.
-fn operation(route: &Route) -> Value {
-    let mut operation = operations::written(route);
+/// An operation: what stands in the table, joined with what is written about the route.
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut operation = operations::written(route, schemas);
+    if !route.query.is_empty() {
+        let parameters: Vec<_> = route
+            .query
+            .iter()
+            .copied()
+            .map(reference_to_parameter)
+            .collect();
+        operation["parameters"] = parameters.into();
+    }
     let mut kinds = vec![
         Kind::Malformed,
         Kind::MethodNotAllowed,
@@ -116,8 +129,8 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// One answer for each kind of problem.
-fn problems() -> Value {
+/// The responses of problems, one for each kind.
+fn problems(schemas: &mut Schemas) -> Value {
     let mut responses = Map::new();
     for kind in Kind::ALL {
         let mut headers = json!({ "X-Correlation-Id": correlation_header() });
@@ -145,7 +158,7 @@ fn problems() -> Value {
             "headers": headers,
             "content": {
                 "application/problem+json": {
-                    "schema": { "$ref": "#/components/schemas/Problem" },
+                    "schema": schemas.of_view::<ProblemView<'_>>(),
                     "example": example,
                 },
             },

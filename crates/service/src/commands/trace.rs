@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
-use punctual_api::Traced;
+use punctual_api::TraceView;
 use punctual_domain::{TimerEntry, TimerKey};
 use punctual_ports::{PageCursor, TimerPersistencePort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
@@ -140,7 +140,7 @@ fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
     let next = trace.next.as_ref().map(PageCursor::after_key);
     let mut answers = Answers::open()?;
     if output == Output::Json {
-        answers.line(&Traced::from(trace))?;
+        answers.line(&TraceView::from(trace))?;
         say_more(next.as_ref());
         return Ok(());
     }

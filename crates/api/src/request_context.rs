@@ -11,8 +11,11 @@ use serde::Serialize;
 
 use crate::problem::Problem;
 
-/// What a handler gets.
-pub(crate) struct Ask {
+/// The response of a handler, or why there is none.
+pub(crate) type HandlerResult = Result<Response<Body>, Problem>;
+
+/// The request context: what a handler knows of its request.
+pub(crate) struct RequestContext {
     /// What stands in the places of the route's template, decoded.
     pub(crate) path: Vec<(String, String)>,
     /// The query's parameters, decoded, in their order.
@@ -28,7 +31,7 @@ pub(crate) struct Ask {
     pub(crate) errors: FieldErrors,
 }
 
-impl Ask {
+impl RequestContext {
     /// A parameter of the path.
     pub(crate) fn path<T: FromStr<Err: Display>>(&mut self, name: &str) -> Option<T> {
         let text = path_value(&self.path, name);
@@ -41,6 +44,12 @@ impl Ask {
         let tenant = self.path::<TenantId>("tenantId");
         let id = self.path::<ServiceCallId>("serviceCallId");
         Some(TimerKey::new(tenant?, id?))
+    }
+
+    /// The call or timer that the path names, if nothing is wrong with the request.
+    pub(crate) fn checked_key(&mut self) -> Result<TimerKey, Problem> {
+        let key = self.key();
+        self.checked(key)
     }
 
     /// A parameter of the query that may stand there once.
@@ -86,24 +95,41 @@ pub(crate) fn step(name: &str) -> String {
     short.replace('~', "~0").replace('/', "~1")
 }
 
-/// An answer in JSON.
-pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Result<Response<Body>, Problem> {
-    let body = serde_json::to_vec(value).map_err(|error| {
-        tracing::error!(%error, "an answer could not be written as JSON");
-        Problem::internal()
-    })?;
-    let mut response = Response::new(Body::from(body));
+/// A response with a body.
+pub(crate) fn response(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    Ok(response)
+    let content_type = HeaderValue::from_static(content_type);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
-/// An answer without a body.
-pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+/// A response with a body in JSON.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "failed to write a response as JSON");
+        Problem::internal()
+    })?;
+    Ok(response(status, "application/json", body))
+}
+
+/// The same response with the address of what was created.
+pub(crate) fn with_location(mut response: Response<Body>, location: &str) -> Response<Body> {
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// A response without a body.
+pub(crate) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
+    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
