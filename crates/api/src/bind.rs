@@ -1,4 +1,4 @@
-//! Where the API may listen.
+//! The check of the address that the API listens on.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ pub fn check_bind(address: SocketAddr, tokens: &Tokens) -> Result<(), String> {
 }
 
 fn is_loopback(address: SocketAddr) -> bool {
-    // An IPv4 address in the clothes of an IPv6 one is judged as what it is.
+    // An IPv4-mapped IPv6 address counts as its IPv4 address.
     address.ip().to_canonical().is_loopback()
 }
 

@@ -1,4 +1,4 @@
-//! Reading bodies: JSON, of limited length, all together of limited length, and not too slowly.
+//! Request bodies: JSON, limited in length, in all bodies' total length, and in slowness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,15 @@ use serde_json::error::Category;
 use crate::budget::{Budget, Exhausted, Reservation};
 use crate::parts::ApiSettings;
 use crate::problem::{Kind, Problem};
+use crate::serve::sleep;
 use crate::strict::REPEATED;
 
-/// So much of a body that is not wanted is still taken, and thrown away: who is cut off while
-/// sending does not read the answer.
-const THROWN_AWAY: usize = 8 * 1_024 * 1_024;
+/// Maximum number of bytes of a refused body that are still read and discarded: a client that is
+/// disconnected while sending does not read the response.
+const MAX_DISCARDED: usize = 8 * 1_024 * 1_024;
 
-/// Reads the bodies of all requests. What arrives takes room, not what was announced: a body that
-/// never comes keeps nobody else out.
+/// The bodies of all requests. What has arrived takes room, not what was announced: a body that never
+/// arrives keeps nobody else out.
 pub(crate) struct Bodies {
     room: Budget,
     longest: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Bodies {
     clock: Arc<dyn ClockPort>,
 }
 
-/// The least that has to arrive of a body, again and again until its end.
+/// The minimum pace of a body: its bytes within each interval, until it ends.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     bytes: usize,
@@ -60,14 +61,14 @@ impl Bodies {
         body: Body,
     ) -> Result<(Bytes, Reservation<'_>), Problem> {
         check_type(headers)?;
-        // What does not say how long it is may be as long as any.
+        // A body without a declared length may be as long as any.
         let announced = body.size_hint().exact().unwrap_or(self.longest as u64);
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
         let mut arriving = Arriving::new(body, self);
         if announced > self.longest {
-            // A client that waits for leave to send is answered at once.
+            // A client that waits for 100 Continue is answered at once.
             if !headers.contains_key(header::EXPECT) {
-                arriving.throw_away().await?;
+                arriving.discard().await?;
             }
             return Err(self.too_long());
         }
@@ -76,12 +77,12 @@ impl Bodies {
         while let Some(chunk) = arriving.next().await? {
             if read.len() + chunk.len() > self.longest {
                 drop((read, reservation));
-                arriving.throw_away().await?;
+                arriving.discard().await?;
                 return Err(self.too_long());
             }
             if let Err(exhausted) = reservation.grow(chunk.len()) {
                 drop((read, reservation));
-                arriving.throw_away().await?;
+                arriving.discard().await?;
                 return Err(no_room(exhausted));
             }
             read.extend_from_slice(&chunk);
@@ -93,7 +94,7 @@ impl Bodies {
         let longest = self.longest;
         Problem::new(
             Kind::TooLarge,
-            format!("the body has more than {longest} bytes: give at most so many"),
+            format!("the body is too long: give at most {longest} bytes"),
         )
         .closing()
     }
@@ -107,14 +108,14 @@ fn no_room(exhausted: Exhausted) -> Problem {
     Problem::unavailable(detail, 1).closing()
 }
 
-/// A body on its way. It has to keep its pace.
+/// A body that is arriving, at its minimum pace.
 struct Arriving {
     chunks: BodyDataStream,
     clock: Arc<dyn ClockPort>,
     pace: Pace,
-    /// What has arrived since the wait began.
+    /// The bytes that have arrived since the deadline was set.
     arrived: usize,
-    patience: BoxFuture<'static, ()>,
+    deadline: BoxFuture<'static, ()>,
 }
 
 impl Arriving {
@@ -122,7 +123,7 @@ impl Arriving {
         let clock = Arc::clone(&bodies.clock);
         Self {
             chunks: body.into_data_stream(),
-            patience: wait(Arc::clone(&clock), bodies.pace.within),
+            deadline: sleep(&clock, bodies.pace.within),
             clock,
             pace: bodies.pace,
             arrived: 0,
@@ -130,18 +131,18 @@ impl Arriving {
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
-        match select(self.chunks.next(), &mut self.patience).await {
+        match select(self.chunks.next(), &mut self.deadline).await {
             Either::Left((None, _)) => Ok(None),
             Either::Left((Some(Ok(chunk)), _)) => {
                 self.arrived = self.arrived.saturating_add(chunk.len());
                 if self.arrived >= self.pace.bytes {
                     self.arrived = 0;
-                    self.patience = wait(Arc::clone(&self.clock), self.pace.within);
+                    self.deadline = sleep(&self.clock, self.pace.within);
                 }
                 Ok(Some(chunk))
             }
             Either::Left((Some(Err(_)), _)) => {
-                let detail = "the body did not arrive as a whole";
+                let detail = "the body did not arrive completely";
                 Err(Problem::new(Kind::Malformed, detail).closing())
             }
             Either::Right(_) => {
@@ -154,13 +155,13 @@ impl Arriving {
         }
     }
 
-    async fn throw_away(&mut self) -> Result<(), Problem> {
-        let mut thrown = 0;
-        while thrown < THROWN_AWAY {
+    async fn discard(&mut self) -> Result<(), Problem> {
+        let mut discarded = 0;
+        while discarded < MAX_DISCARDED {
             match self.next().await {
-                Ok(Some(chunk)) => thrown += chunk.len(),
+                Ok(Some(chunk)) => discarded += chunk.len(),
                 Ok(None) => break,
-                // What is to be said of the rest of it is not what is wrong with it.
+                // An error in the rest of it is not the one to report.
                 Err(problem) if problem.kind == Kind::Malformed => break,
                 Err(problem) => return Err(problem),
             }
@@ -169,11 +170,7 @@ impl Arriving {
     }
 }
 
-fn wait(clock: Arc<dyn ClockPort>, duration: Duration) -> BoxFuture<'static, ()> {
-    Box::pin(async move { clock.sleep_for(duration).await })
-}
-
-/// Only JSON in UTF-8, as it is.
+/// Refuses all but JSON in UTF-8, without an encoding.
 fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     let refused = |detail: &str| Err(Problem::new(Kind::UnsupportedMediaType, detail).closing());
     let text = |name| headers.get(name).map(|v| v.to_str().unwrap_or_default());
@@ -197,7 +194,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
     refused("the body is not declared as JSON: send Content-Type: application/json")
 }
 
-/// Reads JSON: what is none is malformed, what is another JSON than expected is invalid.
+/// Parses JSON: what is none is malformed, what is another JSON than expected is invalid.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {
         Category::Data if !error.to_string().starts_with(REPEATED) => {
@@ -205,7 +202,8 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
             errors.add("", "it is not a JSON object");
             Problem::invalid(errors)
         }
-        // A name that stands twice, or no JSON at all. The parser's words say what it met and where, and repeat nothing of the text.
+        // A name that occurs twice, or no JSON at all. The parser says what it found and where, and repeats
+        // nothing of the text.
         _ => Problem::new(
             Kind::Malformed,
             format!("the body is not JSON that can be read: {error}"),

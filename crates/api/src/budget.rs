@@ -1,9 +1,9 @@
-//! Memory that requests share: limited in total, and for each tenant, so that none takes it all.
+//! The memory budget of bodies, limited in total and for each tenant.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A number of bytes, of which each tenant may hold a share.
+/// A budget of bytes, of which each tenant may hold a share.
 pub(crate) struct Budget {
     total: usize,
     share: usize,
@@ -13,11 +13,11 @@ pub(crate) struct Budget {
 #[derive(Default)]
 struct State {
     used: usize,
-    /// Who holds nothing has no entry, so there are never more than requests.
+    /// A tenant without bytes has no entry, so there are never more entries than requests.
     tenants: HashMap<String, usize>,
 }
 
-/// Why nothing more can be had.
+/// The limit that refuses more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exhausted {
     /// The tenant holds its share.
@@ -26,7 +26,7 @@ pub(crate) enum Exhausted {
     Total,
 }
 
-/// What one request holds. It is given back when this is dropped.
+/// The bytes of one request. They are released on drop.
 pub(crate) struct Reservation<'a> {
     budget: &'a Budget,
     tenant: String,
@@ -46,7 +46,7 @@ impl Budget {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reservation of nothing yet.
+    /// A reservation of no bytes yet.
     pub(crate) fn reserve(&self, tenant: &str) -> Reservation<'_> {
         Reservation {
             budget: self,
@@ -57,7 +57,7 @@ impl Budget {
 }
 
 impl Reservation<'_> {
-    /// Takes more, or nothing at all.
+    /// Adds all of these bytes, or none.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if bytes == 0 {
             return Ok(());
@@ -109,11 +109,11 @@ mod tests {
         assert_eq!(c.grow(3), Err(Exhausted::Total));
         assert_eq!(c.grow(2), Ok(()));
         drop(a);
-        assert_eq!(also_a.grow(2), Ok(()), "what was given back can be had");
+        assert_eq!(also_a.grow(2), Ok(()), "released bytes can be reserved");
     }
 
     #[test]
-    fn nobody_is_remembered_who_holds_nothing() {
+    fn a_tenant_without_bytes_leaves_no_entry() {
         let budget = Budget::new(10, 4);
         for tenant in ["a", "b"] {
             let mut reservation = budget.reserve(tenant);

@@ -19,10 +19,10 @@ use crate::router::Api;
 use crate::strict::Strict;
 use crate::views::{AcceptedCall, CallPage, CallSummary, FullCallView};
 
-/// So many calls are on a page if nobody says how many.
+/// The number of calls on a page, unless the client sets one.
 pub(crate) const DEFAULT_LIMIT: usize = 50;
-/// No cursor of ours is longer.
-pub(crate) const LONGEST_CURSOR: usize = 200;
+/// Maximum number of characters of a cursor.
+pub(crate) const MAX_CURSOR: usize = 200;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -90,12 +90,19 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
         "/api/tenants/{tenant}/service-calls/{}",
         receipt.service_call_id
     );
-    let accepted = AcceptedCall::new(tenant, name, due_at, receipt);
+    let accepted = AcceptedCall {
+        service_call_id: receipt.service_call_id,
+        tenant_id: tenant,
+        name,
+        due_at,
+        submitted_at: receipt.submitted_at,
+        correlation_id: receipt.correlation_id,
+    };
     let response = json(StatusCode::ACCEPTED, &accepted)?;
     Ok(with_location(response, &location))
 }
 
-/// The key that the header gives. It and the body's have to be the same.
+/// The idempotency key of the header. If the body has one too, both have to be the same.
 fn header_key(context: &mut RequestContext, body: &Value) -> Option<IdempotencyKey> {
     const POINTER: &str = "/header/Idempotency-Key";
     let mut given = context.headers.get_all(IDEMPOTENCY_KEY).iter();
@@ -159,7 +166,7 @@ fn page_query(context: &mut RequestContext, calls: &ReadCalls) -> Option<CallPag
 
 fn read_instant(text: &str) -> Result<Timestamp, String> {
     text.parse::<Timestamp>().map_err(|error| {
-        // Whoever forgets to encode the + of a zone has sent a blank.
+        // A + of a zone that is not encoded arrives as a blank.
         let hint = if text.contains(' ') {
             "; a + has to be written as %2B"
         } else {
@@ -204,7 +211,7 @@ pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerR
 pub(crate) async fn delete(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
     let calls = calls(&api)?;
     let key = context.checked_key()?;
-    // Without one of its own the deletion belongs to the request that submitted the call.
+    // Without an id of its own the deletion belongs to the request that submitted the call.
     let outcome = calls
         .submit
         .delete(key, context.given_correlation_id)

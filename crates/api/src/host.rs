@@ -1,4 +1,4 @@
-//! Whether a request was meant for us: without tokens, a web page must not speak through a browser.
+//! The host of a request: without tokens, a web page must not reach the API through a browser.
 //!
 //! A page on a name of its own may let that name lead to this machine, and its requests are then
 //! allowed by the browser as if they were for the page's own server. The name still stands in `Host`.
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use axum::http::HeaderMap;
 use axum::http::header::HOST;
 
-/// Whether the host that was asked for is this machine by an address or by its own name. Who sends no
+/// Whether the requested host is this machine, by an address or as `localhost`. A client that sends no
 /// host is no browser.
 pub(crate) fn is_of_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else {

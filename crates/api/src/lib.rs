@@ -1,11 +1,11 @@
 //! Inbound HTTP: service calls, timers on their own, traces, health and metrics.
 //!
 //! - [`routes`] is the table of all routes; [`router`] answers them, [`serve()`] serves connections;
-//! - [`Tokens`] says who may see what, and [`check_bind`] where to listen without them;
+//! - [`Tokens`] are the accepted tokens, and [`check_bind`] allows only loopback without them;
 //! - [`openapi_document`] describes it all; it is served as `/openapi.json` and kept as
 //!   `docs/openapi.json`.
 //!
-//! Everything that goes wrong is an `application/problem+json`. Handlers know use cases and ports
+//! Every error is an `application/problem+json`. Handlers know use cases and ports
 //! only.
 
 mod bind;

@@ -1,4 +1,4 @@
-//! What the API is put together from.
+//! The parts of the API: use cases, ports and limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,82 +17,79 @@ pub struct ApiParts {
     pub calls: Option<CallsApi>,
     /// Timers on their own, if they have their own database.
     pub timers: Option<TimersApi>,
-    /// Who may see what.
+    /// The tokens that are accepted.
     pub tokens: Tokens,
-    /// Looks whether the process can do its work.
+    /// The readiness of the process.
     pub readiness: Readiness,
     /// The metrics, in Prometheus' text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// New correlation ids.
+    /// The source of correlation ids.
     pub ids: Arc<dyn IdPort>,
-    /// For deadlines and for measuring.
+    /// The clock of deadlines and durations.
     pub clock: Arc<dyn ClockPort>,
-    /// Limits.
+    /// The limits.
     pub settings: ApiSettings,
 }
 
-/// Looks whether the process can do its work.
+/// Readiness: checks whether the process can do its work.
 pub type Readiness = Arc<dyn Fn() -> BoxFuture<'static, Vec<ReadinessCheck>> + Send + Sync>;
 
 /// The use cases of service calls.
 #[derive(Clone)]
 pub struct CallsApi {
-    /// Takes and deletes calls.
+    /// Submits and deletes calls.
     pub submit: SubmitCalls,
-    /// Shows them.
+    /// Reads them.
     pub read: ReadCalls,
 }
 
 /// The use cases of timers on their own.
 #[derive(Clone)]
 pub struct TimersApi {
-    /// Takes and deletes timers.
+    /// Schedules and deletes timers.
     pub schedule: ScheduleTimers,
-    /// Shows them.
+    /// Reads them.
     pub timers: Arc<dyn TimerPersistencePort>,
 }
 
-/// One thing that has to be right for the process to do its work.
+/// The result of one readiness check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadinessCheck {
-    /// What was looked at: `database`, `broker`, `worker`.
+    /// What was checked: `database`, `broker`, `worker`.
     pub name: &'static str,
-    /// What is wrong with it, in words that may be shown to anybody; nothing, if it is right.
+    /// The problem, in words that anybody may read; none, if it is ready.
     pub problem: Option<String>,
 }
 
 /// The limits of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// So many connections are open at once. When there are more, those go first whose request has
-    /// been awaited for the longest time; where there are tokens, of those that have shown none,
-    /// as long as they are more than a quarter.
+    /// Maximum number of open connections. At the limit, a new one evicts the one that has been idle the
+    /// longest: an anonymous one, as long as these are more than a quarter.
     pub connections: usize,
-    /// So many requests are carried out at once, besides health and metrics. More are answered 503.
+    /// Maximum number of requests in progress, besides health and metrics. More are answered 503.
     pub requests: usize,
-    /// A body may have so many bytes.
+    /// Maximum number of bytes of a body.
     pub body: usize,
-    /// All bodies together may have so many bytes while they are read and used, and those of one
-    /// tenant a quarter of it.
+    /// Maximum number of bytes of all bodies in use; the bodies of one tenant may have a quarter of it.
     pub all_bodies: usize,
-    /// At least so many bytes of a body, or its end, have to arrive in every `body_patience`.
+    /// Minimum number of bytes of a body that arrive in every `body_patience`, unless it ends.
     pub body_pace: usize,
-    /// How long to wait for `body_pace`.
+    /// The interval of `body_pace`.
     pub body_patience: Duration,
-    /// A request's line and headers have to be there within this time, and so has the next request
-    /// on an open connection.
+    /// The deadline of a request's line and headers, and of the next request on an open connection.
     pub header_timeout: Duration,
-    /// A request is answered within this time, the arrival of its body included.
+    /// The deadline of a response, the arrival of the request's body included.
     pub request_timeout: Duration,
-    /// A client that takes nothing of its answer for this time is cut off.
+    /// The time after which a client that reads nothing of its response is disconnected.
     pub write_timeout: Duration,
-    /// What is under way when the process is asked to stop has this time to end.
+    /// The time that requests in progress have to end when the process stops.
     pub drain: Duration,
 }
 
 impl ApiSettings {
-    /// The longest body: a request body of 256 KiB fits with all else also if every byte is written
-    /// as an escape of six.
+    /// The default of `body`: the 256 KiB that a call may send fit with all else even if every byte is
+    /// written as an escape of six.
     pub const BODY: usize = 2 * 1_024 * 1_024;
 }
 

@@ -1,7 +1,7 @@
-//! What goes wrong, as `application/problem+json` (RFC 9457).
+//! Problems: errors as `application/problem+json` (RFC 9457).
 //!
-//! A detail says what would be right. It never has what a store or a handler said in its own words:
-//! that goes to the log, under the same correlation id.
+//! A detail says what would be right. It never has the words of a store or a handler: those go to the
+//! log, under the same correlation id.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
@@ -62,7 +62,7 @@ kinds! {
     Unavailable, SERVICE_UNAVAILABLE, "unavailable", "It cannot be done now";
 }
 
-/// Something that went wrong, before it is an answer.
+/// An error, before it is a response.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
@@ -70,7 +70,7 @@ pub(crate) struct Problem {
     errors: Vec<FieldError>,
     header: Option<Box<(header::HeaderName, HeaderValue)>>,
     closes: bool,
-    /// What the store said, for the log.
+    /// The error of the store, for the log.
     cause: Option<Box<PortError>>,
 }
 
@@ -86,7 +86,7 @@ impl Problem {
         }
     }
 
-    /// For what is absent and for what is another tenant's: nobody can tell one from the other.
+    /// The problem of what is absent and of what is another tenant's alike.
     pub(crate) fn not_found() -> Self {
         Self::new(
             Kind::NotFound,
@@ -117,7 +117,7 @@ impl Problem {
         )
     }
 
-    /// Not now, but after so many seconds.
+    /// A problem that may be over after some seconds.
     pub(crate) fn unavailable(detail: impl Into<String>, retry_after: u32) -> Self {
         Self::new(Kind::Unavailable, detail)
             .with_header(header::RETRY_AFTER, HeaderValue::from(retry_after))
@@ -128,13 +128,13 @@ impl Problem {
         self
     }
 
-    /// Whatever else the client sends on this connection is not to be read.
+    /// Closes the connection after the response: nothing else that the client sends is read.
     pub(crate) fn closing(mut self) -> Self {
         self.closes = true;
         self
     }
 
-    /// What the store said, where it is the store's fault.
+    /// The error of the store, if it is the cause.
     pub(crate) fn cause(&self) -> Option<&PortError> {
         self.cause.as_deref()
     }
@@ -162,12 +162,6 @@ impl Problem {
             headers.insert(header.0, header.1);
         }
         response
-    }
-}
-
-impl From<FieldErrors> for Problem {
-    fn from(errors: FieldErrors) -> Self {
-        Self::invalid(errors)
     }
 }
 
@@ -230,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_of_a_port_has_its_status_and_says_when_to_come_again() {
+    fn every_error_of_a_port_has_its_status_and_says_when_to_retry() {
         for (kind, status, again) in [
             (PortErrorKind::Unavailable, 503, Some("5")),
             (PortErrorKind::Busy, 503, Some("1")),

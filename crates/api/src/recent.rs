@@ -1,6 +1,6 @@
-//! Answers that are the same for everybody, and take work to find: found once for all who ask at once.
+//! A cache of values that are the same for everybody, and are computed once for all requests of a moment.
 //!
-//! They are shown without a token, so the work they cause must not grow with the number of requests.
+//! They are served without a token, so the work they cause must not grow with the number of requests.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use punctual_ports::ClockPort;
 use tokio::sync::Mutex;
 
-/// How long an answer is good for whoever asks next.
-const GOOD_FOR: Duration = Duration::from_millis(100);
+/// The time for which a value is served again.
+const MAX_AGE: Duration = Duration::from_millis(100);
 
-/// The last answer, and when it was found on the monotonic clock.
+/// The last value, and when it was computed on the monotonic clock.
 pub(crate) struct Recent<T>(Mutex<Option<(Duration, T)>>);
 
 impl<T> Default for Recent<T> {
@@ -21,16 +21,16 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Clone> Recent<T> {
-    /// The last answer, if it is good still, or a new one. One is looked for at a time.
-    pub(crate) async fn get(&self, clock: &dyn ClockPort, find: impl Future<Output = T>) -> T {
+    /// The last value, if it is recent, or a new one. One is computed at a time.
+    pub(crate) async fn get(&self, clock: &dyn ClockPort, compute: impl Future<Output = T>) -> T {
         let mut last = self.0.lock().await;
-        if let Some((found_at, answer)) = &*last
-            && clock.monotonic().saturating_sub(*found_at) < GOOD_FOR
+        if let Some((computed_at, value)) = &*last
+            && clock.monotonic().saturating_sub(*computed_at) < MAX_AGE
         {
-            return answer.clone();
+            return value.clone();
         }
-        let answer = find.await;
-        *last = Some((clock.monotonic(), answer.clone()));
-        answer
+        let value = compute.await;
+        *last = Some((clock.monotonic(), value.clone()));
+        value
     }
 }

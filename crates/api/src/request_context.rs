@@ -1,4 +1,5 @@
-//! A request on its way to its handler: authenticated, its body read, its mistakes still collected.
+//! Request context: a request on its way to its handler, with the errors found so far, and the
+//! responses that handlers return.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -10,23 +11,26 @@ use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey};
 use serde::Serialize;
 
 use crate::problem::Problem;
+use crate::serve::Connection;
 
 /// The response of a handler, or why there is none.
 pub(crate) type HandlerResult = Result<Response<Body>, Problem>;
 
 /// The request context: what a handler knows of its request.
 pub(crate) struct RequestContext {
-    /// What stands in the places of the route's template, decoded.
+    /// The parameters of the path, decoded.
     pub(crate) path: Vec<(String, String)>,
     /// The query's parameters, decoded, in their order.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
+    /// The connection that it came on, if it is served.
+    pub(crate) connection: Option<Connection>,
     pub(crate) body: Bytes,
     /// The request's correlation id, given or drawn.
     pub(crate) correlation_id: CorrelationId,
     /// The same, if it was given.
     pub(crate) given_correlation_id: Option<CorrelationId>,
-    /// What was found to be wrong so far. Pointers begin with `/path`, `/query` or `/header`; those
+    /// The errors found so far. Pointers begin with `/path`, `/query` or `/header`; those
     /// into the body are plain.
     pub(crate) errors: FieldErrors,
 }
@@ -39,7 +43,7 @@ impl RequestContext {
             .check(&format!("/path/{name}"), text.parse::<T>())
     }
 
-    /// Which call or timer the path names.
+    /// The call or timer that the path names.
     pub(crate) fn key(&mut self) -> Option<TimerKey> {
         let tenant = self.path::<TenantId>("tenantId");
         let id = self.path::<ServiceCallId>("serviceCallId");
@@ -52,7 +56,7 @@ impl RequestContext {
         self.checked(key)
     }
 
-    /// A parameter of the query that may stand there once.
+    /// A parameter of the query that may be given once.
     pub(crate) fn query<T, E: Display>(
         &mut self,
         name: &str,
@@ -68,7 +72,7 @@ impl RequestContext {
         self.errors.check(&pointer, read(text))
     }
 
-    /// Goes on only if nothing is wrong.
+    /// The value, if no error was found.
     pub(crate) fn checked<T>(&mut self, value: Option<T>) -> Result<T, Problem> {
         match value {
             Some(value) if self.errors.is_empty() => Ok(value),
@@ -76,7 +80,7 @@ impl RequestContext {
         }
     }
 
-    /// Adds what is wrong with the body.
+    /// Adds errors in the body.
     pub(crate) fn add_all(&mut self, errors: &FieldErrors) {
         for error in errors {
             self.errors.add(error.pointer.clone(), &error.detail);
@@ -87,6 +91,23 @@ impl RequestContext {
 pub(crate) fn path_value<'a>(path: &'a [(String, String)], name: &str) -> &'a str {
     let found = path.iter().find(|(n, _)| n == name);
     found.map_or("", |(_, value)| value.as_str())
+}
+
+/// Adds an error for each name that is not known.
+pub(crate) fn refuse_unknown<'a>(
+    errors: &mut FieldErrors,
+    parent: &str,
+    names: impl Iterator<Item = &'a String>,
+    known: &[&str],
+) {
+    for name in names.filter(|name| !known.contains(&name.as_str())) {
+        let hint = match known {
+            [] => "there are none here".to_owned(),
+            known => format!("{} are known", known.join(", ")),
+        };
+        let pointer = format!("{parent}/{}", step(name));
+        errors.add(pointer, format!("is unknown: {hint}"));
+    }
 }
 
 /// A name from outside as a step of a pointer: short, printable and escaped.

@@ -1,4 +1,4 @@
-//! From a request to its answer: who asks, what is wrong with it, how long it may take.
+//! Routing: from a request to its response, with authorisation, checks and deadlines.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,22 +23,23 @@ use crate::metric_names;
 use crate::parts::{ApiParts, ReadinessCheck};
 use crate::problem::{Kind, Problem};
 use crate::recent::Recent;
-use crate::request_context::{HandlerResult, RequestContext, path_value, step};
+use crate::request_context::{HandlerResult, RequestContext, path_value, refuse_unknown, step};
 use crate::routes::{Access, Route, allowed, routes};
 use crate::serve::Connection;
 use crate::tokens::Grant;
 
+const CHALLENGE: &str = "Bearer realm=\"punctual\"";
 const CORRELATION: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// What handlers work with.
+/// The shared state of all handlers.
 pub(crate) struct Api {
     pub(crate) parts: ApiParts,
-    /// How many requests may still begin.
+    /// The slots of requests that are carried out.
     requests: Semaphore,
     bodies: Bodies,
     pub(crate) readiness: Recent<Arc<Vec<ReadinessCheck>>>,
     pub(crate) metrics: Recent<Bytes>,
-    troubles: Sparing,
+    failure_log: Sparing,
 }
 
 /// The API as a router, to be served by [`serve`](crate::serve()) or by a test.
@@ -49,7 +50,7 @@ pub fn router(parts: ApiParts) -> Router {
         bodies: Bodies::new(&settings, Arc::clone(&parts.clock)),
         readiness: Recent::default(),
         metrics: Recent::default(),
-        troubles: Sparing::default(),
+        failure_log: Sparing::default(),
         parts,
     });
     let mut templates: Vec<&'static str> = routes().iter().map(|route| route.template).collect();
@@ -92,18 +93,18 @@ impl Api {
             _ => CorrelationId::from_uuid(self.parts.ids.next_id()),
         };
         let found = one_host(&head).and_then(|()| find(template, &method));
-        let answer = match found {
+        let result = match found {
             Ok(route) => {
-                let asked = self.ask(route, path, head, correlation_id, given);
-                let answer = self.answer(route, asked, body);
-                // A panic of one request is told to its client, and to nobody else.
-                let caught = AssertUnwindSafe(answer).catch_unwind().await;
+                let context = self.context(route, path, head, correlation_id, given);
+                let result = self.answer(route, context, body);
+                // A panic of one request is reported to its client, and to nobody else.
+                let caught = AssertUnwindSafe(result).catch_unwind().await;
                 caught.unwrap_or_else(|_| Err(Problem::internal()))
             }
             Err(problem) => Err(problem),
         };
-        let mut response = answer.unwrap_or_else(|problem| {
-            self.note(&problem);
+        let mut response = result.unwrap_or_else(|problem| {
+            self.report(&problem);
             problem.into_response(correlation_id)
         });
         finish(&mut response, correlation_id);
@@ -119,24 +120,24 @@ impl Api {
         response
     }
 
-    /// Counts what the store could not carry out, and tells of some of it.
-    fn note(&self, problem: &Problem) {
+    /// Counts what the store could not carry out, and logs some of it.
+    fn report(&self, problem: &Problem) {
         let Some(error) = problem.cause() else { return };
         metrics::counter!(metric_names::NOT_CARRIED_OUT).increment(1);
-        if let Some(left_out) = self.troubles.may_say(self.parts.clock.monotonic()) {
+        if let Some(left_out) = self.failure_log.may_say(self.parts.clock.monotonic()) {
             tracing::warn!(%error, left_out, "a request could not be carried out");
         }
     }
 
-    /// Checks who asks, and then what can be said of the request before its body is there.
-    fn ask(
+    /// The context of a request: authorised, and checked as far as its head goes.
+    fn context(
         &self,
         route: &Route,
         path: Option<Vec<(String, String)>>,
         head: Parts,
         correlation_id: CorrelationId,
         given: Option<Result<CorrelationId, String>>,
-    ) -> Result<(RequestContext, Option<Connection>), Problem> {
+    ) -> Result<RequestContext, Problem> {
         let is_text = path.is_some();
         let path = path.unwrap_or_default();
         self.authorize(route, &path, &head)?;
@@ -151,19 +152,11 @@ impl Api {
                 given_correlation_id = errors.check("/header/X-Correlation-Id", given);
             }
             query = read_query(&head, &mut errors);
-            for (name, _) in &query {
-                if !route.query.contains(&name.as_str()) {
-                    let known = match route.query {
-                        [] => "there are none here".to_owned(),
-                        known => format!("{} are known", known.join(", ")),
-                    };
-                    let pointer = format!("/query/{}", step(name));
-                    errors.add(pointer, format!("is unknown: {known}"));
-                }
-            }
+            let names = query.iter().map(|(name, _)| name);
+            refuse_unknown(&mut errors, "/query", names, route.query);
         }
-        let connection = head.extensions.get::<Connection>().cloned();
-        let ask = RequestContext {
+        Ok(RequestContext {
+            connection: head.extensions.get::<Connection>().cloned(),
             path,
             query,
             headers: head.headers,
@@ -171,28 +164,26 @@ impl Api {
             correlation_id,
             given_correlation_id,
             errors,
-        };
-        Ok((ask, connection))
+        })
     }
 
-    /// The answer, in time.
+    /// The result of a request, or of its deadline.
     async fn answer(
         self: &Arc<Self>,
         route: &Route,
-        asked: Result<(RequestContext, Option<Connection>), Problem>,
+        context: Result<RequestContext, Problem>,
         body: Body,
     ) -> HandlerResult {
-        let (ask, connection) = asked?;
         let arrived = AtomicBool::new(!route.body);
         let limit = self.parts.settings.request_timeout;
-        let work = self.carry_out(route, ask, connection, body, &arrived);
+        let work = self.carry_out(route, context?, body, &arrived);
         let too_late = self.parts.clock.sleep_for(limit);
         match select(std::pin::pin!(work), too_late).await {
-            Either::Left((answer, _)) => answer,
+            Either::Left((result, _)) => result,
             Either::Right(_) if arrived.load(Ordering::Relaxed) => Err(Problem::unavailable(
                 format!(
                     "there was no answer within {} s, and whether it was done is not known: \
-                     ask again, with the same id or idempotency key",
+                     send it again, with the same id or idempotency key",
                     limit.as_secs()
                 ),
                 5,
@@ -208,32 +199,32 @@ impl Api {
     async fn carry_out(
         self: &Arc<Self>,
         route: &Route,
-        mut ask: RequestContext,
-        connection: Option<Connection>,
+        mut context: RequestContext,
         body: Body,
         arrived: &AtomicBool,
     ) -> HandlerResult {
         let mut _room = None;
         if route.body {
-            let tenant = path_value(&ask.path, "tenantId");
-            let (bytes, room) = self.bodies.read(tenant, &ask.headers, body).await?;
-            (ask.body, _room) = (bytes, Some(room));
+            let tenant = path_value(&context.path, "tenantId");
+            let (bytes, room) = self.bodies.read(tenant, &context.headers, body).await?;
+            (context.body, _room) = (bytes, Some(room));
             arrived.store(true, Ordering::Relaxed);
         }
-        // Health is asked for most urgently when all places are taken. Who needs no token takes none,
-        // and may be cut for another.
+        // Health is wanted most urgently when all slots are taken. What needs no token takes none,
+        // and its connection may be closed for another.
         if route.access == Access::Open {
-            return (route.handler)(Arc::clone(self), ask).await;
+            return (route.handler)(Arc::clone(self), context).await;
         }
-        // Only what is there as a whole takes a place: a slow client keeps nobody waiting.
-        let _place = self.requests.try_acquire().map_err(|_| {
+        // Only a request whose body has arrived takes a slot: a slow client keeps nobody waiting.
+        let _slot = self.requests.try_acquire().map_err(|_| {
             Problem::unavailable("too many requests are being carried out: try again", 1)
         })?;
-        let _at_work = connection.as_ref().map(Connection::at_work);
-        (route.handler)(Arc::clone(self), ask).await
+        let connection = context.connection.clone();
+        let _busy = connection.as_ref().map(Connection::busy);
+        (route.handler)(Arc::clone(self), context).await
     }
 
-    /// No token: 401. Somebody else's: as if there were nothing.
+    /// Authorisation. No token: 401. A token of another tenant: as if there were nothing.
     fn authorize(
         &self,
         route: &Route,
@@ -241,49 +232,45 @@ impl Api {
         head: &Parts,
     ) -> Result<(), Problem> {
         let tokens = &self.parts.tokens;
-        if route.access == Access::Open {
-            return Ok(());
-        }
+        let tenant = match route.access {
+            Access::Open => return Ok(()),
+            Access::Tenant => Some(path_value(path, "tenantId")),
+            Access::Everything => None,
+        };
         if tokens.is_empty() {
             if is_of_this_machine(&head.headers) {
                 return Ok(());
             }
-            let detail = "without tokens we answer to an address or to localhost, and not to another \
-                          name: ask so, or set API_TOKENS_FILE";
-            let challenge = HeaderValue::from_static("Bearer realm=\"punctual\"");
-            return Err(Problem::new(Kind::Unauthorized, detail)
-                .with_header(header::WWW_AUTHENTICATE, challenge)
-                .closing());
+            let detail = "without tokens only an address or localhost is served as host, and no other \
+                          name: use one, or set API_TOKENS_FILE";
+            return Err(unauthorized(detail, CHALLENGE));
         }
-        let tenant = match route.access {
-            Access::Tenant => Some(path_value(path, "tenantId")),
-            _ => None,
-        };
-        let refused = |detail: &str, challenge| {
-            let challenge = HeaderValue::from_static(challenge);
-            Problem::new(Kind::Unauthorized, detail)
-                .with_header(header::WWW_AUTHENTICATE, challenge)
-                .closing()
-        };
         let Some(token) = bearer(head) else {
             let detail = "there is no token: send Authorization: Bearer and the token";
-            return Err(refused(detail, "Bearer realm=\"punctual\""));
+            return Err(unauthorized(detail, CHALLENGE));
         };
         match tokens.grant(token, tenant) {
             Grant::Here => {
                 if let Some(connection) = head.extensions.get::<Connection>() {
-                    connection.is_known();
+                    connection.authenticate();
                 }
                 Ok(())
             }
             // In nothing, headers included, does it differ from what is absent.
             Grant::Elsewhere => Err(Problem::not_found()),
-            Grant::Unknown => Err(refused(
+            Grant::Unknown => Err(unauthorized(
                 "nobody knows this token: is it the token itself, and not its hash?",
                 "Bearer realm=\"punctual\", error=\"invalid_token\"",
             )),
         }
     }
+}
+
+fn unauthorized(detail: &str, challenge: &'static str) -> Problem {
+    let challenge = HeaderValue::from_static(challenge);
+    Problem::new(Kind::Unauthorized, detail)
+        .with_header(header::WWW_AUTHENTICATE, challenge)
+        .closing()
 }
 
 fn find(template: Option<&'static str>, method: &Method) -> Result<&'static Route, Problem> {
@@ -324,7 +311,7 @@ fn bearer(head: &Parts) -> Option<&str> {
     is_one.then_some(token)
 }
 
-/// Of two hosts, a proxy may have looked at the one and we at the other.
+/// Refuses two hosts, of which a proxy may have judged by the one and we by the other.
 fn one_host(head: &Parts) -> Result<(), Problem> {
     if head.headers.get_all(header::HOST).iter().count() < 2 {
         return Ok(());
@@ -333,7 +320,7 @@ fn one_host(head: &Parts) -> Result<(), Problem> {
     Err(Problem::new(Kind::Malformed, detail).closing())
 }
 
-/// The parameters that can be read; what is wrong with the others is added.
+/// The parameters of the query that can be read; what is wrong with the others is added.
 fn read_query(head: &Parts, errors: &mut FieldErrors) -> Vec<(String, String)> {
     let query = head.uri.query().unwrap_or_default();
     let mut read = Vec::new();
@@ -348,7 +335,7 @@ fn read_query(head: &Parts, errors: &mut FieldErrors) -> Vec<(String, String)> {
     read
 }
 
-/// What is wrong with how a part of a query is encoded.
+/// The mistake in how a part of a query is encoded.
 fn encoding_problem(part: &str) -> Option<&'static str> {
     let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
     let mut decoded = Vec::with_capacity(part.len());
@@ -367,7 +354,7 @@ fn encoding_problem(part: &str) -> Option<&'static str> {
     (!is_text).then_some("is not UTF-8: encode its characters so")
 }
 
-/// What every answer has.
+/// Adds the headers that every response has.
 fn finish(response: &mut Response<Body>, correlation_id: CorrelationId) {
     let headers = response.headers_mut();
     if let Ok(value) = HeaderValue::from_str(&correlation_id.to_string()) {

@@ -15,11 +15,11 @@ use crate::{calls, status, timers, trace};
 /// Who may context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody who can reach the API: nothing of a tenant is shown.
+    /// Everybody who can reach the API: nothing of a tenant is in the response.
     Open,
-    /// Who has a token of the tenant in the path, or of all.
+    /// Holders of a token of the tenant in the path, or of all.
     Tenant,
-    /// Who has a token of all tenants.
+    /// Holders of a token of all tenants.
     Everything,
 }
 
@@ -28,7 +28,7 @@ type Handler = fn(Arc<Api>, RequestContext) -> BoxFuture<'static, HandlerResult>
 /// One method of one address.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The method; who answers GET answers HEAD too.
+    /// The method; a route for GET serves HEAD too.
     pub method: Method,
     /// The address, with names in braces for what varies.
     pub template: &'static str,
@@ -36,16 +36,9 @@ pub struct Route {
     pub access: Access,
     /// The parameters that its query may have.
     pub query: &'static [&'static str],
-    /// Whether it needs a body.
+    /// Whether it needs a body: POST and PUT do.
     pub body: bool,
     pub(crate) handler: Handler,
-}
-
-/// Turns an `async fn` into what the table holds.
-macro_rules! handler {
-    ($path:path) => {
-        |api, context| Box::pin($path(api, context))
-    };
 }
 
 const CALLS: &str = "/api/tenants/{tenantId}/service-calls";
@@ -54,62 +47,43 @@ const TIMERS: &str = "/api/tenants/{tenantId}/timers:batch";
 const TIMER: &str = "/api/tenants/{tenantId}/timers/{serviceCallId}";
 const TRACE: &str = "/api/correlations/{correlationId}";
 
+const PAGE: &[&str] = &["limit", "cursor"];
+const LIST: &[&str] = &["status", "tag", "from", "to", "limit", "cursor"];
+
+/// The table: access, method, address, parameters of the query, and the `async fn` that handles it.
+macro_rules! table {
+    ($($access:ident $method:ident $template:expr, $query:expr => $handler:path;)*) => {
+        vec![$(Route {
+            access: Access::$access,
+            method: Method::$method,
+            template: $template,
+            query: $query,
+            body: Method::$method == Method::POST || Method::$method == Method::PUT,
+            handler: |api, context| Box::pin($handler(api, context)),
+        },)*]
+    };
+}
+
 /// All routes.
 pub fn routes() -> &'static [Route] {
     static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
-        vec![
-            of_tenant(Method::POST, CALLS, handler!(calls::submit)).with_body(),
-            of_tenant(Method::GET, CALLS, handler!(calls::list))
-                .with_query(&["status", "tag", "from", "to", "limit", "cursor"]),
-            of_tenant(Method::GET, CALL, handler!(calls::show)),
-            of_tenant(Method::DELETE, CALL, handler!(calls::delete)),
-            of_tenant(Method::POST, TIMERS, handler!(timers::schedule_all)).with_body(),
-            of_tenant(Method::PUT, TIMER, handler!(timers::schedule)).with_body(),
-            of_tenant(Method::GET, TIMER, handler!(timers::show)),
-            of_tenant(Method::DELETE, TIMER, handler!(timers::delete)),
-            route(
-                Access::Everything,
-                Method::GET,
-                TRACE,
-                handler!(trace::show),
-            )
-            .with_query(&["limit", "cursor"]),
-            open("/healthz", handler!(status::health)),
-            open("/readyz", handler!(status::ready)),
-            open("/metrics", handler!(status::metrics)),
-            open("/openapi.json", handler!(status::openapi)),
-        ]
+        table! {
+            Tenant POST CALLS, &[] => calls::submit;
+            Tenant GET CALLS, LIST => calls::list;
+            Tenant GET CALL, &[] => calls::show;
+            Tenant DELETE CALL, &[] => calls::delete;
+            Tenant POST TIMERS, &[] => timers::schedule_all;
+            Tenant PUT TIMER, &[] => timers::schedule;
+            Tenant GET TIMER, &[] => timers::show;
+            Tenant DELETE TIMER, &[] => timers::delete;
+            Everything GET TRACE, PAGE => trace::show;
+            Open GET "/healthz", &[] => status::health;
+            Open GET "/readyz", &[] => status::ready;
+            Open GET "/metrics", &[] => status::metrics;
+            Open GET "/openapi.json", &[] => status::openapi;
+        }
     });
     &ROUTES
-}
-
-fn route(access: Access, method: Method, template: &'static str, handler: Handler) -> Route {
-    Route {
-        method,
-        template,
-        access,
-        query: &[],
-        body: false,
-        handler,
-    }
-}
-
-fn of_tenant(method: Method, template: &'static str, handler: Handler) -> Route {
-    route(Access::Tenant, method, template, handler)
-}
-
-fn open(template: &'static str, handler: Handler) -> Route {
-    route(Access::Open, Method::GET, template, handler)
-}
-
-impl Route {
-    fn with_body(self) -> Self {
-        Self { body: true, ..self }
-    }
-
-    fn with_query(self, query: &'static [&'static str]) -> Self {
-        Self { query, ..self }
-    }
 }
 
 /// The methods of an address, for the `Allow` header.

@@ -1,18 +1,19 @@
-//! JSON in which no name stands twice. Which of two values counts is for each reader to guess, and a
-//! guess about a header or a key is not what somebody has asked for.
+//! Strict JSON: no name occurs twice in an object. Which of two values counts would be a guess, and a
+//! guess about a header or a key is not what a client has sent.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// What the parser says of a name that stands twice.
+/// The error for a name that occurs twice.
 pub(crate) const REPEATED: &str = "a name stands twice in one object";
 
-/// Any JSON.
+/// Any JSON value.
 pub(crate) struct Strict(pub(crate) Value);
 
 /// An object.
@@ -33,7 +34,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Fields<V> {
                 let mut fields = BTreeMap::new();
                 while let Some(name) = map.next_key::<String>()? {
                     match fields.entry(name) {
-                        Entry::Vacant(place) => place.insert(map.next_value()?),
+                        Entry::Vacant(entry) => entry.insert(map.next_value()?),
                         Entry::Occupied(_) => return Err(M::Error::custom(REPEATED)),
                     };
                 }
@@ -92,15 +93,10 @@ impl<'de> Deserialize<'de> for Strict {
                 Ok(list.into())
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut fields: M) -> Result<Value, M::Error> {
-                let mut object = Map::new();
-                while let Some(name) = fields.next_key::<String>()? {
-                    let Strict(value) = fields.next_value()?;
-                    if object.insert(name, value).is_some() {
-                        return Err(M::Error::custom(REPEATED));
-                    }
-                }
-                Ok(object.into())
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Value, M::Error> {
+                let fields = Fields::deserialize(MapAccessDeserializer::new(map))?;
+                let fields = fields.0.into_iter();
+                Ok(fields.map(|(name, Strict(value))| (name, value)).collect())
             }
         }
 
@@ -113,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_the_library_reads() {
+    fn strict_json_reads_what_plain_json_reads() {
         for text in [
             "null",
             "true",
@@ -130,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_twice_is_refused_at_any_depth() {
+    fn a_name_that_occurs_twice_is_refused_at_any_depth() {
         for text in [
             r#"{"a":1,"a":1}"#,
             r#"[{"b":{"a":1,"c":2,"a":3}}]"#,

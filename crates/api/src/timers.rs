@@ -1,11 +1,12 @@
 //! Timers on their own over HTTP.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use punctual_domain::service_call::FieldErrors;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
-use punctual_ports::{DeleteOutcome, PortError, SaveOutcome};
+use punctual_ports::{DeleteOutcome, PortError, PortErrorKind, SaveOutcome};
 use punctual_workflows::TimerRequest;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use crate::body::parse;
 use crate::parts::TimersApi;
 use crate::problem::{Kind, Problem};
 use crate::request_context::{
-    HandlerResult, RequestContext, json, no_content, step, with_location,
+    HandlerResult, RequestContext, json, no_content, refuse_unknown, with_location,
 };
 use crate::router::Api;
 use crate::strict;
@@ -23,7 +24,7 @@ use crate::strict;
 /// Maximum number of timers in one batch.
 pub(crate) const MAX_BATCH: usize = 1_000;
 
-/// An object whose values are still texts: data keeps every digit that it was given with.
+/// An object whose values are not parsed yet: data keeps every digit that it was given with.
 type Fields = strict::Fields<Box<RawValue>>;
 
 fn timers(api: &Api) -> Result<&TimersApi, Problem> {
@@ -36,8 +37,8 @@ fn timers(api: &Api) -> Result<&TimersApi, Problem> {
     })
 }
 
-/// A call's timer belongs to its call: without it, or with another due time, the call would be made late
-/// or not at all.
+/// Refuses the timer of a call: without it, or with another due time, the call would be made late or not
+/// at all.
 async fn refuse_timer_of_call(api: &Api, key: &TimerKey) -> Result<(), Problem> {
     let Some(calls) = &api.parts.calls else {
         return Ok(());
@@ -56,7 +57,7 @@ async fn refuse_timer_of_call(api: &Api, key: &TimerKey) -> Result<(), Problem> 
     )))
 }
 
-/// Which of these ids are of service calls, or were: nobody would be told of such a timer, also after
+/// Which of these ids are of service calls, or were: such a timer would fire for nobody, also after
 /// its call was deleted.
 async fn belong_to_calls(api: &Api, keys: Vec<TimerKey>) -> Result<Vec<bool>, Problem> {
     match &api.parts.calls {
@@ -85,26 +86,19 @@ pub(crate) async fn schedule(api: Arc<Api>, mut context: RequestContext) -> Hand
     let timers = timers(&api)?;
     let fields: Fields = parse(&context.body)?;
     let key = context.key();
-    let wish = read_wish(&mut context.errors, "", &fields, &["dueAt", "data"]);
-    let (key, (due_at, data)) = context.checked(key.zip(wish))?;
-    let of_calls = belong_to_calls(&api, vec![key.clone()]).await?;
-    if of_calls.contains(&true) {
+    let request = read_request(&mut context, key, "", &fields, &["dueAt", "data"]);
+    let request = context.checked(request)?;
+    let (key, due_at) = (request.key.clone(), request.due_at);
+    if belong_to_calls(&api, vec![key.clone()])
+        .await?
+        .contains(&true)
+    {
         refuse_timer_of_call(&api, &key).await?;
         return Err(Problem::conflict(
             "the id was that of a service call, which was deleted: choose another id for a timer",
         ));
     }
-    let request = TimerRequest {
-        key: key.clone(),
-        due_at,
-        correlation_id: Some(context.correlation_id),
-        data,
-    };
-    let saved = timers.schedule.schedule(vec![request]).await?;
-    let outcome = saved
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| Err(no_answer()))?;
+    let outcome = only(timers.schedule.schedule(vec![request]).await?)?;
     let status = match outcome {
         SaveOutcome::Created => StatusCode::CREATED,
         SaveOutcome::Rescheduled => StatusCode::OK,
@@ -120,13 +114,11 @@ pub(crate) async fn schedule(api: Arc<Api>, mut context: RequestContext) -> Hand
         }
         _ => return Err(Problem::internal()),
     };
-    let location = format!(
-        "/api/tenants/{}/timers/{}",
-        key.tenant_id, key.service_call_id
-    );
+    let (tenant_id, service_call_id) = (key.tenant_id, key.service_call_id);
+    let location = format!("/api/tenants/{tenant_id}/timers/{service_call_id}");
     let view = ScheduledTimerView {
-        tenant_id: key.tenant_id,
-        service_call_id: key.service_call_id,
+        tenant_id,
+        service_call_id,
         due_at,
         correlation_id: context.correlation_id,
         outcome: name(outcome),
@@ -159,28 +151,18 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> 
     let timers = timers(&api)?;
     let fields: Fields = parse(&context.body)?;
     let tenant = context.path::<TenantId>("tenantId");
-    let wishes = read_batch(&mut context.errors, &fields);
-    let (tenant, wishes) = context.checked(tenant.zip(wishes))?;
-    let key = |id: &ServiceCallId| TimerKey::new(tenant.clone(), *id);
-    let keys = wishes.iter().map(|(id, _)| key(id)).collect();
-    let of_calls = belong_to_calls(&api, keys).await?;
-    let ids: Vec<ServiceCallId> = wishes.iter().map(|(id, _)| *id).collect();
-    let batch = wishes
-        .into_iter()
-        .zip(&of_calls)
-        .filter(|(_, is_of_call)| !**is_of_call)
-        .map(|((id, (due_at, data)), _)| TimerRequest {
-            key: key(&id),
-            due_at,
-            correlation_id: Some(context.correlation_id),
-            data,
-        })
-        .collect();
+    let requests = read_batch(&mut context, tenant.as_ref(), &fields);
+    let requests = context.checked(requests)?;
+    let keys: Vec<TimerKey> = requests.iter().map(|it| it.key.clone()).collect();
+    let of_calls = belong_to_calls(&api, keys.clone()).await?;
+    let batch = requests.into_iter().zip(&of_calls);
+    let batch = batch.filter(|(_, is_of_call)| !**is_of_call);
+    let batch = batch.map(|(request, _)| request).collect();
     let mut saved = timers.schedule.schedule(batch).await?.into_iter();
-    let results = ids
+    let results = keys
         .into_iter()
         .zip(of_calls)
-        .map(|(service_call_id, is_of_call)| {
+        .map(|(key, is_of_call)| {
             let failed = |detail| ("Failed", Some(detail));
             let (outcome, detail) = if is_of_call {
                 failed("its id is, or was, that of a service call: choose another one")
@@ -194,7 +176,7 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> 
                 }
             };
             TimerResult {
-                service_call_id,
+                service_call_id: key.service_call_id,
                 outcome,
                 detail,
             }
@@ -216,9 +198,7 @@ pub(crate) async fn delete(api: Arc<Api>, mut context: RequestContext) -> Handle
     let timers = timers(&api)?;
     let key = context.checked_key()?;
     refuse_timer_of_call(&api, &key).await?;
-    let deleted = timers.schedule.cancel(vec![key]).await?;
-    let outcome = deleted.into_iter().next();
-    match outcome.unwrap_or_else(|| Err(no_answer()))? {
+    match only(timers.schedule.cancel(vec![key]).await?)? {
         DeleteOutcome::Deleted => Ok(no_content()),
         DeleteOutcome::NotFound => Err(Problem::not_found()),
         DeleteOutcome::Firing => Err(Problem::conflict("the timer is firing at this moment")),
@@ -236,18 +216,27 @@ const fn name(outcome: SaveOutcome) -> &'static str {
     }
 }
 
+/// The result of a batch of one.
+fn only<T>(results: Vec<Result<T, PortError>>) -> Result<T, PortError> {
+    let first = results.into_iter().next();
+    first.unwrap_or_else(|| Err(no_answer()))
+}
+
 fn no_answer() -> PortError {
     PortError::new(
-        punctual_ports::PortErrorKind::Unavailable,
+        PortErrorKind::Unavailable,
         "schedule timers",
         "the store gave no answer",
     )
 }
 
-type Wish = (Timestamp, Option<TimerData>);
-
-fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceCallId, Wish)>> {
-    refuse_unknown(errors, "", fields, &["timers"]);
+fn read_batch(
+    context: &mut RequestContext,
+    tenant: Option<&TenantId>,
+    fields: &Fields,
+) -> Option<Vec<TimerRequest>> {
+    let errors = &mut context.errors;
+    refuse_unknown(errors, "", fields.0.keys(), &["timers"]);
     let Some(list) = field(fields, "timers") else {
         errors.add("/timers", "is missing");
         return None;
@@ -264,66 +253,66 @@ fn read_batch(errors: &mut FieldErrors, fields: &Fields) -> Option<Vec<(ServiceC
         );
         return None;
     }
-    let mut wishes = Vec::with_capacity(list.len());
+    let mut requests = Vec::with_capacity(list.len());
     for (number, item) in list.iter().enumerate() {
-        let place = format!("/timers/{number}");
+        let parent = format!("/timers/{number}");
         let Ok(fields) = serde_json::from_str::<Fields>(item.get()) else {
-            errors.add(place, "is not an object with each name once");
+            let error = "is not an object with each name once";
+            context.errors.add(parent, error);
             continue;
         };
-        let pointer = format!("{place}/serviceCallId");
-        let id = read_text(errors, &pointer, field(&fields, "serviceCallId"))
-            .and_then(|text| errors.check(&pointer, text.parse::<ServiceCallId>()));
+        let id = read_text::<ServiceCallId>(context, &parent, &fields, "serviceCallId");
+        let key = tenant
+            .zip(id)
+            .map(|(tenant, id)| TimerKey::new(tenant.clone(), id));
         let known = ["serviceCallId", "dueAt", "data"];
-        let wish = read_wish(errors, &place, &fields, &known);
-        wishes.extend(id.zip(wish));
+        requests.extend(read_request(context, key, &parent, &fields, &known));
     }
-    Some(wishes)
+    Some(requests)
 }
 
-fn read_wish(
-    errors: &mut FieldErrors,
-    place: &str,
+fn read_request(
+    context: &mut RequestContext,
+    key: Option<TimerKey>,
+    parent: &str,
     fields: &Fields,
     known: &[&str],
-) -> Option<Wish> {
-    refuse_unknown(errors, place, fields, known);
-    let pointer = format!("{place}/dueAt");
-    let due_at = read_text(errors, &pointer, field(fields, "dueAt"))
-        .and_then(|text| errors.check(&pointer, text.parse::<Timestamp>()));
-    // Null is no data, as in messages.
-    let given = field(fields, "data").filter(|data| data.get() != "null");
-    let data = match given {
+) -> Option<TimerRequest> {
+    refuse_unknown(&mut context.errors, parent, fields.0.keys(), known);
+    let due_at = read_text::<Timestamp>(context, parent, fields, "dueAt");
+    let data = match field(fields, "data") {
         None => None,
         Some(data) => {
             let data = TimerData::from_json(data.get());
-            Some(errors.check(&format!("{place}/data"), data)?)
+            Some(context.errors.check(&format!("{parent}/data"), data)?)
         }
     };
-    Some((due_at?, data))
+    Some(TimerRequest {
+        key: key?,
+        due_at: due_at?,
+        correlation_id: Some(context.correlation_id),
+        data,
+    })
 }
 
+/// A field, if it is given. Null is none, as in messages.
 fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a RawValue> {
-    fields.0.get(name).map(AsRef::as_ref)
+    let value = fields.0.get(name)?;
+    (value.get() != "null").then_some(value)
 }
 
-fn read_text(errors: &mut FieldErrors, pointer: &str, value: Option<&RawValue>) -> Option<String> {
-    let Some(value) = value.filter(|value| value.get() != "null") else {
+fn read_text<T: FromStr<Err: Display>>(
+    context: &mut RequestContext,
+    parent: &str,
+    fields: &Fields,
+    name: &str,
+) -> Option<T> {
+    let (errors, pointer) = (&mut context.errors, format!("{parent}/{name}"));
+    let Some(value) = field(fields, name) else {
         errors.add(pointer, "is missing");
         return None;
     };
     let text = serde_json::from_str::<String>(value.get());
-    errors.check(pointer, text.map_err(|_| "has to be a text"))
-}
-
-fn refuse_unknown(errors: &mut FieldErrors, place: &str, fields: &Fields, known: &[&str]) {
-    for name in fields
-        .0
-        .keys()
-        .filter(|name| !known.contains(&name.as_str()))
-    {
-        let known = known.join(", ");
-        let pointer = format!("{place}/{}", step(name));
-        errors.add(pointer, format!("is unknown: {known} are known"));
-    }
+    let text = errors.check(&pointer, text.map_err(|_| "has to be a text"))?;
+    errors.check(&pointer, text.parse())
 }

@@ -1,4 +1,4 @@
-//! Bearer tokens: who may see which tenant. Only their hashes are known here.
+//! Bearer tokens, each for one tenant or for all. Only their hashes are known here.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,7 +9,7 @@ use subtle::{Choice, ConstantTimeEq};
 use thiserror::Error;
 
 /// The tokens that are accepted, each for one tenant or for all. Clones are the same, also after
-/// [`replace`](Self::replace). `Debug` shows how many.
+/// [`replace`](Self::replace). `Debug` prints their number.
 #[derive(Clone, Default)]
 pub struct Tokens {
     entries: Arc<RwLock<Arc<[Entry]>>>,
@@ -17,23 +17,23 @@ pub struct Tokens {
 
 #[derive(Clone)]
 struct Entry {
-    /// All tenants, if there is none.
+    /// The tenant, or none for all tenants.
     tenant: Option<TenantId>,
     hash: [u8; 32],
 }
 
-/// What a token is good for.
+/// The grant of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grant {
-    /// Nobody knows it.
+    /// The token is unknown.
     Unknown,
-    /// It is somebody's, for something else.
+    /// The token is valid for something else.
     Elsewhere,
-    /// It is good for what was asked.
+    /// The token is valid for the request.
     Here,
 }
 
-/// What is wrong with a file of tokens. It never has a part of a token.
+/// The error of a file of tokens. It never has a part of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TokensError {
@@ -53,7 +53,7 @@ pub enum TokensError {
 }
 
 impl Tokens {
-    /// None: everybody who can reach the API may do everything.
+    /// No tokens: everybody who can reach the API may do everything.
     pub fn none() -> Self {
         Self::default()
     }
@@ -89,8 +89,8 @@ impl Tokens {
         Arc::clone(&entries)
     }
 
-    /// Accepts others from now on, and answers how many there are. None at all is no replacement:
-    /// a check that was made once goes on being made.
+    /// Replaces the accepted tokens, and returns their number. No tokens at all are no replacement: once
+    /// there is a check, it stays.
     pub fn replace(&self, others: &Self) -> usize {
         let others = others.entries();
         if !others.is_empty() {
@@ -99,18 +99,18 @@ impl Tokens {
         self.len()
     }
 
-    /// Whether there is none, and so no check.
+    /// Whether there are no tokens, and so no check.
     pub fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.entries().len()
     }
 
-    /// What a token is good for: a tenant, or everything if none is named. Every entry is compared
-    /// to its end, whatever the others say.
+    /// The grant of a token for a tenant, or for everything if none is named. Every entry is compared to
+    /// its end, whatever the others say.
     pub(crate) fn grant(&self, token: &str, tenant: Option<&str>) -> Grant {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let (mut known, mut here) = (Choice::from(0), Choice::from(0));
@@ -119,7 +119,7 @@ impl Tokens {
             let is_for_it = match (&entry.tenant, tenant) {
                 (None, _) => true,
                 (Some(_), None) => false,
-                (Some(own), Some(asked)) => own.as_str() == asked,
+                (Some(own), Some(tenant)) => own.as_str() == tenant,
             };
             known |= same;
             here |= same & Choice::from(u8::from(is_for_it));
@@ -226,10 +226,10 @@ mod tests {
             ("a:ä", "64 hexadecimal"),
         ] {
             let error = Tokens::parse(&format!("# comment\n{line}\n")).unwrap_err();
-            let shown = format!("{error} {error:?}");
+            let text = format!("{error} {error:?}");
             assert!(error.to_string().starts_with("line 2: "), "{error}");
-            assert!(shown.contains(hint), "{shown}");
-            assert!(!shown.contains("canary"), "{shown}");
+            assert!(text.contains(hint), "{text}");
+            assert!(!text.contains("canary"), "{text}");
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_hash() {
+    fn debug_prints_no_hash() {
         let tokens = Tokens::parse(&format!("a:{}", hash_token("abc"))).unwrap();
         assert_eq!(format!("{tokens:?}"), "Tokens(1)");
     }

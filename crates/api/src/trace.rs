@@ -1,4 +1,4 @@
-//! The life of one request, for whoever may see all tenants.
+//! Traces: the life of one request, for holders of a token of all tenants.
 
 use std::sync::Arc;
 
@@ -29,14 +29,14 @@ pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerR
         }
         (None, None) => return Err(Problem::not_found()),
     };
-    // What was left of a request may be deleted before its next page is asked for.
+    // What was left of a request may be deleted before its next page is requested.
     if is_first && trace.calls.is_empty() && trace.timers.is_empty() {
         return Err(Problem::not_found());
     }
     json(StatusCode::OK, &TraceView::from(trace))
 }
 
-/// Timers on their own have no messages: what is known of them is in their rows.
+/// The trace of timers on their own, which have no messages: what is known of them is in their rows.
 async fn of_timers(
     store: &dyn TimerPersistencePort,
     correlation_id: CorrelationId,

@@ -8,7 +8,7 @@ use punctual_domain::service_call::{
     ResponseMeta, ServiceCall, Tags, TargetUrl,
 };
 use punctual_domain::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, TimerEntry, Timestamp};
-use punctual_ports::{ExecutionEntry, ExecutionState, PageCursor, Receipt};
+use punctual_ports::{ExecutionEntry, ExecutionState, PageCursor};
 use punctual_workflows::calls::{CallView, Trace, TraceStep};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,24 +23,6 @@ pub(crate) struct AcceptedCall {
     pub(crate) due_at: Timestamp,
     pub(crate) submitted_at: Timestamp,
     pub(crate) correlation_id: CorrelationId,
-}
-
-impl AcceptedCall {
-    pub(crate) fn new(
-        tenant_id: TenantId,
-        name: CallName,
-        due_at: Timestamp,
-        receipt: Receipt,
-    ) -> Self {
-        Self {
-            service_call_id: receipt.service_call_id,
-            tenant_id,
-            name,
-            due_at,
-            submitted_at: receipt.submitted_at,
-            correlation_id: receipt.correlation_id,
-        }
-    }
 }
 
 /// A call in a list.

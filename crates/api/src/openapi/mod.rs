@@ -10,9 +10,13 @@ use serde_json::{Map, Value, json};
 
 use crate::problem::{Kind, ProblemView};
 use crate::routes::{Access, Route, routes};
+use operations::content;
 use schemas::Schemas;
 
-const ABOUT: &str = "Schedules HTTP calls and timers, makes each call once, and shows what became of it.\n\n\
+/// The media type of problems.
+const PROBLEM: &str = "application/problem+json";
+
+const ABOUT: &str = "Schedules HTTP calls and timers, makes each call once, and reports its outcome.\n\n\
 Every error is an `application/problem+json` (RFC 9457) with a `type` that programs can rely on, a `detail` \
 that says what would be right, and the `correlationId` under which the log says more. For a 422, `errors` \
 names every field that is wrong: a JSON pointer into the body, or `/path/…`, `/query/…` or `/header/…` for what \
@@ -75,7 +79,7 @@ pub fn document() -> Value {
     })
 }
 
-/// Names in braces, as references to their parameters.
+/// The parameters of the path, as references.
 fn path_parameters(route: &Route) -> Vec<Value> {
     let mut parameters: Vec<Value> = route
         .template
@@ -131,10 +135,18 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
 
 /// The responses of problems, one for each kind.
 fn problems(schemas: &mut Schemas) -> Value {
+    let schema = schemas.of_view::<ProblemView<'_>>();
     let mut responses = Map::new();
     for kind in Kind::ALL {
-        let mut headers = json!({ "X-Correlation-Id": correlation_header() });
-        let more = match kind {
+        let mut response = content(kind.title(), PROBLEM, &schema);
+        response["content"][PROBLEM]["example"] = json!({
+            "type": kind.type_uri(),
+            "title": kind.title(),
+            "status": kind.status().as_u16(),
+            "detail": "what is wrong, and what would be right",
+            "correlationId": "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e",
+        });
+        let schema = match kind {
             Kind::Unauthorized => Some(("WWW-Authenticate", json!({ "type": "string" }))),
             Kind::MethodNotAllowed => Some(("Allow", json!({ "type": "string" }))),
             Kind::Unavailable => Some((
@@ -143,32 +155,10 @@ fn problems(schemas: &mut Schemas) -> Value {
             )),
             _ => None,
         };
-        if let Some((name, schema)) = more {
-            headers[name] = json!({ "schema": schema });
+        if let Some((header, schema)) = schema {
+            response["headers"][header] = json!({ "schema": schema });
         }
-        let example = json!({
-            "type": kind.type_uri(),
-            "title": kind.title(),
-            "status": kind.status().as_u16(),
-            "detail": "what is wrong, and what would be right",
-            "correlationId": "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e",
-        });
-        let response = json!({
-            "description": kind.title(),
-            "headers": headers,
-            "content": {
-                "application/problem+json": {
-                    "schema": schemas.of_view::<ProblemView<'_>>(),
-                    "example": example,
-                },
-            },
-        });
         responses.insert(format!("{kind:?}"), response);
     }
     Value::Object(responses)
-}
-
-/// The header that every answer has.
-fn correlation_header() -> Value {
-    json!({ "$ref": "#/components/headers/X-Correlation-Id" })
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bodies::{Submission, TimerBatch, TimerRequest};
 use super::schemas::Schemas;
-use super::{correlation_header, reference_to_parameter};
+use super::{PROBLEM, reference_to_parameter};
 use crate::ApiSettings;
 use crate::problem::ProblemView;
 use crate::routes::Route;
@@ -21,33 +21,39 @@ pub(super) fn written(route: &Route, schemas: &mut Schemas) -> Value {
         .template
         .trim_start_matches("/api/tenants/{tenantId}")
         .trim_start_matches('/');
-    let operation = match (&route.method, path) {
-        (&Method::POST, "service-calls") => submit,
-        (&Method::GET, "service-calls") => list,
-        (&Method::GET, "service-calls/{serviceCallId}") => show,
-        (&Method::DELETE, "service-calls/{serviceCallId}") => delete,
-        (&Method::POST, "timers:batch") => schedule_all,
-        (&Method::PUT, "timers/{serviceCallId}") => schedule,
-        (&Method::GET, "timers/{serviceCallId}") => show_timer,
-        (&Method::DELETE, "timers/{serviceCallId}") => delete_timer,
-        (&Method::GET, "api/correlations/{correlationId}") => trace,
-        (&Method::GET, "healthz") => health,
-        (&Method::GET, "readyz") => ready,
-        (&Method::GET, "metrics") => metrics,
-        (&Method::GET, "openapi.json") => openapi,
-        _ => |_: &mut Schemas| json!({ "responses": {} }),
+    let (tag, operation): (_, fn(&mut Schemas) -> Value) = match (&route.method, path) {
+        (&Method::POST, "service-calls") => ("service calls", submit),
+        (&Method::GET, "service-calls") => ("service calls", list),
+        (&Method::GET, "service-calls/{serviceCallId}") => ("service calls", show),
+        (&Method::DELETE, "service-calls/{serviceCallId}") => ("service calls", delete),
+        (&Method::POST, "timers:batch") => ("timers", schedule_all),
+        (&Method::PUT, "timers/{serviceCallId}") => ("timers", schedule),
+        (&Method::GET, "timers/{serviceCallId}") => ("timers", show_timer),
+        (&Method::DELETE, "timers/{serviceCallId}") => ("timers", delete_timer),
+        (&Method::GET, "api/correlations/{correlationId}") => ("traces", trace),
+        (&Method::GET, "healthz") => ("status", health),
+        (&Method::GET, "readyz") => ("status", ready),
+        (&Method::GET, "metrics") => ("status", metrics),
+        (&Method::GET, "openapi.json") => ("status", openapi),
+        _ => return json!({ "responses": {} }),
     };
-    operation(schemas)
+    let mut operation = operation(schemas);
+    operation["tags"] = json!([tag]);
+    operation
+}
+
+fn operation(id: &str, summary: &str, responses: &Value) -> Value {
+    json!({ "operationId": id, "summary": summary, "responses": responses })
 }
 
 fn no_content(description: &str) -> Value {
     json!({
         "description": description,
-        "headers": { "X-Correlation-Id": correlation_header() },
+        "headers": { "X-Correlation-Id": { "$ref": "#/components/headers/X-Correlation-Id" } },
     })
 }
 
-fn content(description: &str, media_type: &str, schema: &Value) -> Value {
+pub(super) fn content(description: &str, media_type: &str, schema: &Value) -> Value {
     let mut response = no_content(description);
     response["content"] = json!({ media_type: { "schema": schema } });
     response
@@ -59,7 +65,7 @@ fn answer<View: JsonSchema>(schemas: &mut Schemas, description: &str) -> Value {
 
 fn conflict(schemas: &mut Schemas, description: &str) -> Value {
     let schema = schemas.of_view::<ProblemView<'_>>();
-    content(description, "application/problem+json", &schema)
+    content(description, PROBLEM, &schema)
 }
 
 fn with_location(mut answer: Value, what: &str) -> Value {
@@ -112,7 +118,6 @@ fn submit(schemas: &mut Schemas) -> Value {
     accepted["links"] = json!({ "show": link("showCall"), "delete": link("deleteCall") });
     json!({
         "operationId": "submitCall",
-        "tags": ["service calls"],
         "summary": "Submit a service call",
         "description": "A `dueAt` in the past means now. A submission with the same idempotency key, or the \
                         same `serviceCallId`, and the same content is a repetition; with another content \
@@ -130,7 +135,6 @@ fn submit(schemas: &mut Schemas) -> Value {
 fn list(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "listCalls",
-        "tags": ["service calls"],
         "summary": "List the service calls of a tenant",
         "description": "The latest due first. A call that exists from the first page to the last is on \
                         exactly one of them, whatever happens to others meanwhile.",
@@ -141,7 +145,6 @@ fn list(schemas: &mut Schemas) -> Value {
 fn show(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "showCall",
-        "tags": ["service calls"],
         "summary": "Show a service call with its timer, its attempt and its outcome",
         "description": "Secrets are redacted: the values of headers and query parameters whose names speak of \
                         tokens, keys, cookies, passwords and the like, and all but the beginning of the body.",
@@ -150,15 +153,15 @@ fn show(schemas: &mut Schemas) -> Value {
 }
 
 fn delete(schemas: &mut Schemas) -> Value {
-    json!({
-        "operationId": "deleteCall",
-        "tags": ["service calls"],
-        "summary": "Delete a service call before its due time",
-        "responses": {
-            "204": no_content("The call is deleted, and its request will not be made."),
-            "409": conflict(schemas, "The call is Running, or has finished: it was left alone."),
-        },
-    })
+    let responses = json!({
+        "204": no_content("The call is deleted, and its request will not be made."),
+        "409": conflict(schemas, "The call is Running, or has finished: it was left alone."),
+    });
+    operation(
+        "deleteCall",
+        "Delete a service call before its due time",
+        &responses,
+    )
 }
 
 fn schedule_all(schemas: &mut Schemas) -> Value {
@@ -170,7 +173,6 @@ fn schedule_all(schemas: &mut Schemas) -> Value {
     });
     json!({
         "operationId": "scheduleTimers",
-        "tags": ["timers"],
         "summary": "Schedule timers on their own, or move them",
         "description": "All or none are accepted as far as their form goes; then each has its own result, in \
                         their order. Where timers belong to service calls, this is 404.",
@@ -184,7 +186,6 @@ fn schedule(schemas: &mut Schemas) -> Value {
     let created = answer::<ScheduledTimerView>(schemas, "A new timer is stored and will fire.");
     json!({
         "operationId": "scheduleTimer",
-        "tags": ["timers"],
         "summary": "Schedule a timer on its own, or move it",
         "description": "Where timers belong to service calls, this is 404.",
         "requestBody": body::<TimerRequest>(schemas, &example),
@@ -197,30 +198,25 @@ fn schedule(schemas: &mut Schemas) -> Value {
 }
 
 fn show_timer(schemas: &mut Schemas) -> Value {
-    json!({
-        "operationId": "showTimer",
-        "tags": ["timers"],
-        "summary": "Show a timer on its own",
-        "responses": { "200": answer::<TimerEntry>(schemas, "The timer.") },
-    })
+    let responses = json!({ "200": answer::<TimerEntry>(schemas, "The timer.") });
+    operation("showTimer", "Show a timer on its own", &responses)
 }
 
 fn delete_timer(schemas: &mut Schemas) -> Value {
-    json!({
-        "operationId": "deleteTimer",
-        "tags": ["timers"],
-        "summary": "Delete a timer on its own before it fires",
-        "responses": {
-            "204": no_content("The timer is deleted, and will not fire."),
-            "409": conflict(schemas, "The timer has fired, or is firing, or belongs to a service call: it was left alone."),
-        },
-    })
+    let responses = json!({
+        "204": no_content("The timer is deleted, and will not fire."),
+        "409": conflict(schemas, "The timer has fired, or is firing, or belongs to a service call: it was left alone."),
+    });
+    operation(
+        "deleteTimer",
+        "Delete a timer on its own before it fires",
+        &responses,
+    )
 }
 
 fn trace(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "showTrace",
-        "tags": ["traces"],
         "summary": "Show the life of one request, in order",
         "description": "Across tenants, so it needs a token of all tenants where tokens are set up. A page has up to \
                         `limit` calls and timers by tenant and id, each call together with its timer, and all \
@@ -230,41 +226,27 @@ fn trace(schemas: &mut Schemas) -> Value {
 }
 
 fn health(schemas: &mut Schemas) -> Value {
-    json!({
-        "operationId": "health",
-        "tags": ["status"],
-        "summary": "Whether the process lives",
-        "responses": { "200": answer::<Health>(schemas, "It does.") },
-    })
+    let responses = json!({ "200": answer::<Health>(schemas, "It does.") });
+    operation("health", "Whether the process lives", &responses)
 }
 
 fn ready(schemas: &mut Schemas) -> Value {
-    json!({
-        "operationId": "ready",
-        "tags": ["status"],
-        "summary": "Whether the process can do its work",
-        "responses": {
-            "200": answer::<ReadinessView<'_>>(schemas, "It can."),
-            "503": answer::<ReadinessView<'_>>(schemas, "It cannot; the checks say why."),
-        },
-    })
+    let responses = json!({
+        "200": answer::<ReadinessView<'_>>(schemas, "It can."),
+        "503": answer::<ReadinessView<'_>>(schemas, "It cannot; the checks say why."),
+    });
+    operation("ready", "Whether the process can do its work", &responses)
 }
 
 fn metrics(_: &mut Schemas) -> Value {
     let description = "Prometheus' text format. No label has an id or a tenant.";
-    json!({
-        "operationId": "metrics",
-        "tags": ["status"],
-        "summary": "The metrics, for Prometheus",
-        "responses": { "200": content(description, "text/plain", &json!({ "type": "string" })) },
-    })
+    let responses =
+        json!({ "200": content(description, "text/plain", &json!({ "type": "string" })) });
+    operation("metrics", "The metrics, for Prometheus", &responses)
 }
 
 fn openapi(_: &mut Schemas) -> Value {
-    json!({
-        "operationId": "openapi",
-        "tags": ["status"],
-        "summary": "This document",
-        "responses": { "200": content("OpenAPI 3.1.", "application/json", &json!({ "type": "object" })) },
-    })
+    let responses =
+        json!({ "200": content("OpenAPI 3.1.", "application/json", &json!({ "type": "object" })) });
+    operation("openapi", "This document", &responses)
 }

@@ -88,7 +88,7 @@ pub(super) fn parameters(schemas: &mut Schemas) -> Value {
         "maximum": ReadCalls::MAX_PAGE,
         "default": calls::DEFAULT_LIMIT,
     });
-    let cursor = json!({ "type": "string", "minLength": 1, "maxLength": calls::LONGEST_CURSOR });
+    let cursor = json!({ "type": "string", "minLength": 1, "maxLength": calls::MAX_CURSOR });
     json!({
         "tenantId": path("tenantId", schemas.of_input::<TenantId>()),
         "serviceCallId": path("serviceCallId", schemas.of_input::<ServiceCallId>()),

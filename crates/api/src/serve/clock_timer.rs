@@ -1,4 +1,4 @@
-//! The HTTP library's timers, from our clock: a test can let hours pass.
+//! The timers of the HTTP library, on the clock port: a test can let hours pass.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,10 +23,7 @@ impl ClockTimer {
 
 impl Timer for ClockTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
-        let clock = Arc::clone(&self.clock);
-        let sleep: BoxFuture<'static, ()> =
-            Box::pin(async move { clock.sleep_for(duration).await });
-        Box::pin(Waiting(Mutex::new(sleep)))
+        Box::pin(Waiting(Mutex::new(sleep(&self.clock, duration))))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
@@ -34,8 +31,14 @@ impl Timer for ClockTimer {
     }
 }
 
-/// The library wants a future that may be shared between threads, and never does so: the mutex is
-/// never locked.
+/// A sleep that owns its clock.
+pub(crate) fn sleep(clock: &Arc<dyn ClockPort>, duration: Duration) -> BoxFuture<'static, ()> {
+    let clock = Arc::clone(clock);
+    Box::pin(async move { clock.sleep_for(duration).await })
+}
+
+/// A sleep of the library, which wants a future that may be shared between threads and never shares it: the
+/// mutex is never locked.
 struct Waiting(Mutex<BoxFuture<'static, ()>>);
 
 impl Future for Waiting {

@@ -1,4 +1,4 @@
-//! Which connections are open, and which of them has to go when there are too many.
+//! Open connections, and which of them is evicted when there are too many.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use crate::metric_names;
 /// All open connections.
 pub(super) struct Connections {
     shared: Arc<Shared>,
-    most: usize,
-    /// So many strangers keep their places, however many connections have shown a token.
-    kept_for_strangers: usize,
+    max: usize,
+    /// The slots that anonymous connections keep, however many others are authenticated.
+    reserved_for_anonymous: usize,
 }
 
 struct Shared {
@@ -20,31 +20,35 @@ struct Shared {
     freed: Notify,
 }
 
+/// The order in which idle connections are evicted: anonymous ones first, and of these the one that has
+/// been idle the longest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_authenticated: bool,
+    idle_since: u64,
+}
+
 #[derive(Default)]
 struct State {
     open: usize,
-    /// Grows, so that who waits the longest comes first.
+    /// A counter instead of a clock: it grows with each connection that becomes idle.
     turn: u64,
-    /// Those that are not at work, by the turn at which they began to wait: strangers, and those that
-    /// have shown a token.
-    strangers: BTreeMap<u64, Arc<Notify>>,
-    known: BTreeMap<u64, Arc<Notify>>,
+    idle: BTreeMap<Rank, Arc<Notify>>,
 }
 
 /// One open connection. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Connection {
     shared: Arc<Shared>,
-    cut: Arc<Notify>,
-    place: Arc<Mutex<Place>>,
+    evicted: Arc<Notify>,
+    slot: Arc<Mutex<Slot>>,
 }
 
 #[derive(Default)]
-struct Place {
-    /// Its turn among those that wait, if it does.
-    turn: Option<u64>,
-    /// Whether it has shown a token.
-    is_known: bool,
+struct Slot {
+    /// Its rank among the idle ones, if it is idle.
+    rank: Option<Rank>,
+    is_authenticated: bool,
 }
 
 impl Shared {
@@ -54,103 +58,102 @@ impl Shared {
 }
 
 impl Connections {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(max: usize) -> Self {
         let shared = Shared {
             state: Mutex::default(),
             freed: Notify::new(),
         };
         Self {
             shared: Arc::new(shared),
-            most: most.max(1),
-            kept_for_strangers: most / 4,
+            max: max.max(1),
+            reserved_for_anonymous: max / 4,
         }
     }
 
-    /// Takes one more, for which another may have to go. Only if all are at work it has to wait.
+    /// Admits one more, for which another may be evicted. It waits only if all are busy.
     pub(super) async fn admit(&self) -> Open {
-        loop {
-            if self.has_room() {
-                let connection = Connection {
-                    shared: Arc::clone(&self.shared),
-                    cut: Arc::new(Notify::new()),
-                    place: Arc::default(),
-                };
-                connection.wait();
-                return Open(connection);
-            }
-            self.cut_oldest();
+        while !self.try_acquire() {
+            self.evict_oldest();
             self.shared.freed.notified().await;
         }
+        let connection = Connection {
+            shared: Arc::clone(&self.shared),
+            evicted: Arc::new(Notify::new()),
+            slot: Arc::default(),
+        };
+        connection.become_idle();
+        Open(connection)
     }
 
-    fn has_room(&self) -> bool {
+    fn try_acquire(&self) -> bool {
         let mut state = self.shared.state();
-        let room = state.open < self.most;
-        state.open += usize::from(room);
-        room
+        let has_room = state.open < self.max;
+        state.open += usize::from(has_room);
+        has_room
     }
 
-    /// Cuts the one that has waited for the longest time: of the strangers, unless they are few.
-    pub(super) fn cut_oldest(&self) {
+    /// Evicts the connection that has been idle the longest: an anonymous one, unless they are few.
+    pub(super) fn evict_oldest(&self) {
         let oldest = {
             let mut state = self.shared.state();
-            if state.strangers.len() > self.kept_for_strangers || state.known.is_empty() {
-                state.strangers.pop_first()
-            } else {
-                state.known.pop_first()
+            let surplus = state.idle.keys().nth(self.reserved_for_anonymous);
+            let authenticated = match surplus {
+                Some(rank) if !rank.is_authenticated => None,
+                _ => state.idle.keys().find(|it| it.is_authenticated).copied(),
+            };
+            match authenticated {
+                Some(rank) => state.idle.remove(&rank),
+                None => state.idle.pop_first().map(|(_, evicted)| evicted),
             }
         };
-        if let Some((_, cut)) = oldest {
+        if let Some(evicted) = oldest {
             metrics::counter!(metric_names::CONNECTIONS_CUT).increment(1);
-            cut.notify_one();
+            evicted.notify_one();
         }
     }
 }
 
 impl Connection {
-    fn place(&self) -> MutexGuard<'_, Place> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It waits for its client, and may be cut for another.
-    fn wait(&self) {
-        let (mut state, mut place) = (self.shared.state(), self.place());
+    /// It waits for its client, and may be evicted.
+    fn become_idle(&self) {
+        let (mut state, mut slot) = (self.shared.state(), self.slot());
         state.turn += 1;
-        let turn = state.turn;
-        let waiting = if place.is_known {
-            &mut state.known
-        } else {
-            &mut state.strangers
+        let rank = Rank {
+            is_authenticated: slot.is_authenticated,
+            idle_since: state.turn,
         };
-        waiting.insert(turn, Arc::clone(&self.cut));
-        place.turn = Some(turn);
+        state.idle.insert(rank, Arc::clone(&self.evicted));
+        slot.rank = Some(rank);
     }
 
-    fn stop_waiting(&self) {
-        let (mut state, mut place) = (self.shared.state(), self.place());
-        if let Some(turn) = place.turn.take() {
-            state.strangers.remove(&turn);
-            state.known.remove(&turn);
+    fn leave_idle(&self) {
+        let (mut state, mut slot) = (self.shared.state(), self.slot());
+        if let Some(rank) = slot.rank.take() {
+            state.idle.remove(&rank);
         }
     }
 
-    /// Its client has sent a request, so it is awaited anew.
-    pub(crate) fn has_asked(&self) {
-        self.stop_waiting();
-        self.wait();
+    /// Its client has sent a request, so its idle time begins anew.
+    pub(crate) fn request_received(&self) {
+        self.leave_idle();
+        self.become_idle();
     }
 
-    /// Its client has shown a token that is good for something.
-    pub(crate) fn is_known(&self) {
-        self.stop_waiting();
-        self.place().is_known = true;
-        self.wait();
+    /// Its client has given a valid token.
+    pub(crate) fn authenticate(&self) {
+        self.leave_idle();
+        self.slot().is_authenticated = true;
+        self.become_idle();
     }
 
-    /// A request is carried out: until the guard is dropped it is not cut for another.
-    pub(crate) fn at_work(&self) -> AtWork<'_> {
-        self.stop_waiting();
-        AtWork(self)
+    /// A request is carried out: until the guard is dropped the connection is not evicted.
+    pub(crate) fn busy(&self) -> Busy<'_> {
+        self.leave_idle();
+        Busy(self)
     }
 }
 
@@ -162,41 +165,40 @@ impl Open {
         self.0.clone()
     }
 
-    /// Waits until it has to go.
-    pub(super) async fn cut(&self) {
-        self.0.cut.notified().await;
+    /// Waits until it is evicted.
+    pub(super) async fn evicted(&self) {
+        self.0.evicted.notified().await;
     }
 
-    /// Whether it still has to go when it hears so. If its client has asked for something meanwhile,
-    /// another one goes in its place.
-    pub(super) fn has_to_go(&self) -> bool {
-        let goes = {
-            let (state, place) = (self.0.shared.state(), self.0.place());
-            place.turn.is_some_and(|turn| {
-                !state.strangers.contains_key(&turn) && !state.known.contains_key(&turn)
-            })
+    /// Whether it is still evicted when it is notified. If a request has arrived meanwhile, another one is
+    /// evicted instead.
+    pub(super) fn confirm_eviction(&self) -> bool {
+        let confirmed = {
+            let (state, slot) = (self.0.shared.state(), self.0.slot());
+            slot.rank
+                .is_some_and(|rank| !state.idle.contains_key(&rank))
         };
-        if !goes {
+        if !confirmed {
             self.0.shared.freed.notify_one();
         }
-        goes
+        confirmed
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.stop_waiting();
+        self.0.leave_idle();
         self.0.shared.state().open -= 1;
         self.0.shared.freed.notify_one();
     }
 }
 
 /// As long as it lives, a request is carried out.
-pub(crate) struct AtWork<'a>(&'a Connection);
+pub(crate) struct Busy<'a>(&'a Connection);
 
-impl Drop for AtWork<'_> {
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        self.0.wait();
+        self.0.become_idle();
     }
 }
 
@@ -206,72 +208,72 @@ mod tests {
 
     use super::*;
 
-    fn is_cut(open: &Open) -> bool {
-        open.cut().now_or_never().is_some()
+    fn is_evicted(open: &Open) -> bool {
+        open.evicted().now_or_never().is_some()
     }
 
     #[test]
-    fn a_new_one_takes_the_place_of_the_one_that_waits_longest() {
+    fn a_new_connection_evicts_the_one_that_is_idle_longest() {
         let connections = Connections::new(2);
         let first = connections.admit().now_or_never().unwrap();
         let second = connections.admit().now_or_never().unwrap();
-        drop(first.connection().at_work());
+        drop(first.connection().busy());
         let mut third = Box::pin(connections.admit());
         assert!((&mut third).now_or_never().is_none());
         assert!(
-            is_cut(&second) && !is_cut(&first),
-            "the first was asked since"
+            is_evicted(&second) && !is_evicted(&first),
+            "the first was busy since"
         );
         drop(second);
         assert!(third.now_or_never().is_some());
     }
 
     #[test]
-    fn one_that_has_begun_to_work_meanwhile_stays_and_another_goes() {
+    fn one_that_became_busy_meanwhile_stays_and_another_is_evicted() {
         let connections = Connections::new(2);
         let first = connections.admit().now_or_never().unwrap();
         let second = connections.admit().now_or_never().unwrap();
         let mut third = Box::pin(connections.admit());
         assert!((&mut third).now_or_never().is_none());
         let connection = first.connection();
-        let at_work = connection.at_work();
-        assert!(is_cut(&first) && !first.has_to_go());
+        let busy = connection.busy();
+        assert!(is_evicted(&first) && !first.confirm_eviction());
         assert!((&mut third).now_or_never().is_none());
-        assert!(is_cut(&second) && second.has_to_go());
-        drop((at_work, second));
+        assert!(is_evicted(&second) && second.confirm_eviction());
+        drop((busy, second));
         assert!(third.now_or_never().is_some());
-        assert!(!is_cut(&first));
+        assert!(!is_evicted(&first));
     }
 
     #[test]
-    fn strangers_go_first_unless_they_are_few() {
+    fn anonymous_connections_are_evicted_first_unless_they_are_few() {
         let connections = Connections::new(8);
         let admit = || connections.admit().now_or_never().unwrap();
         let open: Vec<Open> = (0..8).map(|_| admit()).collect();
-        for known in &open[..5] {
-            known.connection().is_known();
+        for authenticated in &open[..5] {
+            authenticated.connection().authenticate();
         }
-        connections.cut_oldest();
-        assert!(is_cut(&open[5]), "the oldest of three strangers");
-        connections.cut_oldest();
-        assert!(is_cut(&open[0]), "two strangers are a quarter");
-        connections.cut_oldest();
-        assert!(is_cut(&open[1]) && !is_cut(&open[6]) && !is_cut(&open[7]));
-        open[2].connection().has_asked();
-        connections.cut_oldest();
-        assert!(is_cut(&open[3]), "the third has asked since");
+        connections.evict_oldest();
+        assert!(is_evicted(&open[5]), "the oldest of three anonymous ones");
+        connections.evict_oldest();
+        assert!(is_evicted(&open[0]), "two anonymous ones are a quarter");
+        connections.evict_oldest();
+        assert!(is_evicted(&open[1]) && !is_evicted(&open[6]) && !is_evicted(&open[7]));
+        open[2].connection().request_received();
+        connections.evict_oldest();
+        assert!(is_evicted(&open[3]), "the third has sent a request since");
     }
 
     #[test]
-    fn who_is_at_work_is_not_cut_and_the_next_waits() {
+    fn a_busy_connection_is_not_evicted_and_the_next_one_waits() {
         let connections = Connections::new(1);
         let first = connections.admit().now_or_never().unwrap();
         let connection = first.connection();
-        let at_work = connection.at_work();
+        let busy = connection.busy();
         let mut second = Box::pin(connections.admit());
         assert!((&mut second).now_or_never().is_none());
-        assert!(!is_cut(&first));
-        drop(at_work);
+        assert!(!is_evicted(&first));
+        drop(busy);
         drop(first);
         assert!(second.now_or_never().is_some());
     }

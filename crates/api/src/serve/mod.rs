@@ -1,20 +1,19 @@
-//! Serving connections so that no client can keep the others, or health, from being answered.
+//! The server: no client can keep the others, or health checks, from being answered.
 //!
-//! - A request's head has to come in time, and so has its body; a client that does not take its answer
-//!   is cut off.
-//! - When there are as many connections as there may be, a new one takes the place of the one whose
-//!   request has been awaited for the longest time. So any number of half-open connections costs
-//!   nobody more than a new connection. Where there are tokens, connections that have shown none go
-//!   first, as long as they are more than a quarter.
-//! - However many requests a client sends at once, each connection has one of them answered in its turn.
-//! - Requests that are carried out are never cut off for others; their number has a limit of its own,
-//!   below that of connections.
+//! - The head of a request has a deadline, and so has its body; a client that does not read its response
+//!   is disconnected.
+//! - At the limit of connections, a new one evicts the one that has been idle the longest, so that any
+//!   number of half-open connections costs nobody more than a new connection. Anonymous connections
+//!   are evicted before those that gave a token, as long as they are more than a quarter.
+//! - However many requests a client pipelines, each connection has one of them answered in its turn.
+//! - Connections with a request that is carried out are never evicted; the number of such requests has a
+//!   limit of its own, below that of connections.
 //!
 //! HTTP/1.1 only: with several requests on one connection these limits would have to be counted twice.
 
 mod clock_timer;
 mod connections;
-mod impatient;
+mod write_timeout;
 
 use std::future::Future;
 use std::io;
@@ -32,19 +31,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub(crate) use clock_timer::sleep;
 pub(crate) use connections::Connection;
 
 use crate::ApiSettings;
 use clock_timer::ClockTimer;
 use connections::{Connections, Open};
-use impatient::Impatient;
+use write_timeout::WriteTimeout;
 
-/// So many bytes of a request's line and headers are read: beyond, it is answered 431.
-const LONGEST_HEAD: usize = 64 * 1_024;
-/// How long to wait before accepting again when the machine has no room for another connection.
+/// Maximum number of bytes of a request's line and headers; a longer one is answered 431.
+const MAX_HEAD: usize = 64 * 1_024;
+/// The pause before accepting again when the machine has no room for another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How serving ended.
+/// The end of serving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     /// Connections that were still busy when the time for draining was over, and were cut off.
@@ -84,7 +84,7 @@ struct Server {
 }
 
 impl Server {
-    /// Accepts for ever. The listener is closed when this is dropped.
+    /// Accepts connections for ever. The listener is closed when this is dropped.
     async fn accept(
         &self,
         listener: TcpListener,
@@ -105,7 +105,8 @@ impl Server {
         }
     }
 
-    /// Either the client was gone already, or the machine has no room: then somebody has to go.
+    /// A failed accept: either the client has left already, or the machine has no room, and a connection
+    /// is evicted.
     async fn not_accepted(&self, error: &io::Error) {
         let is_clients = matches!(
             error.kind(),
@@ -114,25 +115,25 @@ impl Server {
                 | io::ErrorKind::ConnectionRefused
         );
         if !is_clients {
-            tracing::warn!(%error, "a connection could not be accepted");
-            self.connections.cut_oldest();
+            tracing::warn!(%error, "failed to accept a connection");
+            self.connections.evict_oldest();
             self.clock.sleep_for(PAUSE).await;
         }
     }
 
-    /// All that happens on one connection.
+    /// Serves one connection until its end.
     fn converse(
         &self,
         stream: TcpStream,
         admitted: Open,
         mut stopping: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + 'static {
-        // Answers are small and whole: waiting for more to send only delays them.
+        // A response is written at once: waiting for more to send only delays it.
         stream.set_nodelay(true).ok();
-        let io = Impatient::new(stream, Arc::clone(&self.clock), self.settings.write_timeout);
+        let io = WriteTimeout::new(stream, Arc::clone(&self.clock), self.settings.write_timeout);
         let (router, extension) = (self.router.clone(), admitted.connection());
         let answer = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            extension.has_asked();
+            extension.request_received();
             request.extensions_mut().insert(extension.clone());
             let router = TowerToHyperService::new(router.clone());
             async move {
@@ -144,16 +145,16 @@ impl Server {
         builder
             .timer(ClockTimer::new(Arc::clone(&self.clock)))
             .header_read_timeout(self.settings.header_timeout)
-            .max_buf_size(LONGEST_HEAD);
+            .max_buf_size(MAX_HEAD);
         async move {
             let serving = builder.serve_connection(TokioIo::new(io), answer);
             let mut serving = std::pin::pin!(serving);
-            let mut told = false;
+            let mut is_stopping = false;
             loop {
                 tokio::select! {
-                    // First of all: nothing is begun on a connection that has to go.
+                    // First of all: no request begins on a connection that is evicted.
                     biased;
-                    () = admitted.cut() => if admitted.has_to_go() {
+                    () = admitted.evicted() => if admitted.confirm_eviction() {
                         break;
                     },
                     ended = serving.as_mut() => {
@@ -162,8 +163,8 @@ impl Server {
                         }
                         break;
                     }
-                    _ = stopping.wait_for(|stop| *stop), if !told => {
-                        told = true;
+                    _ = stopping.wait_for(|stop| *stop), if !is_stopping => {
+                        is_stopping = true;
                         serving.as_mut().graceful_shutdown();
                     }
                 }

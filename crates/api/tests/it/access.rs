@@ -38,7 +38,7 @@ async fn ask_as(world: &World, route: &Route, authorization: Option<&str>) -> Re
         let value = value.parse().unwrap();
         request.headers_mut().insert("authorization", value);
     }
-    world.ask(request).await
+    world.call(request).await
 }
 
 #[tokio::test]
@@ -133,8 +133,8 @@ async fn another_tenants_call_looks_exactly_like_an_absent_one() {
             let path = format!("/api/tenants/{tenant}/service-calls/{id}");
             request(method.clone(), &path)
         };
-        let theirs = world.ask(of("b", ID)).await.expect(404);
-        let absent = world.ask(of("b", OTHER_ID)).await.expect(404);
+        let theirs = world.call(of("b", ID)).await.expect(404);
+        let absent = world.call(of("b", OTHER_ID)).await.expect(404);
         assert_eq!(theirs.without_correlation(), absent.without_correlation());
         assert_eq!(names(&theirs), names(&absent));
     }
@@ -143,16 +143,16 @@ async fn another_tenants_call_looks_exactly_like_an_absent_one() {
 }
 
 #[tokio::test]
-async fn who_asks_is_checked_before_what_is_asked() {
+async fn authorisation_comes_before_validation() {
     let world = World::new().with_tokens();
     let mut bad = with_body(Method::POST, "/api/tenants/a.b/service-calls?x=1", "{");
     let wrong = "not-a-uuid".parse().unwrap();
     bad.headers_mut().insert("x-correlation-id", wrong);
-    world.ask(bad).await.expect(401);
+    world.call(bad).await.expect(401);
     let mut bad = with_body(Method::POST, "/api/tenants/a.b/service-calls", "{}");
     let token = "Bearer of-a".parse().unwrap();
     bad.headers_mut().insert("authorization", token);
-    world.ask(bad).await.expect(404);
+    world.call(bad).await.expect(404);
 }
 
 #[tokio::test]
@@ -166,23 +166,22 @@ async fn a_trace_is_for_who_may_see_all() {
     assert_eq!(trace["steps"][0]["what"], "ServiceCallSubmitted");
     let world = world.with_tokens();
     for (token, status) in [("of-a", 404), ("of-b", 404), ("of-all", 200)] {
-        let mut asked = request(Method::GET, &path);
+        let mut req = request(Method::GET, &path);
         let value = format!("Bearer {token}").parse().unwrap();
-        asked.headers_mut().insert("authorization", value);
-        world.ask(asked).await.expect(status);
+        req.headers_mut().insert("authorization", value);
+        world.call(req).await.expect(status);
     }
 }
 
 #[tokio::test]
 async fn two_tokens_are_none() {
     let world = World::new().with_tokens();
-    let mut asked = request(Method::GET, CALLS);
+    let mut req = request(Method::GET, CALLS);
     for token in ["Bearer of-b", "Bearer of-a"] {
-        asked
-            .headers_mut()
+        req.headers_mut()
             .append("authorization", token.parse().unwrap());
     }
-    world.ask(asked).await.expect(401);
+    world.call(req).await.expect(401);
 }
 
 /// A page whose name leads to this machine speaks through a browser that believes it.
@@ -190,19 +189,19 @@ async fn two_tokens_are_none() {
 async fn without_tokens_only_this_machine_is_answered() {
     for route in routes() {
         let world = World::new();
-        let ask = async |host: &str| {
+        let call = async |host: &str| {
             let mut request = right(route);
             request.headers_mut().insert("host", host.parse().unwrap());
-            world.ask(request).await.status.as_u16()
+            world.call(request).await.status.as_u16()
         };
         let what = format!("{} {}", route.method, route.template);
         if route.access == Access::Open {
-            assert_eq!(ask("evil.example").await, 200, "{what}");
+            assert_eq!(call("evil.example").await, 200, "{what}");
         } else {
-            assert_eq!(ask("evil.example:8080").await, 401, "{what}");
+            assert_eq!(call("evil.example:8080").await, 401, "{what}");
         }
         for host in ["127.0.0.1:8080", "localhost:8080", "[::1]"] {
-            assert_ne!(ask(host).await, 401, "{what} {host}");
+            assert_ne!(call(host).await, 401, "{what} {host}");
         }
     }
 }

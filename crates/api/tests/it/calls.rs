@@ -1,4 +1,4 @@
-//! Service calls through HTTP: taken once, listed, shown without secrets, deleted.
+//! Service calls through HTTP: accepted once, listed, redacted, deleted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,12 +23,12 @@ async fn a_submission_is_answered_the_same_each_time() {
     assert_eq!(answer["dueAt"], "2026-12-24T18:00:00.000Z");
     assert_eq!(answer["submittedAt"], NOW);
     assert_eq!(answer["correlationId"], first.header("x-correlation-id"));
-    let place = format!("{CALLS}/{}", answer["serviceCallId"].as_str().unwrap());
-    assert_eq!(first.header("location"), place);
+    let location = format!("{CALLS}/{}", answer["serviceCallId"].as_str().unwrap());
+    assert_eq!(first.header("location"), location);
     world.clock.advance(Duration::from_mins(1)).await;
     let again = world.submit(&body).await.expect(202);
     assert_eq!(again.body, first.body, "byte for byte");
-    assert_eq!(again.header("location"), place);
+    assert_eq!(again.header("location"), location);
     assert_ne!(
         again.header("x-correlation-id"),
         first.header("x-correlation-id")
@@ -66,43 +66,42 @@ async fn another_content_under_the_same_id_or_key_is_a_conflict_also_after_delet
 async fn the_key_may_come_in_a_header() {
     let world = World::new();
     let post = |body: &Value, key: &str| {
-        let mut asked = with_body(Method::POST, CALLS, body.to_string());
+        let mut req = with_body(Method::POST, CALLS, body.to_string());
         let value = key.parse().unwrap();
-        asked.headers_mut().insert("idempotency-key", value);
-        asked
+        req.headers_mut().insert("idempotency-key", value);
+        req
     };
     let mut body = submission();
-    let first = world.ask(post(&body, "k")).await.expect(202);
+    let first = world.call(post(&body, "k")).await.expect(202);
     body["idempotencyKey"] = json!("k");
     let again = world.submit(&body).await.expect(202);
     assert_eq!(first.body, again.body);
-    let both = world.ask(post(&body, "k")).await.expect(202);
+    let both = world.call(post(&body, "k")).await.expect(202);
     assert_eq!(first.body, both.body);
-    let differ = world.ask(post(&body, "other")).await.expect(422);
+    let differ = world.call(post(&body, "other")).await.expect(422);
     assert_eq!(differ.pointers(), ["/idempotencyKey"]);
     body["idempotencyKey"] = Value::Null;
-    let too_long = world.ask(post(&body, &"k".repeat(201))).await.expect(422);
+    let too_long = world.call(post(&body, &"k".repeat(201))).await.expect(422);
     assert_eq!(too_long.pointers(), ["/header/Idempotency-Key"]);
     let mut twice = post(&body, "k");
     let value = "l".parse().unwrap();
     twice.headers_mut().append("idempotency-key", value);
-    world.ask(twice).await.expect(422);
+    world.call(twice).await.expect(422);
 }
 
 #[tokio::test]
 async fn the_correlation_id_of_the_request_is_the_calls() {
     let world = World::new();
-    let mut asked = with_body(Method::POST, CALLS, submission().to_string());
+    let mut req = with_body(Method::POST, CALLS, submission().to_string());
     let given = OTHER_ID.parse().unwrap();
-    asked.headers_mut().insert("x-correlation-id", given);
-    let reply = world.ask(asked).await.expect(202);
+    req.headers_mut().insert("x-correlation-id", given);
+    let reply = world.call(req).await.expect(202);
     assert_eq!(reply.header("x-correlation-id"), OTHER_ID);
     assert_eq!(reply.json()["correlationId"], OTHER_ID);
-    let mut asked = request(Method::GET, CALLS);
-    asked
-        .headers_mut()
+    let mut req = request(Method::GET, CALLS);
+    req.headers_mut()
         .insert("x-correlation-id", "order-7".parse().unwrap());
-    let reply = world.ask(asked).await.expect(422);
+    let reply = world.call(req).await.expect(422);
     assert_eq!(reply.pointers(), ["/header/X-Correlation-Id"]);
 }
 
@@ -140,8 +139,8 @@ async fn a_call_is_deleted_while_it_is_scheduled_and_not_later() {
     body["serviceCallId"] = json!(ID);
     world.submit(&body).await.expect(202);
     let path = format!("{CALLS}/{ID}");
-    let gone = world.delete(&path).await.expect(204);
-    assert!(gone.body.is_empty());
+    let deleted = world.delete(&path).await.expect(204);
+    assert!(deleted.body.is_empty());
     world.delete(&path).await.expect(404);
     world.get(&path).await.expect(404);
 
@@ -179,15 +178,15 @@ async fn no_secret_of_a_request_comes_back() {
     let path = format!("{CALLS}/{ID}");
     let key = TimerKey::new("a".parse().unwrap(), ID.parse().unwrap());
     for _ in 0..2 {
-        let whole = world.get(&path).await.expect(200);
+        let view = world.get(&path).await.expect(200);
         assert_eq!(
-            whole.json()["requestSpec"]["headers"]["Accept"],
+            view.json()["requestSpec"]["headers"]["Accept"],
             "text/plain"
         );
-        let url = whole.json()["requestSpec"]["url"].clone();
+        let url = view.json()["requestSpec"]["url"].clone();
         assert!(url.as_str().unwrap().contains("page=2"), "{url}");
-        let correlation = whole.json()["correlationId"].as_str().unwrap().to_owned();
-        seen.push(whole);
+        let correlation = view.json()["correlationId"].as_str().unwrap().to_owned();
+        seen.push(view);
         seen.push(world.get(CALLS).await.expect(200));
         let trace = world.get(&format!("/api/correlations/{correlation}")).await;
         seen.push(trace.expect(200));
@@ -206,12 +205,12 @@ async fn no_secret_of_a_request_comes_back() {
     body["requestSpec"]["headers"]["X-Token"] = json!(["canary"]);
     seen.push(world.submit(&body).await.expect(422));
     for reply in seen {
-        let shown = format!(
+        let text = format!(
             "{:?} {}",
             reply.headers,
             String::from_utf8_lossy(&reply.body)
         );
-        assert!(!shown.contains("canary"), "{shown}");
+        assert!(!text.contains("canary"), "{text}");
     }
 }
 
@@ -326,10 +325,10 @@ async fn a_trace_goes_on_page_by_page_to_its_end() {
     for number in 0..230 {
         let body = submission().to_string();
         let path = format!("/api/tenants/t{}/service-calls", number % 3);
-        let mut asked = with_body(Method::POST, &path, body);
-        let headers = asked.headers_mut();
+        let mut req = with_body(Method::POST, &path, body);
+        let headers = req.headers_mut();
         headers.insert("x-correlation-id", correlation.parse().unwrap());
-        world.ask(asked).await.expect(202);
+        world.call(req).await.expect(202);
     }
     let (mut seen, mut steps, mut cursor) = (Vec::new(), 0, String::new());
     for page in 0.. {

@@ -188,10 +188,10 @@ async fn the_commands_of_the_page_for_users_work() {
         let mut there = with_body(Method::POST, calls, call.to_string());
         let id = ID.parse().unwrap();
         there.headers_mut().insert("x-correlation-id", id);
-        world.ask(there).await.expect(202);
+        world.call(there).await.expect(202);
         let reply = match body {
             Some(body) => world.send(method, &path, &body).await,
-            None => world.ask(request(method, &path)).await,
+            None => world.call(request(method, &path)).await,
         };
         assert!(reply.status.is_success(), "{path}: {reply:?}");
         tried += 1;

@@ -33,7 +33,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 /// Where something may be put into a submission.
-const PLACES: &[&str] = &[
+const POINTERS: &[&str] = &[
     "",
     "/name",
     "/dueAt",
@@ -48,8 +48,8 @@ const PLACES: &[&str] = &[
     "/other",
 ];
 
-fn put(body: &mut Value, place: &str, value: Value) {
-    match place.rsplit_once('/') {
+fn put(body: &mut Value, pointer: &str, value: Value) {
+    match pointer.rsplit_once('/') {
         Some((parent, name)) => {
             if let Some(Value::Object(fields)) = body.pointer_mut(parent) {
                 fields.insert(name.to_owned(), value);
@@ -64,11 +64,11 @@ proptest! {
 
     #[test]
     fn any_field_of_a_submission_may_be_anything(
-        changes in prop::collection::vec((prop::sample::select(PLACES), any_json()), 1..4),
+        changes in prop::collection::vec((prop::sample::select(POINTERS), any_json()), 1..4),
     ) {
         let mut body = submission();
-        for (place, value) in changes {
-            put(&mut body, place, value);
+        for (pointer, value) in changes {
+            put(&mut body, pointer, value);
         }
         let reply = run(World::new().submit(&body));
         prop_assert!([202, 422].contains(&reply.status.as_u16()), "{body} {reply:?}");
@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_an_answerable_body(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let reply = run(World::new().ask(with_body(Method::POST, CALLS, bytes)));
+        let reply = run(World::new().call(with_body(Method::POST, CALLS, bytes)));
         prop_assert!([400, 422].contains(&reply.status.as_u16()), "{reply:?}");
     }
 
@@ -96,14 +96,14 @@ proptest! {
             path = path.replace(name, &encoded);
         }
         let query: String = query.chars().filter(|c| !" \"<>#`{}|\\^".contains(*c)).collect();
-        let mut asked = Request::builder().method(route.method.clone()).uri(format!("{path}?{query}"));
+        let mut req = Request::builder().method(route.method.clone()).uri(format!("{path}?{query}"));
         if let Some(correlation) = correlation {
-            asked = asked.header("x-correlation-id", correlation);
+            req = req.header("x-correlation-id", correlation);
         }
-        let Ok(asked) = asked.header("content-type", "application/json").body(Body::from("{}")) else {
+        let Ok(req) = req.header("content-type", "application/json").body(Body::from("{}")) else {
             return Ok(());
         };
-        let reply = run(World::new().ask(asked));
+        let reply = run(World::new().call(req));
         let document = openapi_document();
         let operation = &document["paths"][route.template][route.method.as_str().to_lowercase()];
         let status = reply.status.as_u16().to_string();

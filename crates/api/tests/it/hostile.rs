@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::serving::{Server, exchange, until, with};
-use crate::world::{World, ask, request, submission, with_body};
+use crate::world::{World, call, request, submission, with_body};
 
 const LONGEST: usize = 2 * 1_024 * 1_024;
 
@@ -120,18 +120,18 @@ async fn a_body_that_trickles_is_refused_long_before_the_request_times_out() {
 }
 
 #[tokio::test]
-async fn strangers_do_not_take_the_places_of_who_has_a_token() {
+async fn anonymous_connections_do_not_evict_those_with_a_token() {
     let world = with(|settings| settings.connections = 32).with_tokens();
     let server = Server::start(&world).await;
     let body = submission().to_string();
     let begun = head("a", "of-a", body.len());
     let mut known = begin(&server, begun.as_bytes()).await;
     settle(&server).await;
-    let mut strangers = Vec::new();
+    let mut anonymous = Vec::new();
     for number in 0..200 {
         let mut stream = server.connect().await;
         stream.write_all(b"GET /healthz HTTP/1.1\r\n").await.ok();
-        strangers.push(stream);
+        anonymous.push(stream);
         if number % 20 == 0 {
             settle(&server).await;
         }
@@ -141,7 +141,7 @@ async fn strangers_do_not_take_the_places_of_who_has_a_token() {
 }
 
 #[tokio::test]
-async fn who_has_a_token_leaves_places_for_strangers() {
+async fn connections_with_a_token_leave_slots_for_anonymous_ones() {
     let world = with(|settings| settings.connections = 32).with_tokens();
     let server = Server::start(&world).await;
     let mut open = Vec::new();
@@ -181,8 +181,8 @@ async fn health_is_answered_while_every_connection_waits_for_readiness() {
 #[tokio::test]
 async fn readiness_and_metrics_are_found_once_for_all_who_ask_at_once() {
     let mut world = World::new();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let (checked, rendered) = (Arc::clone(&asked), Arc::clone(&asked));
+    let computed = Arc::new(AtomicUsize::new(0));
+    let (checked, rendered) = (Arc::clone(&computed), Arc::clone(&computed));
     let clock: Arc<dyn ClockPort> = Arc::new(world.clock.clone());
     world.parts.readiness = Arc::new(move || {
         checked.fetch_add(1, Ordering::Relaxed);
@@ -198,19 +198,19 @@ async fn readiness_and_metrics_are_found_once_for_all_who_ask_at_once() {
     });
     let router = world.router();
     let all = |path: &'static str| {
-        let many = (0..50).map(|_| ask(&router, request(Method::GET, path)));
+        let many = (0..50).map(|_| call(&router, request(Method::GET, path)));
         join_all(many.collect::<Vec<_>>())
     };
     for (path, found) in [("/readyz", 1), ("/metrics", 2)] {
         for reply in until(&world.clock, Duration::from_millis(100), all(path)).await {
             reply.expect(200);
         }
-        assert_eq!(asked.load(Ordering::Relaxed), found, "{path}");
+        assert_eq!(computed.load(Ordering::Relaxed), found, "{path}");
     }
     // What was found is good for a moment only.
     world.clock.advance(Duration::from_secs(1)).await;
     until(&world.clock, Duration::from_millis(100), all("/metrics")).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 3);
+    assert_eq!(computed.load(Ordering::Relaxed), 3);
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn a_refusal_in_the_middle_of_a_body_still_reaches_its_client() {
     let answer = exchange(&mut server.connect().await, request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     let reply = world
-        .ask(with_body(
+        .call(with_body(
             Method::POST,
             "/api/tenants/b/service-calls",
             "{}",

@@ -175,7 +175,7 @@ async fn a_tenant_has_128_characters() {
 }
 
 #[tokio::test]
-async fn fifty_tags_can_be_asked_for() {
+async fn fifty_tags_can_be_queried() {
     let world = World::new();
     for (number, status) in [(49, 200), (50, 200), (51, 422)] {
         let tags: Vec<String> = (0..number).map(|n| format!("tag=t{n}")).collect();
@@ -198,7 +198,7 @@ async fn a_body_has_two_mebibytes() {
         // Blanks after the JSON are no part of it, but of the body.
         let body = format!("{right}{}", " ".repeat(length - right.len()));
         world
-            .ask(with_body(Method::POST, CALLS, body.clone()))
+            .call(with_body(Method::POST, CALLS, body.clone()))
             .await
             .expect(status);
         // The same without a length that is announced.
@@ -209,7 +209,7 @@ async fn a_body_has_two_mebibytes() {
             .collect();
         let stream = axum::body::Body::from_stream(futures_util::stream::iter(pieces));
         world
-            .ask(with_body(Method::POST, CALLS, stream))
+            .call(with_body(Method::POST, CALLS, stream))
             .await
             .expect(status);
     }

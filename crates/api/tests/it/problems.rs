@@ -1,4 +1,4 @@
-//! Everything that can go wrong, and how it is told.
+//! Problems: every error, and how it is reported.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use punctual_api::{ApiSettings, ReadinessCheck, routes};
 use punctual_ports::PortErrorKind;
 use serde_json::json;
 
-use crate::world::{CALLS, ID, World, ask, request, submission, with_body};
+use crate::world::{CALLS, ID, World, call, request, submission, with_body};
 
 #[tokio::test]
 async fn every_bad_field_is_named_at_once() {
@@ -29,14 +29,14 @@ async fn every_bad_field_is_named_at_once() {
         "idempotencyKey": "ä",
         "nam": "misspelt",
     });
-    let mut asked = with_body(
+    let mut req = with_body(
         Method::POST,
         "/api/tenants/a.b/service-calls?limit=1",
         body.to_string(),
     );
     let wrong = "x".parse().unwrap();
-    asked.headers_mut().insert("x-correlation-id", wrong);
-    let reply = world.ask(asked).await.expect(422);
+    req.headers_mut().insert("x-correlation-id", wrong);
+    let reply = world.call(req).await.expect(422);
     assert_eq!(
         reply.pointers(),
         [
@@ -95,7 +95,7 @@ async fn every_bad_parameter_of_a_query_is_named_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_is_told_by_its_place() {
+async fn malformed_json_is_reported_with_its_position() {
     let world = World::new();
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     for (body, hint) in [
@@ -113,10 +113,10 @@ async fn what_is_no_json_is_told_by_its_place() {
             (Method::POST, "/api/tenants/a/timers:batch".to_owned()),
         ] {
             let reply = world
-                .ask(with_body(method.clone(), &path, body.to_owned()))
+                .call(with_body(method.clone(), &path, body.to_owned()))
                 .await;
             if reply.status == 422 {
-                // Where only an object of certain fields is read, no more than that is looked at.
+                // Where only an object of certain fields is read, no more than that is checked.
                 assert_ne!(path, CALLS, "{body}");
                 continue;
             }
@@ -126,12 +126,12 @@ async fn what_is_no_json_is_told_by_its_place() {
     }
     let bytes = vec![b'"', 0xff, b'"'];
     world
-        .ask(with_body(Method::POST, CALLS, bytes))
+        .call(with_body(Method::POST, CALLS, bytes))
         .await
         .expect(400);
     for body in ["7", "[]", "null", "\"x\""] {
         world
-            .ask(with_body(Method::POST, CALLS, body))
+            .call(with_body(Method::POST, CALLS, body))
             .await
             .expect(422);
     }
@@ -150,16 +150,16 @@ async fn only_json_as_it_is_is_taken() {
         ("content-encoding", "gzip", 415),
         ("content-encoding", "identity", 202),
     ] {
-        let mut asked = with_body(Method::POST, CALLS, submission().to_string());
-        asked.headers_mut().insert(name, value.parse().unwrap());
-        world.ask(asked).await.expect(status);
+        let mut req = with_body(Method::POST, CALLS, submission().to_string());
+        req.headers_mut().insert(name, value.parse().unwrap());
+        world.call(req).await.expect(status);
     }
     let bare = Request::post(CALLS).body(Body::from(submission().to_string()));
-    world.ask(bare.unwrap()).await.expect(415);
+    world.call(bare.unwrap()).await.expect(415);
 }
 
 #[tokio::test]
-async fn an_unknown_address_and_an_unknown_method_are_told_apart() {
+async fn an_unknown_address_and_an_unknown_method_differ() {
     let world = World::new();
     for path in [
         "/",
@@ -188,16 +188,16 @@ async fn an_unknown_address_and_an_unknown_method_are_told_apart() {
             Method::TRACE,
             Method::from_bytes(b"BREW").unwrap(),
         ] {
-            let reply = world.ask(request(method, &path)).await.expect(405);
+            let reply = world.call(request(method, &path)).await.expect(405);
             assert!(
                 reply.header("allow").contains(route.method.as_str()),
                 "{path}"
             );
         }
     }
-    let reply = world.ask(request(Method::PUT, CALLS)).await.expect(405);
+    let reply = world.call(request(Method::PUT, CALLS)).await.expect(405);
     assert_eq!(reply.header("allow"), "POST, GET, HEAD");
-    world.ask(request(Method::HEAD, CALLS)).await.expect(200);
+    world.call(request(Method::HEAD, CALLS)).await.expect(200);
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn bad_ids_in_the_path_are_named() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_is_told_without_its_words() {
+async fn a_failing_store_is_reported_without_its_words() {
     for (kind, status) in [
         (PortErrorKind::Unavailable, 503),
         (PortErrorKind::Busy, 503),
@@ -266,9 +266,9 @@ async fn an_answer_that_does_not_come_in_time_is_given_up() {
     let long = Duration::from_hours(1);
     world.faults.decide(move |_| Some(Fault::DelayBefore(long)));
     let body = submission();
-    let asked = world.submit(&body);
+    let pending = world.submit(&body);
     let later = world.clock.advance(Duration::from_secs(31));
-    let (reply, ()) = tokio::join!(asked, later);
+    let (reply, ()) = tokio::join!(pending, later);
     let reply = reply.expect(503);
     assert_eq!(reply.header("retry-after"), "5");
     assert!(
@@ -283,9 +283,9 @@ async fn an_answer_that_does_not_come_in_time_is_given_up() {
 async fn a_body_that_does_not_come_in_time_is_given_up() {
     let world = World::new();
     let never = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
-    let asked = world.ask(with_body(Method::POST, CALLS, never));
+    let pending = world.call(with_body(Method::POST, CALLS, never));
     let later = world.clock.advance(Duration::from_secs(31));
-    let (reply, ()) = tokio::join!(asked, later);
+    let (reply, ()) = tokio::join!(pending, later);
     assert_eq!(reply.expect(408).header("connection"), "close");
 }
 
@@ -301,18 +301,18 @@ async fn more_requests_than_there_may_be_are_refused_and_health_is_not() {
         .faults
         .decide(move |call| (call.number == 1).then_some(Fault::DelayBefore(long)));
     let router = world.router();
-    let slow = ask(&router, request(Method::GET, CALLS));
+    let slow = call(&router, request(Method::GET, CALLS));
     let others = async {
-        let refused = ask(&router, request(Method::GET, CALLS)).await.expect(503);
+        let refused = call(&router, request(Method::GET, CALLS)).await.expect(503);
         assert_eq!(refused.header("retry-after"), "1");
         for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
-            ask(&router, request(Method::GET, path)).await.expect(200);
+            call(&router, request(Method::GET, path)).await.expect(200);
         }
         world.clock.advance(long).await;
     };
     let (slow, ()) = tokio::join!(slow, others);
     slow.expect(200);
-    ask(&router, request(Method::GET, CALLS)).await.expect(200);
+    call(&router, request(Method::GET, CALLS)).await.expect(200);
 }
 
 #[tokio::test]
@@ -326,25 +326,25 @@ async fn bodies_that_do_not_fit_together_are_refused() {
     // All of it arrives but the last byte.
     let almost = Ok::<_, std::io::Error>(vec![b' '; ApiSettings::BODY - 1]);
     let never = stream::iter([almost]).chain(stream::pending());
-    let slow = ask(
+    let slow = call(
         &router,
         with_body(Method::POST, CALLS, Body::from_stream(never)),
     );
     let others = async {
         let body = submission().to_string();
-        ask(
+        call(
             &router,
             with_body(Method::POST, "/api/tenants/b/service-calls", body),
         )
         .await
         .expect(503);
-        ask(&router, request(Method::GET, CALLS)).await.expect(200);
+        call(&router, request(Method::GET, CALLS)).await.expect(200);
         world.clock.advance(Duration::from_secs(31)).await;
     };
     let (slow, ()) = tokio::join!(slow, others);
     slow.expect(408);
     let body = submission().to_string();
-    ask(&router, with_body(Method::POST, CALLS, body))
+    call(&router, with_body(Method::POST, CALLS, body))
         .await
         .expect(202);
 }
@@ -392,10 +392,10 @@ async fn what_is_counted_names_nobody() {
             format!("{CALLS}/{ID}"),
             "/nowhere/canary".to_owned(),
         ] {
-            ask(&router, request(Method::GET, &path)).await;
+            call(&router, request(Method::GET, &path)).await;
         }
         let brew = Method::from_bytes(b"CANARY").unwrap();
-        ask(&router, request(brew, CALLS)).await;
+        call(&router, request(brew, CALLS)).await;
     };
     let guard = metrics::set_default_local_recorder(&recorder);
     run.await;
@@ -432,10 +432,10 @@ async fn what_comes_without_a_good_token_is_counted() {
     let router = World::new().with_tokens().router();
     let guard = metrics::set_default_local_recorder(&recorder);
     for token in ["", "Bearer nobodys", "Bearer of-a", "Bearer of-b"] {
-        let mut asked = request(Method::GET, CALLS);
-        let headers = asked.headers_mut();
+        let mut req = request(Method::GET, CALLS);
+        let headers = req.headers_mut();
         headers.insert("authorization", token.parse().unwrap());
-        ask(&router, asked).await;
+        call(&router, req).await;
     }
     drop(guard);
     let counted = snapshots.snapshot().into_vec();
@@ -457,7 +457,7 @@ async fn what_the_store_cannot_carry_out_is_counted() {
     let guard = metrics::set_default_local_recorder(&recorder);
     let router = world.router();
     for _ in 0..100 {
-        ask(&router, request(Method::GET, CALLS)).await;
+        call(&router, request(Method::GET, CALLS)).await;
     }
     drop(guard);
     let counted = snapshots.snapshot().into_vec();
@@ -473,11 +473,11 @@ async fn what_the_store_cannot_carry_out_is_counted() {
 async fn two_hosts_are_refused_everywhere() {
     for world in [World::new(), World::new().with_tokens()] {
         for path in ["/healthz", CALLS, "/nowhere"] {
-            let mut asked = request(Method::GET, path);
-            let headers = asked.headers_mut();
+            let mut req = request(Method::GET, path);
+            let headers = req.headers_mut();
             headers.append("host", "localhost".parse().unwrap());
             headers.append("host", "evil.example".parse().unwrap());
-            let reply = world.ask(asked).await.expect(400);
+            let reply = world.call(req).await.expect(400);
             assert!(reply.json()["detail"].as_str().unwrap().contains("Host"));
             assert_eq!(reply.header("connection"), "close");
         }
@@ -503,7 +503,7 @@ async fn a_query_that_is_badly_encoded_is_refused_by_parameter() {
 }
 
 #[tokio::test]
-async fn a_bad_cursor_is_told_together_with_all_else() {
+async fn a_bad_cursor_is_reported_together_with_all_else() {
     let world = World::new();
     let query = "limit=0&cursor=nonsense&status=Lost";
     let reply = world.get(&format!("{CALLS}?{query}")).await.expect(422);

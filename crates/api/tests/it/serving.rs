@@ -121,7 +121,7 @@ async fn any_number_of_half_open_connections_leaves_health_alone() {
 }
 
 #[tokio::test]
-async fn health_is_answered_while_all_places_are_taken() {
+async fn health_is_answered_while_all_slots_are_taken() {
     let world = with(|settings| {
         settings.connections = 8;
         settings.requests = 4;
@@ -159,8 +159,8 @@ async fn a_request_that_drips_is_given_up() {
     }
     let mut stream = server.connect().await;
     let request = format!("{}\r\n{{", post(100));
-    let asked = exchange(&mut stream, request.as_bytes());
-    let answer = until(&world.clock, Duration::from_secs(31), asked).await;
+    let pending = exchange(&mut stream, request.as_bytes());
+    let answer = until(&world.clock, Duration::from_secs(31), pending).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert!(answer.contains("application/problem+json"), "{answer}");
 }
@@ -193,14 +193,14 @@ async fn one_connection_serves_several_requests() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_told_so_over_the_wire() {
+async fn a_body_that_is_too_long_is_refused_over_the_wire() {
     let world = World::new();
     let server = Server::start(&world).await;
     let long = 3 * 1_024 * 1_024;
     let request = format!("{}\r\n{}", post(long), "x".repeat(long));
     let answer = exchange(&mut server.connect().await, request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    // Who asks before sending need not send.
+    // A client that waits for 100 Continue need not send.
     let request = format!("{}Expect: 100-continue\r\n\r\n", post(long));
     let answer = exchange(&mut server.connect().await, request.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
@@ -233,9 +233,9 @@ async fn a_head_that_is_too_long_is_refused() {
 async fn with_a_slow_request(long: Duration) -> (World, Server, TcpStream) {
     let world = with(|settings| settings.request_timeout = Duration::from_hours(2));
     let begun = std::sync::Arc::new(tokio::sync::Notify::new());
-    let tell = std::sync::Arc::clone(&begun);
+    let notify = std::sync::Arc::clone(&begun);
     world.faults.decide(move |_| {
-        tell.notify_one();
+        notify.notify_one();
         Some(Fault::DelayBefore(long))
     });
     let server = Server::start(&world).await;

@@ -11,19 +11,19 @@ const TIMER: &str = "/api/tenants/a/timers/0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e"
 const BATCH: &str = "/api/tenants/a/timers:batch";
 
 #[tokio::test]
-async fn a_timer_is_made_moved_shown_and_deleted() {
+async fn a_timer_is_created_moved_read_and_deleted() {
     let world = World::new();
     world.get(TIMER).await.expect(404);
     let text = r#"{"dueAt":"2026-12-24T18:00:00+01:00","data":{"n":12345678901234567890123}}"#;
     let made = world
-        .ask(with_body(Method::PUT, TIMER, text))
+        .call(with_body(Method::PUT, TIMER, text))
         .await
         .expect(201);
     assert_eq!(made.header("location"), TIMER);
     assert_eq!(made.json()["outcome"], "Created");
-    let shown = world.get(TIMER).await.expect(200);
-    assert_eq!(shown.json()["dueAt"], "2026-12-24T17:00:00.000Z");
-    let said = String::from_utf8(shown.body.to_vec()).unwrap();
+    let found = world.get(TIMER).await.expect(200);
+    assert_eq!(found.json()["dueAt"], "2026-12-24T17:00:00.000Z");
+    let said = String::from_utf8(found.body.to_vec()).unwrap();
     assert!(
         said.contains("12345678901234567890123"),
         "every digit: {said}"
@@ -78,7 +78,7 @@ async fn a_batch_has_a_result_for_each_in_order() {
 }
 
 #[tokio::test]
-async fn every_mistake_of_a_batch_is_told_and_nothing_stored() {
+async fn every_error_in_a_batch_is_reported_and_nothing_stored() {
     let world = World::new();
     let body = json!({ "timers": [
         { "serviceCallId": "x", "dueAt": "soon" },
@@ -198,7 +198,7 @@ async fn a_timer_of_a_call_is_moved_and_deleted_with_its_call_alone() {
     );
 }
 
-/// Nobody would be told of it: what is due under the id of a deleted call is nobody's.
+/// It would fire for nobody: a timer under the id of a deleted call has no owner.
 #[tokio::test]
 async fn the_id_of_a_deleted_call_is_free_for_no_timer() {
     let world = World::new();

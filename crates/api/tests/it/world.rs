@@ -1,4 +1,4 @@
-//! An API over adapters in memory, and what its tests ask it with.
+//! An API over adapters in memory, and the requests of its tests.
 
 use std::sync::Arc;
 
@@ -101,20 +101,20 @@ impl World {
         router(self.parts.clone())
     }
 
-    pub(crate) async fn ask(&self, request: Request<Body>) -> Reply {
-        ask(&self.router(), request).await
+    pub(crate) async fn call(&self, request: Request<Body>) -> Reply {
+        call(&self.router(), request).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
-        self.ask(request(Method::GET, path)).await
+        self.call(request(Method::GET, path)).await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Reply {
-        self.ask(request(Method::DELETE, path)).await
+        self.call(request(Method::DELETE, path)).await
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Reply {
-        self.ask(with_body(method, path, body.to_string())).await
+        self.call(with_body(method, path, body.to_string())).await
     }
 
     pub(crate) async fn submit(&self, body: &Value) -> Reply {
@@ -154,7 +154,7 @@ pub(crate) struct Reply {
     pub(crate) body: Bytes,
 }
 
-pub(crate) async fn ask(router: &Router, request: Request<Body>) -> Reply {
+pub(crate) async fn call(router: &Router, request: Request<Body>) -> Reply {
     let service = TowerToHyperService::new(router.clone());
     let response = service.call(request).await.unwrap();
     let (head, body) = response.into_parts();

@@ -1,4 +1,4 @@
-//! A connection that does not wait for ever for its client to take what it is sent.
+//! A write timeout: a connection does not wait for ever for its client to read.
 
 use std::io;
 use std::pin::Pin;
@@ -10,45 +10,45 @@ use futures_util::future::BoxFuture;
 use punctual_ports::ClockPort;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::clock_timer::sleep;
+
 /// Fails a write that makes no progress for too long.
-pub(super) struct Impatient<T> {
+pub(super) struct WriteTimeout<T> {
     inner: T,
     clock: Arc<dyn ClockPort>,
-    patience: Duration,
-    /// There while a write makes no progress.
-    running_out: Option<BoxFuture<'static, ()>>,
+    timeout: Duration,
+    /// Runs while a write makes no progress.
+    deadline: Option<BoxFuture<'static, ()>>,
 }
 
-impl<T> Impatient<T> {
-    pub(super) fn new(inner: T, clock: Arc<dyn ClockPort>, patience: Duration) -> Self {
+impl<T> WriteTimeout<T> {
+    pub(super) fn new(inner: T, clock: Arc<dyn ClockPort>, timeout: Duration) -> Self {
         Self {
             inner,
             clock,
-            patience,
-            running_out: None,
+            timeout,
+            deadline: None,
         }
     }
 
-    /// Passes a result on, or the end of our patience.
-    fn impatiently<R>(
+    /// Passes a result on, or fails at the deadline.
+    fn in_time<R>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<R>>,
     ) -> Poll<io::Result<R>> {
         if written.is_ready() {
-            self.running_out = None;
+            self.deadline = None;
             return written;
         }
-        let running_out = self.running_out.get_or_insert_with(|| {
-            let (clock, patience) = (Arc::clone(&self.clock), self.patience);
-            Box::pin(async move { clock.sleep_for(patience).await })
-        });
-        ready!(running_out.as_mut().poll(cx));
+        let (clock, timeout) = (&self.clock, self.timeout);
+        let deadline = self.deadline.get_or_insert_with(|| sleep(clock, timeout));
+        ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Impatient<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -58,24 +58,24 @@ impl<T: AsyncRead + Unpin> AsyncRead for Impatient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Impatient<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.impatiently(cx, written)
+        self.in_time(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        self.impatiently(cx, flushed)
+        self.in_time(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.impatiently(cx, shut)
+        self.in_time(cx, shut)
     }
 
     fn poll_write_vectored(
@@ -84,7 +84,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Impatient<T> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
-        self.impatiently(cx, written)
+        self.in_time(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
