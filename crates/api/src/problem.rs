@@ -140,17 +140,13 @@ impl Problem {
     }
 
     pub(crate) fn into_response(self, correlation_id: CorrelationId) -> Response<Body> {
-        let errors = self.errors.iter().map(|error| FieldErrorView {
-            pointer: &error.pointer,
-            detail: &error.detail,
-        });
         let view = ProblemView {
             r#type: self.kind.type_uri(),
             title: self.kind.title(),
             status: self.kind.status().as_u16(),
             detail: &self.detail,
             correlation_id,
-            errors: errors.collect(),
+            errors: self.errors,
         };
         let body = serde_json::to_vec(&view).unwrap_or_default();
         let mut response = response(self.kind.status(), "application/problem+json", body);
@@ -208,15 +204,7 @@ pub(crate) struct ProblemView<'a> {
     correlation_id: CorrelationId,
     /// For a 422: every field that is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<FieldErrorView<'a>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "FieldError")]
-struct FieldErrorView<'a> {
-    /// A JSON pointer into the body, or /path/…, /query/… or /header/…
-    pointer: &'a str,
-    detail: &'a str,
+    errors: Vec<FieldError>,
 }
 
 #[cfg(test)]

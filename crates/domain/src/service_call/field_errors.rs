@@ -2,14 +2,16 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use thiserror::Error;
 
-/// What is wrong with one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error in one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct FieldError {
-    /// Where, as a JSON pointer (RFC 6901): `/requestSpec/url`.
+    /// A JSON pointer into the body, as `/requestSpec/url`, or `/path/…`, `/query/…` or `/header/…`.
     pub pointer: String,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub detail: String,
 }
 
