@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use punctual_demo::DemoArgs;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
-use crate::demo::DemoArgs;
 use crate::parse;
 use crate::settings::{BrokerFlags, DatabaseFlags, ServeFlags, TraceFlags, table};
 

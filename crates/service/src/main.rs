@@ -7,7 +7,6 @@
 mod check;
 mod cli;
 mod commands;
-mod demo;
 mod failure;
 mod listen;
 mod logging;
@@ -69,7 +68,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
             logging::start(settings.log_format, settings.log_level, clock.clone());
             runtime.block_on(serve::run(settings, clock))
         }
-        Command::Demo(args) => runtime.block_on(demo::run(args, &lookup)),
+        Command::Demo(args) => runtime.block_on(commands::demo(args, &lookup)),
         Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
         Command::Call(args) => runtime.block_on(commands::call(args)),
         Command::Send(args) => runtime.block_on(commands::send(args, &environment)),

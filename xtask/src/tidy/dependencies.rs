@@ -45,6 +45,13 @@ fn rule(folder: &str) -> Option<Allowed> {
         "ports" => Allowed::Only(&["domain"]),
         "workflows" | "conformance" => Allowed::Only(&["domain", "ports"]),
         "api" => Allowed::Only(&["domain", "ports", "workflows"]),
+        "demo" => Allowed::Only(&[
+            "adapters-sqlite",
+            "adapters-system",
+            "domain",
+            "ports",
+            "workflows",
+        ]),
         "app" | "service" | "bench" => Allowed::Anything,
         adapter if adapter.starts_with("adapters-") => {
             Allowed::Only(&["domain", "ports", "migrations"])

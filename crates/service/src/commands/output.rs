@@ -80,7 +80,7 @@ impl Answers {
     }
 }
 
-fn unwritable(error: &std::io::Error) -> Failure {
+pub(super) fn unwritable(error: &std::io::Error) -> Failure {
     Failure::failed(format!(
         "standard output cannot be written: {}",
         reason(error)

@@ -1,4 +1,4 @@
-//! What we write to: how wide it is, which characters it knows, and how figures are written.
+//! The screen: how wide it is, which characters it knows, and how figures are written on it.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -6,44 +6,48 @@ use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
-use crate::settings::Lookup;
+use crate::Lookup;
 
-/// The width for whoever has none, such as a file.
-const USUAL_WIDTH: usize = 80;
-const NARROWEST: usize = 40;
-/// Wider bars tell no more.
-const WIDEST: usize = 100;
+/// The width of what has none, such as a file.
+const DEFAULT_WIDTH: usize = 80;
+const MIN_WIDTH: usize = 40;
+/// Wider bars say no more.
+const MAX_WIDTH: usize = 100;
 
-/// What we can show.
+/// What can be written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Screen {
-    pub(super) width: usize,
-    pub(super) is_unicode: bool,
+pub(crate) struct Screen {
+    pub(crate) width: usize,
+    pub(crate) is_unicode: bool,
     /// Whether standard error knows colours.
-    pub(super) is_coloured: bool,
+    pub(crate) is_coloured: bool,
 }
 
 impl Screen {
     /// The terminal that standard output or standard error is, or a file.
-    pub(super) fn ours(variable: Lookup<'_>) -> Self {
+    pub(crate) fn current(variable: Lookup<'_>) -> Self {
         let window = tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stderr()));
         let columns = window.ok().map(|window| usize::from(window.ws_col));
         Self::new(columns, std::io::stderr().is_terminal(), variable)
     }
 
     fn new(columns: Option<usize>, is_terminal: bool, variable: Lookup<'_>) -> Self {
-        let known = columns.filter(|columns| *columns > 0);
-        let set = |name| variable(name).is_some_and(|value| !value.is_empty());
+        let set = |name: &str| variable(name).filter(|value: &OsString| !value.is_empty());
+        // Terminals know UTF-8 unless the locale says otherwise. The first of these counts.
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+        let locale = locale.map(|locale| locale.to_string_lossy().to_lowercase());
+        let is_utf8 = |locale: String| locale.contains("utf-8") || locale.contains("utf8");
         let is_dumb = variable("TERM").is_some_and(|value| value == "dumb");
+        let columns = columns.filter(|columns| *columns > 0);
         Self {
-            width: known.unwrap_or(USUAL_WIDTH).clamp(NARROWEST, WIDEST),
-            is_unicode: is_unicode(variable),
-            is_coloured: is_terminal && !is_dumb && !set("NO_COLOR"),
+            width: columns.unwrap_or(DEFAULT_WIDTH).clamp(MIN_WIDTH, MAX_WIDTH),
+            is_unicode: locale.is_none_or(is_utf8),
+            is_coloured: is_terminal && !is_dumb && set("NO_COLOR").is_none(),
         }
     }
 
-    /// Makes a good news stand out.
-    pub(super) fn green(&self, text: &str) -> String {
+    /// Makes good news stand out.
+    pub(crate) fn green(&self, text: &str) -> String {
         if self.is_coloured {
             format!("\x1b[1;32m{text}\x1b[0m")
         } else {
@@ -52,37 +56,26 @@ impl Screen {
     }
 
     /// Breaks a text between words; lines are no longer than the screen is wide, unless a word is.
-    pub(super) fn wrapped(&self, text: &str) -> String {
-        let mut lines = vec![String::new()];
+    pub(crate) fn wrapped(&self, text: &str) -> String {
+        let (mut wrapped, mut column) = (String::new(), 0);
         for word in text.split_whitespace() {
-            let last = lines.len() - 1;
-            let line = &mut lines[last];
-            if line.is_empty() {
-                line.push_str(word);
-            } else if line.chars().count() + 1 + word.chars().count() <= self.width {
-                line.push(' ');
-                line.push_str(word);
-            } else {
-                lines.push(word.to_owned());
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > self.width {
+                wrapped.push('\n');
+                column = 0;
+            } else if column > 0 {
+                wrapped.push(' ');
+                column += 1;
             }
+            wrapped.push_str(word);
+            column += length;
         }
-        lines.join("\n")
+        wrapped
     }
 }
 
-/// Terminals know UTF-8 unless the locale says otherwise. The first of these variables that is set
-/// counts.
-fn is_unicode(variable: Lookup<'_>) -> bool {
-    let set = |name: &&str| variable(name).filter(|value: &OsString| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
-    locale.is_none_or(|locale| {
-        let locale = locale.to_string_lossy().to_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    })
-}
-
 /// A number with its thousands apart.
-pub(super) fn amount(number: usize) -> String {
+pub(crate) fn amount(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (n, digit) in digits.chars().enumerate() {
@@ -94,8 +87,8 @@ pub(super) fn amount(number: usize) -> String {
     text
 }
 
-/// How late, in the unit that suits it. The clock is read in whole milliseconds.
-pub(super) fn late(lateness: Duration) -> String {
+/// A lateness in the unit that suits it. The clock is read in whole milliseconds.
+pub(crate) fn late(lateness: Duration) -> String {
     match lateness.as_millis() {
         0 => "<1 ms".to_owned(),
         millis @ 1..1_000 => format!("{millis} ms"),
@@ -104,7 +97,7 @@ pub(super) fn late(lateness: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn screen(columns: Option<usize>, variables: &[(&str, &str)]) -> Screen {
@@ -114,16 +107,16 @@ mod tests {
         })
     }
 
+    /// A screen that knows neither colours nor Unicode.
+    pub(crate) fn plain(width: usize) -> Screen {
+        screen(Some(width), &[("LANG", "C"), ("NO_COLOR", "1")])
+    }
+
     #[test]
     fn the_width_is_that_of_the_terminal_within_limits() {
-        for (columns, width) in [
-            (None, 80),
-            (Some(0), 80),
-            (Some(60), 60),
-            (Some(20), 40),
-            (Some(400), 100),
-        ] {
-            assert_eq!(screen(columns, &[]).width, width);
+        assert_eq!(screen(None, &[]).width, 80);
+        for (columns, width) in [(0, 80), (60, 60), (20, 40), (400, 100)] {
+            assert_eq!(screen(Some(columns), &[]).width, width);
         }
     }
 
@@ -153,19 +146,22 @@ mod tests {
 
     #[test]
     fn texts_break_between_words_at_the_width() {
-        let screen = screen(Some(40), &[]);
         let text = "a ".repeat(30) + &"b".repeat(50);
-        let wrapped = screen.wrapped(&text);
+        let wrapped = plain(40).wrapped(&text);
         let lengths: Vec<usize> = wrapped.lines().map(str::len).collect();
         assert_eq!(lengths, [39, 19, 50]);
     }
 
     #[test]
     fn figures_are_easy_to_read() {
-        assert_eq!(amount(0), "0");
-        assert_eq!(amount(999), "999");
-        assert_eq!(amount(1_000), "1 000");
-        assert_eq!(amount(1_234_567), "1 234 567");
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1 000"),
+            (1_234_567, "1 234 567"),
+        ] {
+            assert_eq!(amount(number), text);
+        }
         for (millis, text) in [
             (0, "<1 ms"),
             (1, "1 ms"),
