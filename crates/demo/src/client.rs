@@ -36,8 +36,13 @@ pub(crate) struct Client {
 
 impl Client {
     /// Submits every `step`-th call from `first` on, each a moment before it is due, and reads how
-    /// they ended. Ends early, with `None`, if the receiver is closed or the service refuses.
-    pub(crate) async fn run(self, first: u32, step: usize) -> Option<()> {
+    /// they ended. Ends early if the receiver is closed or the service refuses.
+    pub(crate) async fn run(self, first: u32, step: usize) {
+        // Whatever ended it early is reported already.
+        let _ = self.submit_and_follow(first, step).await;
+    }
+
+    async fn submit_and_follow(&self, first: u32, step: usize) -> Option<()> {
         let mut accepted = Vec::new();
         for n in (first..self.plan.count).step_by(step) {
             self.clock.sleep_until(self.plan.submit_at(n)).await;

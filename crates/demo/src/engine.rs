@@ -21,7 +21,7 @@ use crate::report::Kill;
 use crate::screen::Screen;
 use crate::target;
 use crate::timers::Scheduler;
-use crate::worker::Worker;
+use crate::worker::{State, Worker};
 
 /// How often timeouts are checked when nothing happens.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,12 +49,7 @@ pub(crate) enum Event {
     /// The `run`-th worker has ended, and all that it wrote has been read.
     Exited { run: usize },
     /// A timer fired, and its line was read at this instant.
-    Fired {
-        event: Box<DueTimeReached>,
-        read_at: Timestamp,
-    },
-    /// The worker wrote a line that is no firing.
-    UnexpectedLine(String),
+    Fired(Box<DueTimeReached>, Timestamp),
     /// Timers were stored, or calls accepted.
     Acknowledged(Range<u32>),
     /// No response came to a submission, and it is sent again.
@@ -68,7 +63,7 @@ pub(crate) enum Event {
     },
     /// The service says how a call ended.
     Completed { n: u32, outcome: Outcome },
-    /// A timer could not be stored, or a call not be submitted or read.
+    /// A timer could not be stored, a call not be submitted or read, or a line is no firing.
     Failed(Failure),
 }
 
@@ -141,7 +136,7 @@ impl Engine {
             }
         }
         self.worker.start()?;
-        while !self.worker.is_serving() {
+        while !self.is_serving() {
             self.step().await?;
         }
         // Only now: however long the start took, nothing is due before it is stored.
@@ -161,32 +156,32 @@ impl Engine {
                 events: self.sender.clone(),
                 clock: self.clock.clone(),
             };
-            let run = client.run(first, CLIENTS as usize);
-            self.tasks
-                .spawn(async move { run.await.unwrap_or_default() });
+            self.tasks.spawn(client.run(first, CLIENTS as usize));
         }
-        while !self.is_complete() && !self.is_stalled() {
+        while !self.is_over() {
             self.step().await?;
             self.draw_progress();
         }
         self.progress.clear();
         self.worker.stop();
-        while !self.worker.is_stopped() {
+        while self.worker.state != State::Stopped {
             self.step().await?;
         }
         Ok(())
     }
 
-    fn is_complete(&self) -> bool {
-        self.worker.is_serving() && self.ledger.is_complete()
+    fn is_serving(&self) -> bool {
+        self.worker.state == State::Serving
     }
 
-    fn is_stalled(&self) -> bool {
+    /// Whether nothing is left to wait for.
+    fn is_over(&self) -> bool {
         let timeout = match self.plan.script {
             Script::Timers => TIMERS_IDLE_TIMEOUT,
             Script::Calls => CALLS_IDLE_TIMEOUT,
         };
-        self.worker.is_serving() && self.clock.monotonic() > self.progress_at + timeout
+        let is_stalled = self.clock.monotonic() > self.progress_at + timeout;
+        self.is_serving() && (self.ledger.is_complete() || is_stalled)
     }
 
     /// Handles the next event, or waits a short time if there is none.
@@ -209,11 +204,7 @@ impl Engine {
                 }
             }
             Event::Exited { run } => self.worker.exited(run, &self.so_far())?,
-            Event::Fired { event, .. } if self.plan.script == Script::Calls => {
-                return Err(unexpected_line(&format!("a firing of {}", event.key())));
-            }
-            Event::UnexpectedLine(what) => return Err(unexpected_line(&what)),
-            Event::Fired { event, read_at } => self.ledger.fired(&event, read_at),
+            Event::Fired(event, read_at) => self.ledger.fired(&event, read_at),
             Event::Acknowledged(range) => self.ledger.acknowledged(range),
             Event::Resubmitted => self.ledger.totals.resubmitted += 1,
             Event::Requested { n, at, recorded } => {
@@ -253,7 +244,7 @@ impl Engine {
         let is_due = |after: &u32| *after as usize <= arrived;
         // A worker that has fired the last timer has nothing left to lose.
         let is_last = self.plan.script == Script::Timers && arrived >= self.plan.count as usize;
-        if !self.worker.is_serving() || is_last || !self.kills_to_come.front().is_some_and(is_due) {
+        if !self.is_serving() || is_last || !self.kills_to_come.front().is_some_and(is_due) {
             return Ok(());
         }
         self.kills_to_come.pop_front();
@@ -271,10 +262,10 @@ impl Engine {
         let now = self.clock.monotonic();
         let snapshot = Snapshot {
             count: self.plan.count as usize,
-            totals: &self.ledger.totals,
+            totals: self.ledger.totals,
             kills: self.kills.len(),
             until_first: self.plan.first_due().since(self.clock.now()),
-            is_down: !self.worker.is_serving(),
+            is_down: !self.is_serving(),
             is_overdue: now > self.ends_at + POLL_INTERVAL,
         };
         self.progress.draw(&snapshot, now);
@@ -310,10 +301,4 @@ impl Engine {
             }
         }
     }
-}
-
-fn unexpected_line(what: &str) -> Failure {
-    Failure::Failed(format!(
-        "the worker wrote a line to its standard output that does not belong there: {what}"
-    ))
 }

@@ -114,13 +114,15 @@ impl Report<'_> {
     /// A line for each figure: what it counts, and a note.
     fn rows(&self) -> String {
         let mut rows = Vec::new();
-        for figure in self.ledger.figures() {
-            if !figure.label.is_empty() && (figure.count > 0 || figure.note.is_empty()) {
-                rows.push((figure.label, figure.count, figure.note.to_owned()));
+        for (_, label, count) in self.ledger.figures() {
+            let note = note_of(label);
+            if !label.is_empty() && (count > 0 || note.is_empty()) {
+                rows.push((label, count, note.to_owned()));
             }
-            if figure.name == "succeeded" {
+            if label == "succeeded" {
                 let failed = self.ledger.failed().into_iter();
-                rows.extend(failed.map(|(kind, count)| ("failed", count, note(kind))));
+                let failed = failed.map(|(kind, n)| ("failed", n, kind.to_owned() + note_of(kind)));
+                rows.extend(failed);
             }
         }
         if let Some(longest) = self.kills.iter().map(|kill| kill.downtime).max() {
@@ -167,9 +169,10 @@ impl Report<'_> {
             "histogram": lateness.buckets().into_iter().map(bucket).collect::<Value>(),
             "kills": self.kills.iter().map(kill).collect::<Value>(),
         });
-        let figures = self.ledger.figures().into_iter();
-        for figure in figures.filter(|figure| !figure.name.is_empty()) {
-            json[figure.name] = figure.count.into();
+        for (name, _, count) in self.ledger.figures() {
+            if !name.is_empty() {
+                json[name] = count.into();
+            }
         }
         match script {
             Script::Timers => json["noticedMs"] = json!(self.ledger.noticed.percentiles()),
@@ -183,115 +186,106 @@ impl Report<'_> {
 
     /// What has been proved, and what to try next; `program` is what to type to start us.
     pub(crate) fn conclusion(&self, program: &str, screen: &Screen) -> String {
-        let (proved, what, next, docs) = match self.args.script() {
+        let kill = |line: &str| (!self.args.kill).then(|| line.to_owned());
+        let with = |line: &str| Some(line.to_owned());
+        let database = self
+            .database
+            .as_ref()
+            .map(|path| path.display().to_string());
+        let flag = |flag: &str| database.as_ref().map(|path| format!("{flag} {path}"));
+        let (proved, next, docs) = match self.args.script() {
             Script::Timers => (
                 "None lost, none early.",
-                self.timers_survived(),
-                self.next_of_timers(),
+                [
+                    flag("list --tenant demo-1 --output table --db"),
+                    kill("demo --kill"),
+                    with("demo --calls"),
+                    with("serve --modules timer"),
+                    with("schedule --tenant demo --in 5s"),
+                ],
                 "service",
             ),
             Script::Calls => (
                 "None twice, none early, none without an outcome.",
-                self.calls_survived(),
-                self.next_of_calls(),
+                [
+                    kill("demo --calls --kill"),
+                    flag("serve --allow-nets 127.0.0.0/8 --calls-db")
+                        .or_else(|| with("serve --allow-nets 127.0.0.0/8")),
+                    with("call --tenant demo-1 --in 5s --url http://127.0.0.1:8080/healthz"),
+                    None,
+                    None,
+                ],
                 "api",
             ),
         };
-        let next = format!("  {program} {}", next.join(&format!("\n  {program} ")));
+        let next = next.into_iter().flatten();
+        let next: Vec<_> = next.map(|line| format!("  {program} {line}\n")).collect();
         let last = format!("Run the last two in two terminals; docs/{docs}.md tells the rest.");
-        let (proved, what) = (screen.green(proved), screen.wrapped(&what));
-        format!(
-            "\n{proved}\n{what}\n\nTry next:\n{next}\n{}",
-            screen.wrapped(&last)
-        )
+        let (proved, what) = (screen.green(proved), screen.wrapped(&self.explanation()));
+        let (next, last) = (next.concat(), screen.wrapped(&last));
+        format!("\n{proved}\n{what}\n\nTry next:\n{next}{last}")
     }
 
-    fn timers_survived(&self) -> String {
-        let figures = self.ledger.figures();
-        let repeated = figures.iter().find(|figure| figure.name == "firedAgain");
-        let mut text = match repeated.map_or(0, |figure| figure.count) {
-            _ if !self.args.kill => "Each timer was on the disk before it was acknowledged, so a crash \
-                would have lost none either: see for yourself with --kill."
-                .to_owned(),
-            0 => "The worker was killed on the way. What came due meanwhile fired as soon as it was back."
-                .to_owned(),
-            repeated => format!(
-                "The worker was killed in the middle of firing. {} had fired but were not marked yet, \
-                 and fired again: after a crash a timer may come twice, under one id, but is never \
-                 lost and never early.",
+    /// Why it came out like this.
+    fn explanation(&self) -> String {
+        let script = self.args.script();
+        let failed = self.ledger.failed();
+        let interrupted = failed.get(ErrorKind::Interrupted.as_str());
+        let interrupted = interrupted.copied().unwrap_or(0);
+        let repeated = self.ledger.totals.repeated;
+        let mut text = match script {
+            Script::Timers if !self.args.kill => {
+                "Each timer was on the disk before it was acknowledged, so a crash would have lost \
+                 none either: see for yourself with --kill."
+                    .to_owned()
+            }
+            Script::Calls if !self.args.kill => {
+                "Each call was on the disk before it was accepted, and is marked there before its \
+                 request is sent, so a crash would have repeated none either: see for yourself \
+                 with --kill."
+                    .to_owned()
+            }
+            Script::Timers if repeated > 0 => format!(
+                "The worker was killed in the middle of firing. {} had fired but were not marked \
+                 yet, and fired again: after a crash a timer may come twice, under one id, but is \
+                 never lost and never early.",
                 amount(repeated)
             ),
+            Script::Calls if interrupted > 0 => format!(
+                "The worker was killed in the middle of making calls. Under way: {}. Whether the \
+                 target has acted nobody can know for sure, so they were not made again but have \
+                 failed as Interrupted.",
+                amount(interrupted)
+            ),
+            _ => {
+                "The worker was killed on the way. What came due meanwhile followed as soon as it \
+                  was back."
+                    .to_owned()
+            }
         };
-        let half = self
-            .ledger
-            .lateness
-            .percentiles()
-            .map(|figures| figures.p50);
-        if half.is_some_and(|millis| millis >= OVERLOAD_MS) {
-            text += " They were late because more came due each second than this machine can store and \
-                fire: give fewer --timers or more --seconds.";
+        let half = self.ledger.lateness.percentiles().map(|it| it.p50);
+        if script == Script::Timers && half.is_some_and(|millis| millis >= OVERLOAD_MS) {
+            text += " They were late because more came due each second than this machine can store \
+                     and fire: give fewer --timers or more --seconds.";
         }
         text
     }
-
-    fn calls_survived(&self) -> String {
-        let failed = self.ledger.failed();
-        let interrupted = failed.get(ErrorKind::Interrupted.as_str()).copied();
-        match interrupted.unwrap_or(0) {
-            _ if !self.args.kill => "Each call was on the disk before it was accepted, and is marked \
-                there before its request is sent, so a crash would have repeated none either: see for \
-                yourself with --kill."
-                .to_owned(),
-            0 => "The worker was killed on the way. What came due meanwhile was called as soon as it \
-                was back."
-                .to_owned(),
-            interrupted => format!(
-                "The worker was killed in the middle of making calls. {} under way: whether the \
-                 target has acted nobody can know for sure, so they were not made again but have \
-                 failed as Interrupted.",
-                match interrupted {
-                    1 => "1 was".to_owned(),
-                    _ => format!("{} were", amount(interrupted)),
-                }
-            ),
-        }
-    }
-
-    fn next_of_timers(&self) -> Vec<String> {
-        let list = self.database.iter().map(|database| {
-            let database = database.display();
-            format!("list --tenant demo-1 --output table --db {database}")
-        });
-        let kill = (!self.args.kill).then_some("demo --kill");
-        let rest = [
-            "demo --calls",
-            "serve --modules timer",
-            "schedule --tenant demo --in 5s",
-        ];
-        list.chain(kill.into_iter().chain(rest).map(str::to_owned))
-            .collect()
-    }
-
-    fn next_of_calls(&self) -> Vec<String> {
-        let database = self.database.iter();
-        let database = database.map(|it| format!(" --calls-db {}", it.display()));
-        let serve = "serve --allow-nets 127.0.0.0/8".to_owned() + &database.collect::<String>();
-        let kill = (!self.args.kill).then(|| "demo --calls --kill".to_owned());
-        let call = "call --tenant demo-1 --in 5s --url http://127.0.0.1:8080/healthz".to_owned();
-        kill.into_iter().chain([serve, call]).collect()
-    }
 }
 
-/// What a kind of failure means here.
-fn note(kind: &str) -> String {
-    let meaning = if kind == ErrorKind::HttpStatus.as_str() {
-        ": the target answered 500, as it should"
-    } else if kind == ErrorKind::Interrupted.as_str() {
-        ": under way at a kill, and not repeated"
-    } else {
-        ""
-    };
-    format!("{kind}{meaning}")
+/// What a label or a kind of failure means. A figure with a note is printed only if there are any.
+fn note_of(label: &str) -> &'static str {
+    match label {
+        "fired again" => "under the same ids",
+        "other id" => "fired again, but not under the same id",
+        "unasked" => "that nobody had asked for",
+        "rejected" => "never accepted",
+        "sent again" => "submissions, under the same keys",
+        "requests" => "that the target saw",
+        "untrue" => "outcomes that are not what the target answered",
+        "HttpStatus" => ": the target answered 500, as it should",
+        "Interrupted" => ": under way at a kill, and not repeated",
+        _ => "",
+    }
 }
 
 #[cfg(test)]
@@ -376,7 +370,7 @@ mod tests {
                     "  fired again     7   under the same ids\n",
                     "  lost         none\n",
                 ][..],
-                &["unexpected", "other id", "kills"][..],
+                &["unasked", "other id", "kills"][..],
             ),
             (
                 "--calls 100",
@@ -391,7 +385,7 @@ mod tests {
                     "  early        none\n",
                     "  no outcome   none\n",
                 ],
-                &["sent again", "untrue", "unexpected", "kills"],
+                &["sent again", "untrue", "unasked", "kills"],
             ),
         ] {
             let args = args(line);
@@ -479,7 +473,7 @@ mod tests {
     fn whoever_has_seen_a_kill_is_not_sent_to_one_but_learns_what_came_of_it() {
         for (line, mut ledger, came) in [
             ("--timers 100", timers(), "7 had fired but were not marked"),
-            ("--calls 100", calls(), "1 was under way"),
+            ("--calls 100", calls(), "Under way: 1."),
         ] {
             let unharmed = conclusion(line, &ledger, None);
             assert!(unharmed.contains(" --kill\n"), "{unharmed}");

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
@@ -33,13 +33,13 @@ const LOG_LINES: usize = 20;
 /// What its log says once it fires timers or makes calls.
 const SERVING: [&str; 2] = ["serving timers", "serving service calls"];
 
-/// The state of the worker. Instants are of the monotonic clock.
+/// The state of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Starting { since: Duration },
+pub(crate) enum State {
+    Starting,
     Serving,
-    Killed { since: Duration },
-    Stopping { since: Duration },
+    Killed,
+    Stopping,
     Stopped,
 }
 
@@ -53,7 +53,9 @@ pub(crate) struct Worker {
     log: Option<JoinHandle<VecDeque<String>>>,
     /// Number of processes so far.
     run: usize,
-    state: State,
+    pub(crate) state: State,
+    /// Since when, on the monotonic clock.
+    since: Duration,
     /// When it was killed last.
     pub(crate) killed_at: Timestamp,
     /// The end of the log of the process that ended last.
@@ -77,6 +79,7 @@ impl Worker {
             log: None,
             run: 0,
             state: State::Stopped,
+            since: Duration::ZERO,
             killed_at: Timestamp::MIN,
             log_tail: Vec::new(),
         }
@@ -101,27 +104,23 @@ impl Worker {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         self.child = Some(child);
         self.run += 1;
-        let since = self.clock.monotonic();
-        self.state = State::Starting { since };
+        self.enter(State::Starting);
         let (run, events, clock) = (self.run, self.events.clone(), self.clock.clone());
         if let Some(stderr) = stderr {
             let (events, clock) = (events.clone(), clock.clone());
             let read = move || read_log(stderr, run, &events, &clock);
-            self.log = Some(thread("demo-log", read)?);
+            self.log = Some(thread::Builder::new().spawn(read)?);
         }
         if let Some(stdout) = stdout {
-            let read = move || read_firings(stdout, run, &events, &clock);
-            thread("demo-firings", read)?;
+            let script = self.script;
+            let read = move || read_firings(stdout, script, run, &events, &clock);
+            thread::Builder::new().spawn(read)?;
         }
         Ok(())
     }
 
-    pub(crate) fn is_serving(&self) -> bool {
-        self.state == State::Serving
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state == State::Stopped
+    fn enter(&mut self, state: State) {
+        (self.state, self.since) = (state, self.clock.monotonic());
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -130,7 +129,7 @@ impl Worker {
 
     /// Records that the `run`-th process serves. Returns whether that is the current one, and news.
     pub(crate) fn serves(&mut self, run: usize) -> bool {
-        let is_news = run == self.run && matches!(self.state, State::Starting { .. });
+        let is_news = run == self.run && self.state == State::Starting;
         if is_news {
             self.state = State::Serving;
         }
@@ -142,8 +141,7 @@ impl Worker {
         let id = self.id();
         self.killed_at = self.clock.now();
         self.kill_child()?;
-        let since = self.clock.monotonic();
-        self.state = State::Killed { since };
+        self.enter(State::Killed);
         Ok(id)
     }
 
@@ -163,23 +161,20 @@ impl Worker {
             // If it has ended already, it has stopped.
             let _ = kill_process(Pid::from_child(child), Signal::TERM);
         }
-        let since = self.clock.monotonic();
-        self.state = State::Stopping { since };
+        self.enter(State::Stopping);
     }
 
     /// Starts it again once it has been dead for `downtime`, and bounds how long it starts and stops.
     pub(crate) fn check_timeouts(&mut self, downtime: Duration) -> Result<(), Failure> {
-        let now = self.clock.monotonic();
+        let elapsed = self.clock.monotonic().saturating_sub(self.since);
         match self.state {
-            State::Killed { since } if now >= since + downtime => self.start(),
-            State::Starting { since } if now >= since + START_TIMEOUT => {
-                let seconds = START_TIMEOUT.as_secs();
-                Err(Failure::Refused(format!(
-                    "the worker process did not begin to serve within {seconds} seconds"
-                )))
-            }
+            State::Killed if elapsed >= downtime => self.start(),
+            State::Starting if elapsed >= START_TIMEOUT => Err(Failure::Refused(format!(
+                "the worker process did not begin to serve within {} seconds",
+                START_TIMEOUT.as_secs()
+            ))),
             // Its end is reported in a moment.
-            State::Stopping { since } if now >= since + STOP_TIMEOUT => self.kill_child(),
+            State::Stopping if elapsed >= STOP_TIMEOUT => self.kill_child(),
             _ => Ok(()),
         }
     }
@@ -188,7 +183,7 @@ impl Worker {
     /// ended it; `so_far` says what had happened by then.
     pub(crate) fn exited(&mut self, run: usize, so_far: &str) -> Result<(), Failure> {
         // One that was killed, and may have been replaced since.
-        if run != self.run || matches!(self.state, State::Killed { .. }) || self.child.is_none() {
+        if run != self.run || self.state == State::Killed || self.child.is_none() {
             return Ok(());
         }
         let id = self.id();
@@ -198,11 +193,11 @@ impl Worker {
         let reason = self.reason().map(|reason| format!(": {reason}"));
         let reason = reason.unwrap_or_default();
         match self.state {
-            State::Stopping { .. } => {
+            State::Stopping => {
                 self.state = State::Stopped;
                 Ok(())
             }
-            State::Starting { .. } if run == 1 => Err(Failure::Refused(format!(
+            State::Starting if run == 1 => Err(Failure::Refused(format!(
                 "the worker process {id} ended before it served ({status}){reason}"
             ))),
             _ => Err(Failure::Failed(format!(
@@ -260,28 +255,26 @@ fn command(script: Script, database: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-fn thread<T: Send + 'static>(
-    name: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> io::Result<JoinHandle<T>> {
-    let builder = std::thread::Builder::new().name(name.to_owned());
-    builder.spawn(work)
-}
-
-fn read_firings(stdout: impl Read, run: usize, events: &mpsc::Sender<Event>, clock: &SystemClock) {
+fn read_firings(
+    stdout: impl Read,
+    script: Script,
+    run: usize,
+    events: &mpsc::Sender<Event>,
+    clock: &SystemClock,
+) {
     each_line(stdout, |line| {
         let read_at = clock.now();
-        let event = match MessageEnvelope::from_json(line) {
-            Ok(MessageEnvelope {
-                message: Message::DueTimeReached(event),
-                ..
-            }) => Event::Fired {
-                event: Box::new(event),
-                read_at,
-            },
-            Ok(other) => Event::UnexpectedLine(format!("a {}", other.message.type_name())),
-            Err(error) => Event::UnexpectedLine(error.to_string()),
+        let message = MessageEnvelope::from_json(line).map(|envelope| envelope.message);
+        let what = match message {
+            Ok(Message::DueTimeReached(event)) if script == Script::Timers => {
+                let event = Event::Fired(Box::new(event), read_at);
+                return events.blocking_send(event).is_ok();
+            }
+            Ok(other) => format!("a {}", other.type_name()),
+            Err(error) => error.to_string(),
         };
+        let what = format!("the worker wrote an unexpected line to its standard output: {what}");
+        let event = Event::Failed(Failure::Failed(what));
         events.blocking_send(event).is_ok()
     });
     // If the receiver is closed, the demo is over.
@@ -382,23 +375,14 @@ mod tests {
         let (mut worker, _) = run("exit 0");
         worker.stop();
         assert_eq!(worker.exited(1, "all"), Ok(()));
-        assert!(worker.is_stopped());
+        assert_eq!(worker.state, State::Stopped);
     }
 
     #[test]
     fn what_is_no_firing_is_reported_and_what_was_cut_off_does_not_count() {
         let (mut worker, events) = run("echo nonsense; printf '{\"id\"'");
-        let expected = [
-            Event::UnexpectedLine(String::new()),
-            Event::Exited { run: 1 },
-        ];
-        let kinds = |events: &[Event]| {
-            events
-                .iter()
-                .map(std::mem::discriminant)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(kinds(&events), kinds(&expected), "{events:?}");
+        let is_reported = matches!(events[..], [Event::Failed(_), Event::Exited { run: 1 }]);
+        assert!(is_reported, "{events:?}");
         worker.reap().unwrap();
         assert_eq!(worker.reason(), None);
     }

@@ -126,7 +126,7 @@ fn breaches_of(package: &Package, packages: &[Package]) -> Vec<Breach> {
         if let Some(member) = packages.iter().find(|other| other.name == name) {
             let to = short(member);
             let permitted = match allowed {
-                Allowed::Anything => true,
+                Allowed::Anything => to != "demo" || me == "service",
                 Allowed::Only(list) => list.contains(&to),
             };
             let for_tests = dependency.dev && FOR_TESTS.contains(&to);
@@ -186,6 +186,7 @@ mod tests {
             "conformance",
             "adapters-memory",
             "app",
+            "demo",
             "test-servers",
         ];
         let mut packages = vec![package(folder, &[dependency])];
@@ -221,6 +222,8 @@ mod tests {
             ("conformance", "rusqlite"),
             ("api", "rusqlite"),
             ("api", "punctual-adapters-memory"),
+            ("app", "punctual-demo"),
+            ("demo", "punctual-app"),
         ] {
             assert_eq!(
                 advice(folder, dependency).len(),
@@ -249,6 +252,8 @@ mod tests {
             ("api", "hyper"),
             ("api", "dev:punctual-adapters-memory"),
             ("api", "dev:punctual-test-servers"),
+            ("demo", "punctual-workflows"),
+            ("service", "punctual-demo"),
         ] {
             assert_eq!(
                 advice(folder, dependency),
