@@ -2,7 +2,7 @@
 //!
 //! This process schedules timers, or submits service calls and is their target, and keeps the ledger;
 //! a worker process of its own fires and calls. So the result is what a receiver sees, also when the
-//! worker is killed. There is one [`engine`] for both scripts.
+//! worker is killed. One engine runs both scripts.
 
 mod args;
 mod client;
@@ -99,7 +99,9 @@ pub async fn run(
     let text = if is_for_people {
         report.text(&screen)
     } else {
-        format!("{}\n", report.json())
+        let json = report.json();
+        json.map(|json| format!("{json}\n"))
+            .map_err(|error| Failure::Failed(format!("the result is no JSON: {error}")))?
     };
     out.write_all(text.as_bytes())
         .map_err(|error| Failure::Failed(format!("standard output cannot be written: {error}")))?;

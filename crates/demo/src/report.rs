@@ -142,8 +142,8 @@ impl Report<'_> {
         rows.iter().map(row).collect()
     }
 
-    /// For programs.
-    pub(crate) fn json(&self) -> Value {
+    /// For programs. Fails if the path of the database is no text.
+    pub(crate) fn json(&self) -> serde_json::Result<Value> {
         let script = self.args.script();
         let (unit, before) = match script {
             Script::Timers => ("timers", "firedBefore"),
@@ -179,9 +179,9 @@ impl Report<'_> {
             Script::Calls => json["failed"] = json!(self.ledger.failed()),
         }
         if let Some(database) = &self.database {
-            json["database"] = json!(database);
+            json["database"] = serde_json::to_value(database)?;
         }
-        json
+        Ok(json)
     }
 
     /// What has been proved, and what to try next; `program` is what to type to start us.
@@ -295,6 +295,7 @@ mod tests {
     use crate::ledger::Outcome;
     use crate::ledger::tests::{failed, ledger};
     use crate::screen::tests::plain;
+    use std::os::unix::ffi::OsStrExt;
 
     const KILL: Kill = Kill {
         process: 5,
@@ -327,16 +328,14 @@ mod tests {
         let mut ledger = ledger("--calls 100");
         ledger.acknowledged(0..100);
         for n in 0..100 {
+            let outcome = match n {
+                0 => failed(ErrorKind::Interrupted),
+                1 => failed(ErrorKind::Timeout),
+                _ if n % 10 == 9 => failed(ErrorKind::HttpStatus),
+                _ => Outcome::Succeeded,
+            };
             ledger.request(n, 1);
-            ledger.completed(
-                n,
-                match n {
-                    0 => failed(ErrorKind::Interrupted),
-                    1 => failed(ErrorKind::Timeout),
-                    _ if n % 10 == 9 => failed(ErrorKind::HttpStatus),
-                    _ => Outcome::Succeeded,
-                },
-            );
+            ledger.completed(n, outcome);
         }
         ledger
     }
@@ -360,83 +359,66 @@ mod tests {
         }
     }
 
-    #[test]
-    fn figures_with_a_note_are_printed_only_if_there_are_any() {
-        for (line, mut ledger, rows, hidden) in [
-            (
-                "--timers 100",
-                timers(),
-                &[
-                    "  fired again     7   under the same ids\n",
-                    "  lost         none\n",
-                ][..],
-                &["unasked", "other id", "kills"][..],
-            ),
-            (
-                "--calls 100",
-                calls(),
-                &[
-                    "  accepted      100\n",
-                    "  succeeded      88\n",
-                    "  failed         10   HttpStatus: ",
-                    "  failed          1   Interrupted: ",
-                    "  failed          1   Timeout\n",
-                    "  twice        none\n",
-                    "  early        none\n",
-                    "  no outcome   none\n",
-                ],
-                &["sent again", "untrue", "unasked", "kills"],
-            ),
-        ] {
-            let args = args(line);
-            let text = report(&args, &ledger, &[]).rows();
-            for row in rows {
-                assert!(text.contains(row), "{row:?} is not in\n{text}");
-            }
-            for word in hidden {
-                assert!(!text.contains(word), "{word} is in\n{text}");
-            }
-            ledger.spoil();
-            let text = report(&args, &ledger, &[KILL]).rows();
-            for word in hidden {
-                assert!(text.contains(word), "{word} is not in\n{text}");
-            }
-            assert!(text.contains("1   of the worker, down 287 ms"), "{text}");
-            let widest = text.lines().map(|line| line.chars().count()).max();
-            assert!(widest.unwrap() <= 80, "{text}");
+    /// Rows that are printed, and words that are only if there is a reason.
+    fn assert_rows(line: &str, mut ledger: Ledger, rows: &[&str], hidden: &[&str]) {
+        let args = args(line);
+        let usual = report(&args, &ledger, &[]).rows();
+        for row in rows {
+            assert!(usual.contains(row), "{row:?} is not in\n{usual}");
         }
+        ledger.spoil();
+        let unusual = report(&args, &ledger, &[KILL]).rows();
+        for word in hidden.iter().chain(&["kills", "unasked"]) {
+            assert!(!usual.contains(word), "{word} is in\n{usual}");
+            assert!(unusual.contains(word), "{word} is not in\n{unusual}");
+        }
+        let kill = "1   of the worker, down 287 ms";
+        assert!(unusual.contains(kill), "{unusual}");
+        let widest = unusual.lines().map(|line| line.chars().count()).max();
+        assert!(widest.unwrap() <= 80, "{unusual}");
+    }
+
+    #[test]
+    fn what_must_not_be_is_always_printed_and_what_is_unusual_only_if_it_is() {
+        let again = "  fired again     7   under the same ids\n";
+        let rows = [again, "  early        none\n", "  lost         none\n"];
+        assert_rows("--timers 100", timers(), &rows, &["other id"]);
+        let rows = [
+            "  accepted      100\n  requests      100   that",
+            "  succeeded      88\n  failed         10   HttpStatus: ",
+            "  failed          1   Interrupted: ",
+            "  failed          1   Timeout\n  twice        none\n",
+            "  early        none\n  no outcome   none\n",
+        ];
+        assert_rows("--calls 100", calls(), &rows, &["sent again", "untrue"]);
     }
 
     #[test]
     fn programs_get_every_figure_under_its_name() {
         let args_of_timers = args("--timers 100 --tenants 7");
-        let json = report(&args_of_timers, &timers(), &[KILL]).json();
+        let json = report(&args_of_timers, &timers(), &[KILL]).json().unwrap();
+        let buckets = &json["histogram"];
         let expected = json!({"seconds": 10, "tenants": 7, "scheduled": 100, "fired": 100,
             "firedAgain": 7, "early": 0, "lost": 0, "otherId": 0, "unasked": 0,
             "latenessMs": {"p50": 1, "p99": 700, "max": 700},
-            "noticedMs": {"p50": 0, "p99": 0, "max": 0}, "histogram": json["histogram"],
+            "noticedMs": {"p50": 0, "p99": 0, "max": 0}, "histogram": buckets,
             "kills": [{"process": 5, "firedBefore": 50, "downtimeMs": 287, "dueMeanwhile": 29}]});
         assert_eq!(json, expected);
-        assert_eq!(
-            json["histogram"][1],
-            json!({"fromMs": 1, "toMs": 2, "timers": 90})
-        );
-        assert_eq!(
-            json["histogram"][13],
-            json!({"fromMs": 10_000, "timers": 0})
-        );
+        let (first, last) = (&buckets[1], &buckets[13]);
+        assert_eq!(*first, json!({"fromMs": 1, "toMs": 2, "timers": 90}));
+        assert_eq!(*last, json!({"fromMs": 10_000, "timers": 0}));
         let args_of_calls = args("--calls 100");
-        let json = report(&args_of_calls, &calls(), &[KILL]).json();
+        let json = report(&args_of_calls, &calls(), &[KILL]).json().unwrap();
+        let buckets = &json["histogram"];
         let expected = json!({"seconds": 10, "tenants": 10, "calls": 100, "accepted": 100,
-            "sentAgain": 0, "succeeded": 88, "failed": {"HttpStatus": 10, "Interrupted": 1, "Timeout": 1},
+            "sentAgain": 0, "succeeded": 88,
+            "failed": {"HttpStatus": 10, "Interrupted": 1, "Timeout": 1},
             "requests": 100, "twice": 0, "early": 0, "withoutOutcome": 0, "untrue": 0, "unasked": 0,
-            "latenessMs": {"p50": 1, "p99": 1, "max": 1}, "histogram": json["histogram"],
+            "latenessMs": {"p50": 1, "p99": 1, "max": 1}, "histogram": buckets,
             "kills": [{"process": 5, "requestsBefore": 50, "downtimeMs": 287, "dueMeanwhile": 29}]});
         assert_eq!(json, expected);
-        assert_eq!(
-            json["histogram"][1],
-            json!({"fromMs": 1, "toMs": 2, "calls": 100})
-        );
+        let first = &buckets[1];
+        assert_eq!(*first, json!({"fromMs": 1, "toMs": 2, "calls": 100}));
     }
 
     #[test]
@@ -505,5 +487,11 @@ mod tests {
         assert!(text.contains("--db /x/timer.db\n"), "{text}");
         let text = conclusion("--calls", &calls(), Some("/x/calls.db"));
         assert!(text.contains("--calls-db /x/calls.db\n"), "{text}");
+        let (args, ledger) = (args(""), timers());
+        let mut report = report(&args, &ledger, &[]);
+        report.database = Some("/x/timer.db".into());
+        assert_eq!(report.json().unwrap()["database"], "/x/timer.db");
+        report.database = Some(OsStr::from_bytes(b"/\xff/timer.db").into());
+        assert!(report.json().is_err(), "a path that is no text has no JSON");
     }
 }

@@ -1,5 +1,5 @@
 //! The worker: `timer-service serve` as a process of its own, which is started, killed, started again,
-//! and in the end asked to stop.
+//! and stopped in the end.
 //!
 //! Two threads read what it writes. One stamps each firing when it arrives, before anything else is
 //! done with it; the other keeps the end of the log, for the case that something goes wrong.
@@ -358,7 +358,7 @@ mod tests {
         );
         worker.serves(1);
         let Err(Failure::Failed(sentence)) = worker.exited(1, "much") else {
-            panic!("its end is nobody's wish");
+            panic!("it ended by itself");
         };
         assert!(
             sentence.ends_with("(exit status: 3) after much: no disk"),
