@@ -1,6 +1,7 @@
 //! Looking for what is due tenant by tenant, through an index that knows when each one's is ready.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use punctual_domain::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
@@ -9,6 +10,12 @@ use super::claiming::{Chosen, Look, Ready};
 use super::rows::parsed;
 use crate::claims::RowId;
 use crate::sql;
+
+/// Maximum number of tenants that one claim visits, due or not: each is two steps in an index, and all
+/// claims wait for this one. The next claim goes on there.
+const MOST_VISITED: usize = 1_024;
+/// How soon the next claim should come if this one has not visited all tenants.
+const GO_ON_AFTER: Duration = Duration::from_millis(20);
 
 /// The tenants that have something scheduled, from the one after a given one on, each once.
 pub(super) struct Round<'a> {
@@ -118,6 +125,8 @@ impl<'a> Look<'a> {
     /// What is ready of all tenants but those that are passed over: what is fresh, then the oldest of
     /// each tenant in turn, then whatever else they have. However much those have who are passed
     /// over, none of it is read.
+    ///
+    /// With very many tenants a claim visits some of them, and asks for the next one soon.
     pub(super) fn tenant_by_tenant(
         &mut self,
         limit: usize,
@@ -128,7 +137,14 @@ impl<'a> Look<'a> {
         let (mut next_due_at, mut more_due) = (None, false);
         let mut with_more = Vec::new();
         let mut round = self.round(last_served)?;
+        let mut to_visit = MOST_VISITED.max(limit);
+        let (mut last_visited, mut has_unvisited) = (Vec::new(), false);
         while let Some(tenant) = round.next()? {
+            if to_visit == 0 {
+                has_unvisited = true;
+                break;
+            }
+            to_visit -= 1;
             match self.next_of_tenant(&tenant, &rows)? {
                 Next::Ready(_) if rows.len() >= limit => {
                     more_due = true;
@@ -137,11 +153,15 @@ impl<'a> Look<'a> {
                 Next::Ready((ready_at, row)) => {
                     rows.insert(row, ready_at);
                     last_served.clone_from(&tenant);
-                    with_more.push(tenant);
+                    with_more.push(tenant.clone());
                 }
                 Next::At(at) => next_due_at = earlier(next_due_at, Some(at)),
                 Next::Nothing => {}
             }
+            last_visited = tenant;
+        }
+        if has_unvisited {
+            *last_served = last_visited;
         }
         for tenant in with_more {
             if more_due {
@@ -157,8 +177,14 @@ impl<'a> Look<'a> {
             })?;
             next_due_at = earlier(next_due_at, later);
         }
-        if more_due {
+        if more_due || has_unvisited {
             next_due_at = self.next_due_at()?;
+        }
+        if has_unvisited {
+            // Whether any of them has something due is not known. Somebody has to come and see.
+            more_due = true;
+            let soon = self.now.saturating_add(GO_ON_AFTER);
+            next_due_at = earlier(next_due_at, Some(soon));
         }
         Ok(Chosen {
             rows,

@@ -505,4 +505,43 @@ mod tests {
         drop(snapshot);
         assert_eq!(count(), Ok(3));
     }
+
+    /// All claims wait for one that visits all tenants: with a hundred thousand of them, for a second.
+    #[test]
+    fn a_claim_visits_some_of_very_many_tenants_and_the_next_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("timer.db");
+        crate::migrate(&path, SchemaSet::TimersOnly, Timestamp::MIN).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        let after = |seconds| Timestamp::MIN.saturating_add(Duration::from_secs(seconds));
+        let insert = "INSERT INTO timer_schedules (tenant_id, service_call_id, correlation_id, \
+                      due_at, registered_at) VALUES (?1, ?2, ?2, ?3, ?3)";
+        let timer = |tenant: &str, n: usize, due_at: Timestamp| {
+            let id = format!("00000000-0000-7000-8000-{n:012}");
+            connection
+                .execute(insert, [tenant, &id, &due_at.to_string()])
+                .unwrap();
+        };
+        connection.execute_batch("BEGIN").unwrap();
+        (0..3_000).for_each(|n| timer(&format!("tenant-{n:04}"), n, after(9_000)));
+        // As the last one visited, and neither among the first nor the newest.
+        timer("z", 0, after(500));
+        (0..1_000).for_each(|n| timer("slow", n, after(if n % 2 == 0 { 400 } else { 600 })));
+        connection.execute_batch("COMMIT").unwrap();
+        let (claims, now) = (SharedClaims::default(), after(1_000));
+        let slow = BTreeSet::from([TenantId::new("slow").unwrap()]);
+        let mut claimer = Claimer::new(connection);
+        let mut claim = || {
+            claimer
+                .claim_due(&claims, now, 100, Duration::from_secs(30), &slow)
+                .unwrap()
+        };
+        for _ in 0..2 {
+            let batch = claim();
+            assert_eq!((batch.claims.len(), batch.more_due), (0, true));
+            let soon = now.saturating_add(LOOK_AGAIN);
+            assert!(batch.next_due_at.is_some_and(|it| now < it && it <= soon));
+        }
+        assert_eq!(claim().claims.len(), 1);
+    }
 }

@@ -20,6 +20,7 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs,
     a_claim_that_passes_tenants_over_is_shared_among_the_others,
     who_was_passed_over_is_served_when_it_is_not_any_more,
+    however_many_tenants_there_are_each_is_seen_behind_one_that_is_passed_over,
 }
 
 async fn backlog<F: TimerStoreFixture>(store: &Store<F>, tenant: &str, count: u128) {
@@ -226,4 +227,40 @@ pub async fn who_was_passed_over_is_served_when_it_is_not_any_more(
     let batch = store.claim_except(9_000, 10, &["another"]).await;
     assert_eq!((batch.claims.len(), batch.more_due), (10, true));
     assert_eq!(store.claim(9_000, 1_000).await.len(), 590);
+}
+
+/// A claim may end before it has seen all tenants, and then says so and goes on where it was.
+pub async fn however_many_tenants_there_are_each_is_seen_behind_one_that_is_passed_over(
+    fixture: impl TimerStoreFixture,
+) {
+    let store = Store::new(fixture);
+    let later = (0..2_600).map(|n| direct(key_of(&format!("tenant-{n:04}"), 1), 900_000_000));
+    store.save_all(later.collect(), 0).await;
+    let due = ["a", "tenant-1300", "z"].map(|tenant| key_of(tenant, 2));
+    for key in &due {
+        store.save(direct(key.clone(), 50), 0).await;
+    }
+    // Newer and older, so that neither the first nor the newest are those of the others.
+    for (first, due_at) in [(0, 10), (1_000, 100)] {
+        let slow = (first..first + 1_000).map(|n| direct(key_of("slow", n), due_at));
+        store.save_all(slow.collect(), 0).await;
+    }
+    let mut seen = BTreeSet::new();
+    let (mut now, mut claims) = (9_000, 0);
+    loop {
+        let batch = store.claim_except(now, 10, &["slow"]).await;
+        seen.extend(batch.claims.into_iter().map(|claim| claim.timer.key));
+        if !batch.more_due {
+            assert_eq!(batch.next_due_at, Some(at(900_000_000)));
+            break;
+        }
+        let next = batch.next_due_at.expect("there is more to see");
+        assert!(at(now) < next && next <= at(now + 100), "{next}");
+        now += 100;
+        claims += 1;
+        if claims > 2_603 / 1_000 + 1 {
+            break;
+        }
+    }
+    assert_eq!(seen, due.into_iter().collect());
 }
