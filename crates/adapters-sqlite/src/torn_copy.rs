@@ -6,9 +6,13 @@
 //! | what is there | what SQLite does | what we do |
 //! |---|---|---|
 //! | a log, and no file or an empty one | removes the log | refuse, before anything is opened |
-//! | a file in log mode without tables, no log, and nobody has served it here | begins anew | refuse |
+//! | our file in log mode without tables, no log, and nobody has served it here | begins anew | refuse |
+//! | the same, and the file is somebody else's | begins anew | go on: it is new |
 //! | a file without tables, and a log with commits that do not fit it | begins anew | refuse |
 //! | the same, and the log fits | reads the log | go on |
+//!
+//! A file is ours if it has our mark in its header. Before the first tables are made the mark is put into
+//! the file itself: a copy without its log has it.
 //!
 //! A copy that lacks only the latest commits looks like any other file: nobody can tell.
 
@@ -23,6 +27,9 @@ use crate::OpenError;
 use crate::inspect::beside;
 use crate::open_error::open_error;
 use crate::role_lock;
+
+/// The `application_id` of a file that we were the first to make tables in: "Pnct".
+const MARK: i32 = 0x506e_6374;
 
 /// What a log begins with, and each of its frames.
 const LOG_HEADER: usize = 32;
@@ -109,12 +116,51 @@ pub(crate) fn refuse_what_is_torn(
     if is_made {
         return Ok(());
     }
+    // Whoever made it empty, in log mode, and had nothing to write yet, has lost nothing.
+    let is_ours = application_id(connection).map_err(failed)? == MARK;
+    if !is_ours && !leaves_out_a_log(connection, path).map_err(failed)? {
+        return Ok(());
+    }
     // The last to close would remove the log, and that may be all that is left.
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(keep, true).map_err(failed)?;
     Err(OpenError::CopiedWithoutLog {
         path: path.to_owned(),
     })
+}
+
+/// Marks a file as ours, unless there is something in it or another mark on it. Must not run inside a
+/// transaction.
+pub(crate) fn mark_if_new(connection: &mut Connection) -> rusqlite::Result<()> {
+    if has_tables(connection)? || application_id(connection)? != 0 {
+        return Ok(());
+    }
+    // Of several programs that start at once, all but one find it marked.
+    let writing = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    if !has_tables(&writing)? && application_id(&writing)? == 0 {
+        writing.pragma_update(None, "application_id", MARK)?;
+    }
+    writing.commit()?;
+    if keeps_a_log(connection)? {
+        // A mark in the log would be lost with it. If somebody reads at this moment, it stays there.
+        frames_in_log(connection)?;
+    }
+    Ok(())
+}
+
+fn application_id(connection: &Connection) -> rusqlite::Result<i32> {
+    connection.pragma_query_value(None, "application_id", |row| row.get(0))
+}
+
+/// Whether there is a log with commits that SQLite does not read, since they are of another file.
+fn leaves_out_a_log(connection: &Connection, path: &Path) -> rusqlite::Result<bool> {
+    let log = log_of(path);
+    Ok(log.exists() && has_commits(&log).unwrap_or(true) && frames_in_log(connection)? <= 0)
+}
+
+/// Copies what is in the log into the file, as far as nobody is in the way, and tells how much there is.
+fn frames_in_log(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
 }
 
 fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {

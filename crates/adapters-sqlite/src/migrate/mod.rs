@@ -27,7 +27,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::OpenError;
 use crate::connection::{absolute, check_version, open_writable};
 use crate::open_error::{drift_error, open_error};
-use crate::torn_copy::refuse_a_log_alone;
+use crate::torn_copy::{mark_if_new, refuse_a_log_alone};
 use history::History;
 pub use report::{MigrationState, Report, Status};
 
@@ -77,7 +77,9 @@ pub(crate) fn migrate_connection(
     now: Timestamp,
 ) -> Result<Report, OpenError> {
     let (history, pending) = look(connection, path, set)?;
-    // Even the switch to the write-ahead log writes to the file, so it comes after the refusals.
+    // Even the mark and the switch to the write-ahead log write to the file, so they come after the
+    // refusals. The mark comes first: it has to be in the file itself.
+    mark_if_new(connection).map_err(|error| open_error(path, error))?;
     log_mode::use_write_ahead_log(connection, path)?;
     if pending.is_empty() {
         return Ok(Report {

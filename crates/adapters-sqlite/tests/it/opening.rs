@@ -1,8 +1,11 @@
 //! Opening a file: how it is set up, who may, and what is given back at the end.
 
-use punctual_adapters_sqlite::{OpenError, Role, SchemaSet, SqliteTimerStore, Synchronous};
+use punctual_adapters_sqlite::{
+    OpenError, Role, SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous,
+};
 use punctual_domain::Timestamp;
 use punctual_ports::{PortErrorKind, TimerPersistencePort, TimerQueuePort};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::store::{OnFile, at, folder, put_call, save_some, timer, with_end};
@@ -139,6 +142,55 @@ async fn the_role_is_the_same_by_whatever_link_one_comes() {
         assert!(
             matches!(refused, OpenError::RoleTaken { .. }),
             "{other}: {refused}"
+        );
+    }
+}
+
+/// Makes a file in log mode with nothing in it, and lets go of it.
+fn empty_in_log_mode(path: &Path) {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let mode: String = connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+        .unwrap();
+    assert_eq!(mode, "wal");
+}
+
+#[test]
+fn an_empty_file_in_log_mode_that_somebody_else_made_is_new() {
+    let folder = folder();
+    let path = folder.path().join("timer.db");
+    let settings = SqliteSettings::timers(&path);
+    empty_in_log_mode(&path);
+    assert!(!with_end(&path, "-wal").exists());
+    drop(SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap());
+
+    // The same while its maker is still there, and has something in the log, though no table.
+    let path = folder.path().join("another.db");
+    let settings = SqliteSettings::timers(&path);
+    empty_in_log_mode(&path);
+    let maker = rusqlite::Connection::open(&path).unwrap();
+    maker.pragma_update(None, "user_version", 7).unwrap();
+    drop(SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap());
+}
+
+#[test]
+fn a_copy_without_its_log_is_refused_whoever_made_the_file() {
+    for made_before in [false, true] {
+        let folder = folder();
+        let path = folder.path().join("timer.db");
+        if made_before {
+            empty_in_log_mode(&path);
+        }
+        let store = SqliteTimerStore::open(&SqliteSettings::timers(&path), Timestamp::MIN);
+        let copy = folder.path().join("copy.db");
+        std::fs::copy(&path, &copy).unwrap();
+        drop(store.unwrap());
+        let refused = SqliteTimerStore::open(&SqliteSettings::timers(&copy), Timestamp::MIN);
+        let refused = refused.err().map(|error| error.to_string());
+        let words = "was copied while it was in use";
+        assert!(
+            refused.as_ref().is_some_and(|it| it.contains(words)),
+            "{refused:?}"
         );
     }
 }
