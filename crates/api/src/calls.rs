@@ -56,6 +56,9 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
     submission.idempotency_key = submission.idempotency_key.or(key);
     let (tenant, name) = (submission.tenant_id.clone(), submission.name.clone());
     let due_at = submission.due_at;
+    if let Some(id) = submission.service_call_id {
+        refuse_id_of_timer(&api, TimerKey::new(tenant.clone(), id)).await?;
+    }
     let outcome = calls
         .submit
         .submit(submission, Some(context.correlation_id))
@@ -100,6 +103,29 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
     };
     let response = json(StatusCode::ACCEPTED, &accepted)?;
     Ok(with_location(response, &location))
+}
+
+/// A call has a timer with its own id. One that somebody has scheduled without a call would be moved to the
+/// call's due time, and its owner would not hear of it.
+async fn refuse_id_of_timer(api: &Api, key: TimerKey) -> Result<(), Problem> {
+    let Some(timers) = &api.parts.timers else {
+        return Ok(());
+    };
+    if timers.timers.find(key.clone()).await?.is_none() {
+        return Ok(());
+    }
+    let was_submitted = calls(api)?.read.were_submitted(vec![key.clone()]).await?;
+    if was_submitted.contains(&true) {
+        return Ok(());
+    }
+    let TimerKey {
+        tenant_id,
+        service_call_id,
+    } = key;
+    Err(Problem::conflict(format!(
+        "serviceCallId is the id of a timer that belongs to no service call, see \
+         /api/tenants/{tenant_id}/timers/{service_call_id}: leave it out, or give a new one"
+    )))
 }
 
 /// The idempotency key of the header. If the body has one too, both have to be the same.

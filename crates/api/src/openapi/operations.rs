@@ -127,7 +127,7 @@ fn submit(schemas: &mut Schemas) -> Value {
         "requestBody": body::<Submission>(schemas, &example),
         "responses": {
             "202": accepted,
-            "409": conflict(schemas, "The id or the key was used for another call, or for one that is deleted; the detail says which."),
+            "409": conflict(schemas, "The id or the key was used for another call, or for one that is deleted, or the id for a timer on its own; the detail says which."),
         },
     })
 }

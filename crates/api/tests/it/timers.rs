@@ -1,8 +1,8 @@
 //! Timers on their own through HTTP.
 
 use axum::http::Method;
-use punctual_domain::TimerKey;
-use punctual_ports::{FiredTimer, TimerPersistencePort};
+use punctual_domain::{ScheduleOrigin, TimerKey};
+use punctual_ports::{ClockPort, FiredTimer, SaveTimer, TimerPersistencePort};
 use serde_json::json;
 
 use crate::world::{ID, OTHER_ID, World, submission, with_body};
@@ -163,10 +163,21 @@ async fn without_calls_a_trace_has_timers() {
 async fn a_timer_of_a_call_is_moved_and_deleted_with_its_call_alone() {
     let world = World::new();
     let due = json!({ "dueAt": "2026-12-24T18:00:00Z" });
-    world.send(Method::PUT, TIMER, &due).await.expect(201);
     let mut call = submission();
     call["serviceCallId"] = json!(ID);
+    let submitted = call.clone();
     let call = world.submit(&call).await.expect(202);
+    // As its command does.
+    let timer = SaveTimer {
+        key: TimerKey::new("a".parse().unwrap(), ID.parse().unwrap()),
+        correlation_id: OTHER_ID.parse().unwrap(),
+        due_at: "2026-12-24T18:00:00Z".parse().unwrap(),
+        data: None,
+        origin: ScheduleOrigin::Direct,
+    };
+    let now = world.clock.now();
+    world.timers.save(vec![timer], now).await.unwrap();
+    world.submit(&submitted).await.expect(202);
     for reply in [
         world.delete(TIMER).await,
         world.send(Method::PUT, TIMER, &due).await,
@@ -196,6 +207,29 @@ async fn a_timer_of_a_call_is_moved_and_deleted_with_its_call_alone() {
         world.get(TIMER).await.expect(200).json()["dueAt"],
         "2026-12-24T18:00:00.000Z"
     );
+}
+
+/// The call would move it, and whoever scheduled it would not hear of that.
+#[tokio::test]
+async fn the_id_of_a_timer_is_free_for_no_call() {
+    let world = World::new();
+    let due = json!({ "dueAt": "2026-12-24T18:00:00Z" });
+    world.send(Method::PUT, TIMER, &due).await.expect(201);
+    let mut call = submission();
+    call["serviceCallId"] = json!(ID);
+    let said = world.submit(&call).await.expect(409).json()["detail"].clone();
+    let said = said.as_str().unwrap();
+    assert!(
+        said.contains("serviceCallId") && said.contains(TIMER),
+        "{said}"
+    );
+    // Another tenant's is its own affair, and so is an id that is free again.
+    world
+        .send(Method::POST, "/api/tenants/b/service-calls", &call)
+        .await
+        .expect(202);
+    world.delete(TIMER).await.expect(204);
+    world.submit(&call).await.expect(202);
 }
 
 /// It would fire for nobody: a timer under the id of a deleted call has no owner.
