@@ -158,7 +158,9 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> 
     let batch = requests.into_iter().zip(&of_calls);
     let batch = batch.filter(|(_, is_of_call)| !**is_of_call);
     let batch = batch.map(|(request, _)| request).collect();
-    let mut saved = timers.schedule.schedule(batch).await?.into_iter();
+    let saved = timers.schedule.schedule(batch).await?;
+    warn_of_failures(&saved);
+    let mut saved = saved.into_iter();
     let results = keys
         .into_iter()
         .zip(of_calls)
@@ -169,10 +171,7 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> 
             } else {
                 match saved.next().unwrap_or_else(|| Err(no_answer())) {
                     Ok(outcome) => (name(outcome), None),
-                    Err(error) => {
-                        tracing::warn!(%error, "a timer of a batch could not be stored");
-                        failed("it could not be stored now: send it again")
-                    }
+                    Err(_) => failed("it could not be stored now: send it again"),
                 }
             };
             TimerResult {
@@ -183,6 +182,16 @@ pub(crate) async fn schedule_all(api: Arc<Api>, mut context: RequestContext) -> 
         })
         .collect();
     json(StatusCode::OK, &TimerResults { results })
+}
+
+/// One line for a batch: what keeps one of them from being stored mostly keeps all.
+fn warn_of_failures(saved: &[Result<SaveOutcome, PortError>]) {
+    let mut errors = saved.iter().filter_map(|one| one.as_ref().err());
+    if let Some(first) = errors.next() {
+        let failed = 1 + errors.count();
+        let of = saved.len();
+        tracing::warn!(failed, of, error = %first, "timers of a batch could not be stored");
+    }
 }
 
 pub(crate) async fn show(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
@@ -315,4 +324,66 @@ fn read_text<T: FromStr<Err: Display>>(
     let text = serde_json::from_str::<String>(value.get());
     let text = errors.check(&pointer, text.map_err(|_| "has to be a text"))?;
     errors.check(&pointer, text.parse())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Debug, Write};
+    use std::sync::Mutex;
+
+    use punctual_ports::PortErrorKind;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// What was logged, a text for each line.
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            write!(self.0, "{field}={value:?} ").unwrap();
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_batch_of_which_many_fail_is_one_line() {
+        let log = Arc::new(Log::default());
+        let full = |_| {
+            let kind = PortErrorKind::StorageFull;
+            Err(PortError::new(kind, "schedule timers", "no room"))
+        };
+        let mut saved: Vec<_> = (0..7).map(full).collect();
+        saved.push(Ok(SaveOutcome::Created));
+        tracing::subscriber::with_default(Arc::clone(&log), || {
+            warn_of_failures(&saved[7..]);
+            warn_of_failures(&saved);
+        });
+        let lines = log.0.lock().unwrap();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("failed=7 of=8 "), "{lines:?}");
+        assert!(lines[0].contains("no room"), "{lines:?}");
+    }
 }
