@@ -107,7 +107,8 @@ impl fmt::Debug for Subscribe {
 /// A subscription, which lasts until it is stopped or dropped.
 #[async_trait]
 pub trait Subscription: Send + Sync {
-    /// Takes no more messages, and returns when those in flight are answered.
+    /// Takes no more messages, and returns when those in flight are answered. Stopping again, or twice at
+    /// once, is the same.
     async fn stop(&self);
 }
 

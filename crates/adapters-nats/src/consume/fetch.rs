@@ -152,7 +152,7 @@ impl Consumer {
     async fn lane(&self) -> OwnedSemaphorePermit {
         match Arc::clone(&self.lanes).acquire_owned().await {
             Ok(lane) => lane,
-            // The semaphore is never closed.
+            // The subscription has stopped, and this task with it.
             Err(_) => std::future::pending().await,
         }
     }

@@ -182,8 +182,9 @@ impl Subscription for Subscribed {
         let all_lanes = self.consumer.lanes.acquire_many(self.consumer.lane_count);
         // What waits has no need to wait for the slowest handler: no call begins any more.
         let (lanes, ()) = tokio::join!(all_lanes, self.consumer.give_back_what_waits());
-        if let Ok(lanes) = lanes {
-            lanes.forget();
+        if lanes.is_ok() {
+            // Closed rather than kept: whoever stops it again need not wait for them.
+            self.consumer.lanes.close();
         }
         if self.consumer.link.connection().is_some() {
             // What was acknowledged last is still on its way.

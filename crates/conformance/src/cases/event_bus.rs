@@ -37,6 +37,7 @@ suite! { $ event_bus_suite, event_bus =>
     a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others,
     a_stopped_subscription_gets_nothing_more,
     stopping_waits_for_what_is_in_flight,
+    stopping_twice_is_stopping_once,
     publishing_the_same_message_again_is_safe,
 }
 
@@ -523,6 +524,18 @@ pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture)
         .expect("no panic")
         .expect("publish answers");
     assert!(answers[0].is_ok());
+}
+
+/// One after the other, and at once.
+pub async fn stopping_twice_is_stopping_once(fixture: impl EventBusFixture) {
+    let handler = Recorder::content();
+    let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
+    publish(&fixture, vec![message(1)]).await;
+    fixture
+        .until("it arrives", &|| !handler.seen().is_empty())
+        .await;
+    tokio::join!(subscription.stop(), subscription.stop());
+    subscription.stop().await;
 }
 
 /// The receiver may see it twice, and the publisher gets no error.
