@@ -84,8 +84,7 @@ async fn the_folder_is_made_and_a_strange_name_is_a_file_like_any_other() {
         "file:x?mode=memory",
         "with space's.db",
     ] {
-        let mut settings =
-            punctual_adapters_sqlite::SqliteSettings::timers(folder.path().join(name));
+        let mut settings = SqliteSettings::timers(folder.path().join(name));
         settings.synchronous = Synchronous::Normal;
         let store = SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap();
         save_some(&store, 0..1).await;
@@ -98,7 +97,7 @@ async fn a_file_in_place_of_the_folder_is_refused_by_name() {
     let folder = folder();
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let settings = punctual_adapters_sqlite::SqliteSettings::timers(file.join("timer.db"));
+    let settings = SqliteSettings::timers(file.join("timer.db"));
     let error = SqliteTimerStore::open(&settings, Timestamp::MIN)
         .err()
         .unwrap();
@@ -130,7 +129,7 @@ async fn the_role_is_the_same_by_whatever_link_one_comes() {
     std::fs::create_dir(&real).unwrap();
     let settings = |path: &str| {
         let path = folder.path().join(path);
-        punctual_adapters_sqlite::SqliteSettings::timers(path)
+        SqliteSettings::timers(path)
     };
     // The first leads to a file that is not there yet.
     std::os::unix::fs::symlink("real/timer.db", folder.path().join("link.db")).unwrap();
