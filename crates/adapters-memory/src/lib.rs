@@ -8,21 +8,22 @@
 //! - [`MemoryTimerStore`] keeps timers, dead letters and the positions of buses;
 //! - [`MemoryCallStore`] keeps service calls, their outbox and their attempts;
 //! - [`SequentialIds`] gives ids that are the same in every run;
-//! - [`faults`] wraps any port and makes its n-th call fail, hang, or be the last.
+//! - [`faults`] makes the n-th call of any port fail, hang, or be the last;
+//! - [`Intercepted`] is any port with an [`Interceptor`] around its calls: [`Faulty`](faults::Faulty)
+//!   with faults, [`Awaited`] with a clock that stands still meanwhile.
 
 mod call_store;
 mod fake_clock;
 pub mod faults;
+mod intercepted;
 mod sequential_ids;
 mod timer_store;
-mod waited_for;
-mod waited_for_calls;
 
 pub use call_store::MemoryCallStore;
-pub use fake_clock::{AtWork, Driving, FakeClock};
+pub use fake_clock::{AtWork, Awaited, Driving, FakeClock};
+pub use intercepted::{Intercepted, Interceptor};
 pub use sequential_ids::SequentialIds;
 pub use timer_store::MemoryTimerStore;
-pub use waited_for::WaitedFor;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -101,8 +101,8 @@ pub(crate) async fn open(
                 Clock::System { .. } => Opened::new(store, ports),
                 #[cfg(feature = "testing")]
                 Clock::Fake(clock) => {
-                    use punctual_adapters_memory::WaitedFor;
-                    Opened::new(store, WaitedFor::new(ports, clock.clone()))
+                    use punctual_adapters_memory::Awaited;
+                    Opened::new(store, Awaited::new(Arc::new(ports), clock))
                 }
             })
         }

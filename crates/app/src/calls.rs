@@ -207,8 +207,8 @@ pub(crate) fn open(store: &Store, clock: &Clock, timers: &TimerPorts) -> Result<
                 Clock::System { .. } => ports(calls, timers),
                 #[cfg(feature = "testing")]
                 Clock::Fake(clock) => {
-                    use punctual_adapters_memory::WaitedFor;
-                    ports(WaitedFor::new(calls, clock.clone()), timers)
+                    use punctual_adapters_memory::Awaited;
+                    ports(Awaited::new(Arc::new(calls), clock), timers)
                 }
             })
         }

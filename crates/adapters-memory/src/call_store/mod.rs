@@ -14,10 +14,9 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, DeadLetter, DeadLetterPort, Execution, ExecutionEntry, ExecutionLogPort,
-    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxBurial, OutboxOutcome,
-    OutboxPlace, OutboxPort, OutboxRow, Overlooked, PageCursor, PortError, PublishedMessage,
-    RecordOutcome, RemoveOutcome, ServiceCallPersistencePort, StoredCall, StoredDeadLetter,
+    ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
+    NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
+    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
     SubmitOutcome, WaitingQuery,
 };
 
@@ -301,24 +300,5 @@ impl ExecutionLogPort for MemoryCallStore {
         limit: usize,
     ) -> Result<Vec<ExecutionEntry>, PortError> {
         Ok(lock(&self.state).attempts.entries(&call, limit))
-    }
-}
-
-#[async_trait]
-impl DeadLetterPort for MemoryCallStore {
-    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        self.timers.record(batch).await
-    }
-
-    async fn list(
-        &self,
-        after: Option<u64>,
-        limit: usize,
-    ) -> Result<Vec<StoredDeadLetter>, PortError> {
-        self.timers.list(after, limit).await
-    }
-
-    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
-        DeadLetterPort::remove(&self.timers, sequences).await
     }
 }

@@ -1,9 +1,27 @@
 //! Calls inside a step that take real time, during which the fake clock must stand still.
 
 use std::cell::Cell;
+use std::future::Future;
+
+use punctual_ports::PortError;
 
 use super::FakeClock;
-use crate::lock;
+use crate::{Intercepted, Interceptor, lock};
+
+/// A store that a [`FakeClock`] awaits, because the store's threads know nothing of that clock: without
+/// this, time would pass by a read of a file as soon as some task sleeps on the clock.
+pub type Awaited<P> = Intercepted<P, FakeClock>;
+
+impl Interceptor for FakeClock {
+    async fn around<T: Send + 'static>(
+        &self,
+        _operation: &'static str,
+        call: impl Future<Output = Result<T, PortError>> + Send,
+    ) -> Result<T, PortError> {
+        let _at_work = self.at_work();
+        call.await
+    }
+}
 
 thread_local! {
     static IN_A_STEP: Cell<bool> = const { Cell::new(false) };

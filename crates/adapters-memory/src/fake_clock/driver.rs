@@ -107,7 +107,7 @@ async fn poll_suspended(clock: &FakeClock) {
         if all_done {
             return Poll::Ready(());
         }
-        if inner.is_waited_for(cx) || inner.nobody_sleeps() {
+        if inner.is_at_work(cx) || inner.nobody_sleeps() {
             return Poll::Pending;
         }
         turns += 1;

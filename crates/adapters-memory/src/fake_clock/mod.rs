@@ -23,7 +23,7 @@ use crate::lock;
 use driver::Step;
 use sleep::Sleep;
 
-pub use at_work::AtWork;
+pub use at_work::{AtWork, Awaited};
 
 /// A clock for tests. Clones are the same clock.
 ///
@@ -64,7 +64,7 @@ impl Inner {
     }
 
     /// Whether somebody is at work; if so, whoever asks is woken at the end of it.
-    fn is_waited_for(&mut self, cx: &Context<'_>) -> bool {
+    fn is_at_work(&mut self, cx: &Context<'_>) -> bool {
         let waits = self.at_work > 0;
         if waits {
             self.waits_for_work.push(cx.waker().clone());
@@ -121,8 +121,8 @@ impl FakeClock {
     /// Lets time pass, doing on the way all that is due, each at its instant.
     ///
     /// A step that waits for something other than this clock is waited for. If tasks sleep on the
-    /// clock, one of them may be what the step waits for, and time goes on, unless it is a
-    /// [store](crate::WaitedFor) that is at work. So a handler must not
+    /// clock, one of them may be what the step waits for, and time goes on, unless a
+    /// [store](crate::Awaited) is at work. So a handler must not
     /// wait for what only a later instant brings in any other way than by sleeping on the clock,
     /// and must not advance the clock itself: both would wait for ever.
     pub async fn advance(&self, by: Duration) {

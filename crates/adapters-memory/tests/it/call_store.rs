@@ -1,10 +1,10 @@
-//! The in-memory store of calls keeps the contract of a store, bare and inside fault injection.
+//! The in-memory store of calls keeps the contract of a store, bare and inside both wrappers.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use punctual_adapters_memory::faults::{Faults, Faulty};
-use punctual_adapters_memory::{FakeClock, MemoryCallStore, MemoryTimerStore};
+use punctual_adapters_memory::{Awaited, FakeClock, MemoryCallStore, MemoryTimerStore};
 use punctual_conformance::CallStoreFixture;
 use punctual_domain::Timestamp;
 use punctual_ports::{
@@ -37,7 +37,7 @@ impl CallStoreFixture for Bare {
     }
 
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.0.clone())
+        Arc::new(self.0.timers())
     }
 
     async fn crash_and_reopen(&mut self) {
@@ -45,25 +45,29 @@ impl CallStoreFixture for Bare {
     }
 }
 
-/// The same store behind decorators without any fault: they must not change its behaviour.
+/// The same store behind both wrappers without any fault: they must not change its behaviour.
 struct Decorated {
     timers: MemoryTimerStore,
     calls: MemoryCallStore,
+    clock: FakeClock,
     faults: Faults,
 }
 
 impl Decorated {
     fn new() -> Self {
         let timers = MemoryTimerStore::new();
+        let clock = FakeClock::new(Timestamp::MIN);
         Self {
             calls: MemoryCallStore::beside(&timers),
             timers,
-            faults: Faults::new(Arc::new(FakeClock::new(Timestamp::MIN))),
+            faults: Faults::new(Arc::new(clock.clone())),
+            clock,
         }
     }
 
-    fn wrapped(&self) -> Arc<Faulty<MemoryCallStore>> {
-        Arc::new(Faulty::new(Arc::new(self.calls.clone()), &self.faults))
+    fn wrapped(&self) -> Arc<Faulty<Awaited<MemoryCallStore>>> {
+        let awaited = Awaited::new(Arc::new(self.calls.clone()), &self.clock);
+        Arc::new(Faulty::new(Arc::new(awaited), &self.faults))
     }
 }
 
@@ -90,7 +94,7 @@ impl CallStoreFixture for Decorated {
     }
 
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        self.wrapped()
+        Arc::new(self.timers.clone())
     }
 
     async fn crash_and_reopen(&mut self) {
@@ -103,7 +107,7 @@ mod bare {
     punctual_conformance::call_store_suites!(Bare(MemoryCallStore::new()));
 }
 
-mod inside_fault_injection {
+mod inside_both_wrappers {
     use super::Decorated;
     punctual_conformance::call_store_suites!(Decorated::new());
 }

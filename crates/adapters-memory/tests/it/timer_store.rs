@@ -1,10 +1,10 @@
-//! The in-memory store keeps the contract of a store, bare and inside fault injection.
+//! The in-memory store keeps the contract of a store, bare and inside both wrappers.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use punctual_adapters_memory::faults::{Faults, Faulty};
-use punctual_adapters_memory::{FakeClock, MemoryTimerStore};
+use punctual_adapters_memory::{Awaited, FakeClock, MemoryTimerStore};
 use punctual_conformance::TimerStoreFixture;
 use punctual_domain::Timestamp;
 use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
@@ -38,22 +38,26 @@ impl TimerStoreFixture for Bare {
     }
 }
 
-/// The same store behind decorators without any fault: they must not change its behaviour.
+/// The same store behind both wrappers without any fault: they must not change its behaviour.
 struct Decorated {
     store: MemoryTimerStore,
+    clock: FakeClock,
     faults: Faults,
 }
 
 impl Decorated {
     fn new() -> Self {
+        let clock = FakeClock::new(Timestamp::MIN);
         Self {
             store: MemoryTimerStore::new(),
-            faults: Faults::new(Arc::new(FakeClock::new(Timestamp::MIN))),
+            faults: Faults::new(Arc::new(clock.clone())),
+            clock,
         }
     }
 
-    fn wrapped(&self) -> Arc<Faulty<MemoryTimerStore>> {
-        Arc::new(Faulty::new(Arc::new(self.store.clone()), &self.faults))
+    fn wrapped(&self) -> Arc<Faulty<Awaited<MemoryTimerStore>>> {
+        let awaited = Awaited::new(Arc::new(self.store.clone()), &self.clock);
+        Arc::new(Faulty::new(Arc::new(awaited), &self.faults))
     }
 }
 
@@ -89,7 +93,7 @@ mod bare {
     punctual_conformance::timer_store_suites!(Bare(MemoryTimerStore::new()));
 }
 
-mod inside_fault_injection {
+mod inside_both_wrappers {
     use super::Decorated;
     punctual_conformance::timer_store_suites!(Decorated::new());
 }

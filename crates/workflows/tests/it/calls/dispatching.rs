@@ -187,7 +187,7 @@ async fn a_message_that_is_poison_becomes_a_dead_letter_also_after_it_was_set_as
             world.submit(call("bad", world.in_(secs(2)))).await;
             world.submit(call("b", world.in_(secs(2)))).await;
             world.advance(secs(30)).await;
-            let letters = world.outside.store.list(None, 10).await.unwrap();
+            let letters = world.outside.store.timers().list(None, 10).await.unwrap();
             assert_eq!(letters.len(), 1);
             let letter = &letters[0].letter;
             assert_eq!(letter.source, "orchestration.events");
@@ -357,7 +357,7 @@ async fn a_call_whose_command_can_never_be_delivered_fails_and_leaves_no_secret_
         1,
         "it is not asked for again"
     );
-    let letters = world.outside.store.list(None, 10).await.unwrap();
+    let letters = world.outside.store.timers().list(None, 10).await.unwrap();
     assert_eq!(letters.len(), 1);
     let kept = String::from_utf8(letters[0].letter.payload.clone()).unwrap();
     assert!(

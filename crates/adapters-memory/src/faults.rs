@@ -16,9 +16,7 @@
 //! # });
 //! ```
 
-mod faulty;
-mod faulty_calls;
-
+use std::collections::BTreeMap;
 use std::future::{Future, pending};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,8 +24,10 @@ use std::time::Duration;
 use punctual_ports::{ClockPort, PortError, PortErrorKind};
 use tokio::sync::watch;
 
-use crate::lock;
-pub use faulty::Faulty;
+use crate::{Intercepted, Interceptor, lock};
+
+/// A port whose calls go wrong as [`Faults`] say.
+pub type Faulty<P> = Intercepted<P, Faults>;
 
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub enum Fault {
 /// A call of a port, as a [`Faults::decide`] function sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The method's name.
+    /// The method's name, as [`Interceptor::around`] has it.
     pub operation: &'static str,
     /// Which call it is of all that these faults see, from one.
     pub number: u64,
@@ -76,23 +76,19 @@ struct Shared {
 struct Plan {
     deciders: Vec<Decide>,
     calls: u64,
-    calls_of: Vec<(&'static str, u64)>,
+    calls_of: BTreeMap<&'static str, u64>,
     fired: Vec<(Call, Fault)>,
 }
 
 impl Plan {
     fn next(&mut self, operation: &'static str) -> Option<Fault> {
         self.calls += 1;
-        let place = self.calls_of.iter().position(|(of, _)| *of == operation);
-        let place = place.unwrap_or_else(|| {
-            self.calls_of.push((operation, 0));
-            self.calls_of.len() - 1
-        });
-        self.calls_of[place].1 += 1;
+        let calls_of_operation = self.calls_of.entry(operation).or_default();
+        *calls_of_operation += 1;
         let call = Call {
             operation,
             number: self.calls,
-            number_of_operation: self.calls_of[place].1,
+            number_of_operation: *calls_of_operation,
         };
         // Everybody is asked, also those after the first that answers: some only count.
         let answers = self.deciders.iter_mut().map(|decide| decide(call));
@@ -153,42 +149,52 @@ impl Faults {
         _ = crashed.wait_for(|crashed| *crashed).await;
     }
 
-    async fn call<T>(
+    async fn crash<T>(&self) -> T {
+        self.shared.crashed.send_replace(true);
+        pending().await
+    }
+}
+
+impl Interceptor for Faults {
+    async fn around<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl Future<Output = Result<T, PortError>>,
+        call: impl Future<Output = Result<T, PortError>> + Send,
     ) -> Result<T, PortError> {
         if self.has_crashed() {
             return pending().await;
         }
         let fault = lock(&self.shared.plan).next(operation);
         match fault {
-            None => work.await,
+            None => call.await,
             Some(Fault::FailBefore(kind)) => Err(injected(kind, operation)),
             Some(Fault::FailAfter(kind)) => {
-                work.await?;
+                call.await?;
                 Err(injected(kind, operation))
             }
             Some(Fault::DelayBefore(by)) => {
                 self.shared.clock.sleep_for(by).await;
-                work.await
+                call.await
             }
             Some(Fault::DelayAfter(by)) => {
-                let answer = work.await;
+                let answer = call.await;
                 self.shared.clock.sleep_for(by).await;
                 answer
             }
             Some(Fault::CrashBefore) => self.crash().await,
             Some(Fault::CrashAfter) => {
-                _ = work.await;
+                _ = call.await;
                 self.crash().await
             }
         }
     }
 
-    async fn crash<T>(&self) -> T {
-        self.shared.crashed.send_replace(true);
-        pending().await
+    async fn listen<T: Send>(&self, notification: impl Future<Output = T> + Send) -> T {
+        let notified = notification.await;
+        if self.has_crashed() {
+            return pending().await;
+        }
+        notified
     }
 }
 
