@@ -71,13 +71,13 @@ impl Attempts {
         let Some(attempt) = found.filter(fits) else {
             return ExecutionOutcome::NotThere;
         };
-        let place = (attempt.started_at, attempt.number);
+        let position = (attempt.started_at, attempt.number);
         attempt.started_at = at;
         attempt.state = ExecutionState::Attempted;
         let host = attempt.request.url.host_and_port();
         self.under_way
             .insert((at, attempt.number, key.call.clone()));
-        self.wait_no_longer(&key.call, &host, place);
+        self.wait_no_longer(&key.call, &host, position);
         ExecutionOutcome::Taken
     }
 
@@ -97,13 +97,13 @@ impl Attempts {
         let Some(attempt) = found.filter(fits) else {
             return ExecutionOutcome::NotThere;
         };
-        let place = (attempt.started_at, attempt.number, key.call.clone());
+        let position = (attempt.started_at, attempt.number, key.call.clone());
         attempt.request = attempt.request.redacted();
         attempt.state = ExecutionState::Finished {
             finished_at,
             outcome,
         };
-        self.under_way.remove(&place);
+        self.under_way.remove(&position);
         ExecutionOutcome::Taken
     }
 
@@ -111,19 +111,20 @@ impl Attempts {
         let Some(attempt) = self.rows.remove(call) else {
             return;
         };
-        let place = (attempt.started_at, attempt.number);
-        self.under_way.remove(&(place.0, place.1, call.clone()));
+        let position = (attempt.started_at, attempt.number);
+        self.under_way
+            .remove(&(position.0, position.1, call.clone()));
         if attempt.state == ExecutionState::Waiting {
-            self.wait_no_longer(call, &attempt.request.url.host_and_port(), place);
+            self.wait_no_longer(call, &attempt.request.url.host_and_port(), position);
         }
     }
 
-    fn wait_no_longer(&mut self, call: &TimerKey, host: &str, place: (Timestamp, u64)) {
+    fn wait_no_longer(&mut self, call: &TimerKey, host: &str, position: (Timestamp, u64)) {
         let Some(hosts) = self.waiting.get_mut(&call.tenant_id) else {
             return;
         };
         if let Some(queue) = hosts.get_mut(host) {
-            queue.remove(&place);
+            queue.remove(&position);
             if queue.is_empty() {
                 hosts.remove(host);
             }
@@ -231,7 +232,7 @@ impl Attempts {
     }
 }
 
-/// Everything once, beginning after a place.
+/// Every entry once, beginning after a key.
 fn rotated<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, after: Option<&K>) -> Vec<(&'a K, &'a V)> {
     let is_later = |(key, _): &(&K, _)| after.is_none_or(|after| *key > after);
     let (later, earlier): (Vec<_>, Vec<_>) = map.iter().partition(is_later);

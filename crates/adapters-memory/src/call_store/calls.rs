@@ -13,8 +13,8 @@ pub(super) struct Calls {
     pub(super) rows: BTreeMap<TimerKey, StoredCall>,
     pub(super) by_due: BTreeSet<(TenantId, Timestamp, ServiceCallId)>,
     pub(super) by_correlation: BTreeSet<(CorrelationId, TimerKey)>,
-    /// What is not finished, by when somebody should look at it.
-    pub(super) to_look_at: BTreeSet<(Timestamp, TimerKey)>,
+    /// Unfinished calls, by when they are checked next.
+    pub(super) to_check: BTreeSet<(Timestamp, TimerKey)>,
     finished: BTreeSet<(Timestamp, TimerKey)>,
 }
 
@@ -62,7 +62,7 @@ impl Calls {
         let correlated = (details.correlation_id, key.clone());
         self.by_correlation.remove(&correlated);
         if let Some(at) = call.look_at() {
-            self.to_look_at.remove(&(at, key.clone()));
+            self.to_check.remove(&(at, key.clone()));
         }
         if let ServiceCall::Finished(finished) = &call {
             self.finished.remove(&(finished.finished_at(), key.clone()));
@@ -80,7 +80,7 @@ impl Calls {
         self.by_due.insert(due);
         self.by_correlation.insert(correlated);
         if let Some(at) = stored.call.look_at() {
-            self.to_look_at.insert((at, key.clone()));
+            self.to_check.insert((at, key.clone()));
         }
         if let ServiceCall::Finished(finished) = &stored.call {
             self.finished.insert((finished.finished_at(), key.clone()));

@@ -111,7 +111,8 @@ impl State {
         let deleted_at = deletion.deleted_at.max(call.details().submitted_at);
         timers.remove_with_call(&deletion.key, Some(deleted_at));
         self.attempts.remove_of(&deletion.key);
-        self.submissions.gone(&deletion.key, deletion.deleted_at);
+        self.submissions
+            .tombstone(&deletion.key, deletion.deleted_at);
         self.outbox.append(deletion.outbox);
         ChangeOutcome::Changed
     }
@@ -128,7 +129,7 @@ impl State {
             self.calls.remove(key);
             timers.remove_with_call(key, None);
             self.attempts.remove_of(key);
-            self.submissions.gone(key, now);
+            self.submissions.tombstone(key, now);
         }
         let left = limit - old.len();
         old.len() + self.submissions.purge(before, left)

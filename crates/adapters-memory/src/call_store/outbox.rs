@@ -1,4 +1,4 @@
-//! Messages from the change that they tell of until they are published, and for a while after.
+//! Outbox messages, kept from the commit of the change they describe until they are purged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};

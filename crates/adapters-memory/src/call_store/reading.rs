@@ -20,7 +20,7 @@ impl Calls {
             .by_due
             .range(first..=last)
             .rev()
-            .filter(|(_, due_at, id)| after.is_none_or(|place| (*due_at, *id) < place))
+            .filter(|(_, due_at, id)| after.is_none_or(|cursor| (*due_at, *id) < cursor))
             .filter_map(|(_, _, id)| self.rows.get(&TimerKey::new(tenant(), *id)))
             .map(|stored| &stored.call)
             .filter(|call| is_wanted(query, call))
@@ -51,13 +51,13 @@ impl Calls {
     }
 
     pub(super) fn overlooked(&self, now: Timestamp, limit: usize) -> Overlooked {
-        let due = self.to_look_at.iter().take_while(|(at, _)| *at <= now);
+        let due = self.to_check.iter().take_while(|(at, _)| *at <= now);
         let calls: Vec<StoredCall> = due
             .filter_map(|(_, key)| self.find(key))
             .take(limit)
             .collect();
         let later = (now.next(), TimerKey::new(least_tenant(), FIRST));
-        let mut next = self.to_look_at.range(later..);
+        let mut next = self.to_check.range(later..);
         Overlooked {
             calls,
             next: next.next().map(|(at, _)| *at).filter(|at| *at > now),

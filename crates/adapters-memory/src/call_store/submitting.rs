@@ -13,7 +13,7 @@ struct Submission {
     idempotency_key: Option<IdempotencyKey>,
     fingerprint: Fingerprint,
     receipt: Receipt,
-    gone_at: Option<Timestamp>,
+    deleted_at: Option<Timestamp>,
 }
 
 /// Every submission, by the id and by the key that it has taken.
@@ -76,26 +76,26 @@ impl Submissions {
             idempotency_key: new.idempotency_key.clone(),
             fingerprint: new.fingerprint,
             receipt,
-            gone_at: None,
+            deleted_at: None,
         };
         self.by_id.insert(details.key.clone(), submission);
         receipt
     }
 
-    /// Whether an id is taken, also by a call that is gone.
+    /// Whether an id is taken, also by a call that was deleted or purged.
     pub(super) fn has(&self, key: &TimerKey) -> bool {
         self.by_id.contains_key(key)
     }
 
-    /// The call is gone; its id and key stay taken.
-    pub(super) fn gone(&mut self, key: &TimerKey, at: Timestamp) {
+    /// Makes a submission the tombstone of its call: the id and the key stay taken until it is purged.
+    pub(super) fn tombstone(&mut self, key: &TimerKey, at: Timestamp) {
         if let Some(submission) = self.by_id.get_mut(key) {
-            submission.gone_at = Some(at);
+            submission.deleted_at = Some(at);
         }
     }
 
     pub(super) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
-        let is_old = |it: &Submission| it.gone_at.is_some_and(|at| at < before);
+        let is_old = |it: &Submission| it.deleted_at.is_some_and(|at| at < before);
         let old = self.by_id.iter().filter(|(_, it)| is_old(it));
         let old: Vec<TimerKey> = old.take(limit).map(|(key, _)| key.clone()).collect();
         for key in &old {

@@ -12,7 +12,7 @@ use super::state::{Lease, State};
 
 type Ready = (Timestamp, TimerKey);
 
-/// The last place in the order of readiness that is not later than `now`.
+/// The last position in the order of readiness that is not later than `now`.
 fn last_at(now: Timestamp) -> Ready {
     // No tenant id sorts after the longest one of the greatest allowed character.
     let last = TenantId::new(&"z".repeat(TenantId::MAX_LEN)).unwrap_or_default();
@@ -134,8 +134,8 @@ impl State {
     ) -> BTreeSet<Ready> {
         let quarter = limit / 4;
         let mut chosen = self.newest(now, quarter, passed_over);
-        let places = quarter.max(1).min(limit);
-        self.serve_tenants_in_turn(now, places, passed_over, &mut chosen);
+        let slots = quarter.max(1).min(limit);
+        self.serve_tenants_in_turn(now, slots, passed_over, &mut chosen);
         for ready in oldest {
             if chosen.len() >= limit {
                 break;
@@ -149,7 +149,7 @@ impl State {
     fn serve_tenants_in_turn(
         &mut self,
         now: Timestamp,
-        places: usize,
+        slots: usize,
         passed_over: &BTreeSet<TenantId>,
         chosen: &mut BTreeSet<Ready>,
     ) {
@@ -161,7 +161,7 @@ impl State {
             .filter(|(_, (at, _))| *at <= now)
             .map(|(tenant, (at, call))| (*at, TimerKey::new(tenant.clone(), *call)))
             .partition(|(_, key)| !is_later(&key.tenant_id));
-        for ready in later.into_iter().chain(earlier).take(places) {
+        for ready in later.into_iter().chain(earlier).take(slots) {
             self.last_served = Some(ready.1.tenant_id.clone());
             chosen.insert(ready);
         }

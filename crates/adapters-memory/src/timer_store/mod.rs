@@ -51,7 +51,7 @@ impl MemoryTimerStore {
         lock(&self.state).forget_claims();
     }
 
-    /// The call of a timer is gone, and the timer with it. If it was deleted, that is remembered.
+    /// Removes a timer together with its call. A deletion leaves a tombstone, a purge does not.
     pub(crate) fn remove_with_call(&self, key: &TimerKey, deleted_at: Option<Timestamp>) {
         lock(&self.state).remove_with_call(key, deleted_at);
     }

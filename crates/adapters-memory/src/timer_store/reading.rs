@@ -62,7 +62,7 @@ impl State {
         let mut timers: Vec<TimerEntry> = self
             .by_due
             .range(first..=last)
-            .filter(|(_, due_at, call)| after.is_none_or(|place| (*due_at, *call) > place))
+            .filter(|(_, due_at, call)| after.is_none_or(|cursor| (*due_at, *call) > cursor))
             .filter_map(|(_, _, call)| self.find(&TimerKey::new(tenant(), *call)))
             .filter(|entry| query.state.is_none_or(|state| entry.state() == state))
             .take(query.limit.saturating_add(1))
@@ -90,7 +90,7 @@ impl State {
     ) -> FiredPage {
         let after = after.filter(|cursor| cursor.reached_at >= since);
         let after = after.map(|cursor| Bound::Excluded((cursor.reached_at, cursor.key)));
-        // There is no least key to begin with, so the first page looks for its beginning.
+        // There is no least key to begin with, so the first page has to find its beginning.
         let first = || self.reached.iter().find(|(at, _)| *at >= since);
         let from = after.or_else(|| first().cloned().map(Bound::Included));
         let fired = from.map(|from| self.reached.range((from, Bound::Unbounded)));

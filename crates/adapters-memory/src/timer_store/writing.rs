@@ -7,26 +7,27 @@ use punctual_ports::{DeleteOutcome, FiredTimer, MarkOutcome, PortError, SaveOutc
 use super::state::{Row, State};
 
 impl State {
-    pub(super) fn save(&mut self, asked: SaveTimer, now: Timestamp) -> SaveOutcome {
-        let existing = self.existing(&asked.key);
-        let (registered_at, outcome) = match asked.origin.decide(existing, asked.due_at, now) {
-            ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
-            ScheduleDecision::Reschedule { registered_at } => {
-                (registered_at, SaveOutcome::Rescheduled)
-            }
-            ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
-            ScheduleDecision::Stale => return SaveOutcome::Stale,
-            ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
-        };
-        self.tombstones.remove(&asked.key);
+    pub(super) fn save(&mut self, requested: SaveTimer, now: Timestamp) -> SaveOutcome {
+        let existing = self.existing(&requested.key);
+        let (registered_at, outcome) =
+            match requested.origin.decide(existing, requested.due_at, now) {
+                ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
+                ScheduleDecision::Reschedule { registered_at } => {
+                    (registered_at, SaveOutcome::Rescheduled)
+                }
+                ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
+                ScheduleDecision::Stale => return SaveOutcome::Stale,
+                ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
+            };
+        self.tombstones.remove(&requested.key);
         self.put(Row::scheduled(ScheduledTimer {
-            key: asked.key,
-            correlation_id: asked.correlation_id,
+            key: requested.key,
+            correlation_id: requested.correlation_id,
             registration: Registration {
                 registered_at,
-                due_at: asked.due_at,
+                due_at: requested.due_at,
             },
-            data: asked.data,
+            data: requested.data,
         }));
         outcome
     }
