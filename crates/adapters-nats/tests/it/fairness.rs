@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use punctual_adapters_memory::faults::{Faults, Faulty};
 use punctual_adapters_nats::NatsEventBus;
 use punctual_adapters_nats::async_nats::jetstream::{self, consumer::pull};
 use punctual_domain::{Message, MessageEnvelope, TenantId, Timestamp};
-use punctual_ports::{
-    Answer, BatchResult, DeadLetter, DeadLetterPort, EventBusPort, MessageHandler, PortError,
-    RecordOutcome, RemoveOutcome, StoredDeadLetter, Subscribe,
-};
+use punctual_ports::{Answer, EventBusPort, MessageHandler, Subscribe};
 
 use crate::fixture::{Recorder, World, event, events};
 
@@ -247,7 +245,9 @@ async fn a_handler_that_panics_before_it_begins_takes_no_call_from_its_tenant() 
 async fn a_store_that_panics_takes_no_call_from_a_tenant() {
     let Some(world) = World::shared() else { return };
     let mut parts = world.parts();
-    parts.dead_letters = Arc::new(Panicking);
+    let faults = Faults::new(Arc::clone(&parts.clock));
+    faults.decide(|_| panic!("a store that panics"));
+    parts.dead_letters = Arc::new(Faulty::new(Arc::new(world.store.clone()), &faults));
     let bus = NatsEventBus::connect(world.settings.clone(), parts).await;
     let bus = bus.unwrap();
     let next = event(100, Timestamp::MAX).id;
@@ -264,23 +264,6 @@ async fn a_store_that_panics_takes_no_call_from_a_tenant() {
     world
         .until("the next of the tenant is handled", is_handled)
         .await;
-}
-
-struct Panicking;
-
-#[async_trait]
-impl DeadLetterPort for Panicking {
-    async fn record(&self, _: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        panic!("a store that panics")
-    }
-
-    async fn list(&self, _: Option<u64>, _: usize) -> Result<Vec<StoredDeadLetter>, PortError> {
-        Ok(Vec::new())
-    }
-
-    async fn remove(&self, _: Vec<u64>) -> BatchResult<RemoveOutcome> {
-        Ok(Vec::new())
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

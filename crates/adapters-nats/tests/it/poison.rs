@@ -1,18 +1,13 @@
 //! What can never be handled becomes a dead letter, byte for byte, and holds up nobody.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
-use punctual_adapters_memory::MemoryTimerStore;
+use punctual_adapters_memory::faults::{Fault, Faults, Faulty};
 use punctual_adapters_nats::NatsEventBus;
 use punctual_adapters_nats::async_nats::jetstream;
-use punctual_ports::{
-    Answer, BatchResult, DeadLetter, DeadLetterPort, EventBusPort, PortError, PortErrorKind,
-    RecordOutcome, RemoveOutcome, StoredDeadLetter,
-};
+use punctual_ports::{Answer, EventBusPort, PortErrorKind};
 
 use crate::fixture::{Recorder, World, command, commands, event};
 
@@ -138,44 +133,15 @@ async fn what_fails_twenty_times_by_itself_is_given_up_on() {
     assert_eq!(world.letters().await[0].reason, "it failed 20 times: no 19");
 }
 
-/// Records nothing the first times.
-struct Unwilling {
-    store: MemoryTimerStore,
-    refusals: AtomicUsize,
-}
-
-#[async_trait]
-impl DeadLetterPort for Unwilling {
-    async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        let left = self.refusals.load(Ordering::SeqCst);
-        if left > 0 {
-            self.refusals.store(left - 1, Ordering::SeqCst);
-            return Err(PortError::new(PortErrorKind::StorageFull, "record", "full"));
-        }
-        self.store.record(batch).await
-    }
-
-    async fn list(
-        &self,
-        after: Option<u64>,
-        limit: usize,
-    ) -> Result<Vec<StoredDeadLetter>, PortError> {
-        self.store.list(after, limit).await
-    }
-
-    async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
-        self.store.remove(sequences).await
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn poison_whose_dead_letter_cannot_be_recorded_yet_is_kept() {
     let Some(world) = World::shared() else { return };
     let mut parts = world.parts();
-    parts.dead_letters = Arc::new(Unwilling {
-        store: world.store.clone(),
-        refusals: AtomicUsize::new(3),
-    });
+    let faults = Faults::new(Arc::clone(&parts.clock));
+    for n in 1..=3 {
+        faults.at_call_of("record", n, Fault::FailBefore(PortErrorKind::StorageFull));
+    }
+    parts.dead_letters = Arc::new(Faulty::new(Arc::new(world.store.clone()), &faults));
     let bus = NatsEventBus::connect(world.settings.clone(), parts).await;
     let bus = bus.unwrap();
     let handler = Recorder::answering(|_, _| Answer::Poison {

@@ -9,7 +9,7 @@ mod fairness;
 mod firing;
 mod ledger;
 mod losing_bus;
-mod mocked_ports;
+mod misbehaving_ports;
 mod port_failures;
 mod republishing;
 mod rescheduling;
