@@ -86,7 +86,7 @@ impl MessageEnvelope {
     }
 
     /// The same message as it may be shown and kept once it was published: what was secret about the
-    /// request that it carries is blotted out.
+    /// request that it carries is redacted.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         match &mut self.message {
@@ -96,8 +96,20 @@ impl MessageEnvelope {
             Message::SubmitServiceCall(command) => {
                 command.request_spec = command.request_spec.redacted();
             }
-            // What else there is carries no request, or one that is redacted already.
-            _ => {}
+            // Its request was redacted when it was written.
+            Message::ServiceCallSubmitted(_)
+            // These carry no request.
+            | Message::DeleteServiceCall(_)
+            | Message::ScheduleTimer(_)
+            | Message::DueTimeReached(_)
+            | Message::ServiceCallScheduled(_)
+            | Message::ServiceCallRunning(_)
+            | Message::ServiceCallSucceeded(_)
+            | Message::ServiceCallFailed(_)
+            | Message::ServiceCallDeleted(_)
+            | Message::ExecutionStarted(_)
+            | Message::ExecutionSucceeded(_)
+            | Message::ExecutionFailed(_) => {}
         }
         self
     }

@@ -78,9 +78,22 @@ impl fmt::Display for Topic {
     }
 }
 
+/// The part of a call's life in which a message is written. Phases are in order, so that what carries
+/// the same time can still be told in the order in which it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Up to the due time: the call is submitted, scheduled or deleted.
+    BeforeDueTime,
+    /// The due time itself.
+    AtDueTime,
+    /// From the due time on: the call is executed and has its outcome.
+    AfterDueTime,
+}
+
 /// Everything that is the same for every type of message, so that a new one is one line.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $name:ident => $topic:ident,)*) => {
+    ($($(#[$doc:meta])* $name:ident => $topic:ident, $phase:ident;)*) => {
         /// A message of any type.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
@@ -103,6 +116,13 @@ macro_rules! messages {
             pub const fn topic(&self) -> Topic {
                 match self {
                     $(Self::$name(_) => Topic::$topic,)*
+                }
+            }
+
+            /// When in the life of a call messages of this type are written.
+            pub const fn phase(&self) -> Phase {
+                match self {
+                    $(Self::$name(_) => Phase::$phase,)*
                 }
             }
 
@@ -150,31 +170,31 @@ macro_rules! messages {
 
 messages! {
     /// A call is asked for.
-    SubmitServiceCall => OrchestrationCommands,
+    SubmitServiceCall => OrchestrationCommands, BeforeDueTime;
     /// A call is to be deleted.
-    DeleteServiceCall => OrchestrationCommands,
+    DeleteServiceCall => OrchestrationCommands, BeforeDueTime;
     /// A timer is to be scheduled.
-    ScheduleTimer => TimerCommands,
+    ScheduleTimer => TimerCommands, BeforeDueTime;
     /// A call's one attempt is to be made.
-    StartExecution => ExecutionCommands,
+    StartExecution => ExecutionCommands, AfterDueTime;
     /// A timer's due time was reached.
-    DueTimeReached => TimerEvents,
+    DueTimeReached => TimerEvents, AtDueTime;
     /// A call was accepted.
-    ServiceCallSubmitted => OrchestrationEvents,
+    ServiceCallSubmitted => OrchestrationEvents, BeforeDueTime;
     /// A call waits for its due time.
-    ServiceCallScheduled => OrchestrationEvents,
+    ServiceCallScheduled => OrchestrationEvents, BeforeDueTime;
     /// A call's request is to be made.
-    ServiceCallRunning => OrchestrationEvents,
+    ServiceCallRunning => OrchestrationEvents, AfterDueTime;
     /// A call has succeeded.
-    ServiceCallSucceeded => OrchestrationEvents,
+    ServiceCallSucceeded => OrchestrationEvents, AfterDueTime;
     /// A call has failed.
-    ServiceCallFailed => OrchestrationEvents,
+    ServiceCallFailed => OrchestrationEvents, AfterDueTime;
     /// A call was deleted.
-    ServiceCallDeleted => OrchestrationEvents,
+    ServiceCallDeleted => OrchestrationEvents, BeforeDueTime;
     /// An attempt has begun.
-    ExecutionStarted => ExecutionEvents,
+    ExecutionStarted => ExecutionEvents, AfterDueTime;
     /// An attempt has succeeded.
-    ExecutionSucceeded => ExecutionEvents,
+    ExecutionSucceeded => ExecutionEvents, AfterDueTime;
     /// An attempt has failed.
-    ExecutionFailed => ExecutionEvents,
+    ExecutionFailed => ExecutionEvents, AfterDueTime;
 }

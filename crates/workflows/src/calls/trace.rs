@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use punctual_domain::messages::Phase;
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, EnvelopeId, TimerEntry, TimerKey, TimerState, Timestamp};
 use punctual_ports::{ExecutionState, PortError, PublishedMessage};
@@ -9,7 +10,7 @@ use punctual_ports::{ExecutionState, PortError, PublishedMessage};
 use super::ReadCalls;
 use super::read::ATTEMPTS;
 
-/// So many messages of one call.
+/// Maximum number of messages of one call.
 const MESSAGES: usize = 100;
 
 /// What is known of one request, or a page of it: all about some of its calls and timers.
@@ -85,7 +86,8 @@ impl ReadCalls {
             for attempt in self.ports.executions.entries(key.clone(), ATTEMPTS).await? {
                 // Its messages tell the rest; that it waits, no message tells.
                 if attempt.state == ExecutionState::Waiting {
-                    steps.push(seen(&key, "ExecutionAccepted", attempt.started_at));
+                    let accepted = seen(&key, "ExecutionAccepted", attempt.started_at);
+                    steps.push((Phase::AfterDueTime, accepted));
                 }
             }
         }
@@ -93,37 +95,32 @@ impl ReadCalls {
             steps.extend(of_timer(timer, &calls));
         }
         // A stable sort: what happened in the same millisecond stays in the order of its causes.
-        steps.sort_by_key(|step| (step.at, phase(step.what)));
+        steps.sort_by_key(|(phase, step)| (step.at, *phase));
         Ok(Trace {
             correlation_id,
             calls,
             timers,
-            steps,
+            steps: steps.into_iter().map(|(_, step)| step).collect(),
             next,
         })
     }
 }
 
-/// Messages and timers come from two places, and a due time that is noticed in the millisecond of
-/// what comes before or after it belongs between them.
-fn phase(what: &str) -> u8 {
-    match what {
-        "ServiceCallSubmitted" | "ScheduleTimer" | "ServiceCallScheduled" => 0,
-        "DueTimeReached" => 1,
-        _ => 2,
-    }
-}
+/// A step with its phase: messages and timers are read from two tables, and a due time that is
+/// noticed in the millisecond of what comes before or after it belongs between them.
+type PhasedStep = (Phase, TraceStep);
 
-fn told(key: &TimerKey, message: PublishedMessage) -> TraceStep {
+fn told(key: &TimerKey, message: PublishedMessage) -> PhasedStep {
     let envelope = message.envelope;
-    TraceStep {
+    let step = TraceStep {
         at: envelope.timestamp,
         key: key.clone(),
         what: envelope.message.type_name(),
         message_id: Some(envelope.id),
         causation_id: envelope.metadata.causation_id,
         published_at: message.published_at,
-    }
+    };
+    (envelope.message.phase(), step)
 }
 
 fn seen(key: &TimerKey, what: &'static str, at: Timestamp) -> TraceStep {
@@ -138,21 +135,20 @@ fn seen(key: &TimerKey, what: &'static str, at: Timestamp) -> TraceStep {
 }
 
 /// A timer's own life: its registration, unless that was told by a call's message, and its firing.
-fn of_timer(timer: &TimerEntry, calls: &[ServiceCall]) -> Vec<TraceStep> {
+fn of_timer(timer: &TimerEntry, calls: &[ServiceCall]) -> Vec<PhasedStep> {
     let scheduled = timer.timer();
     let key = &scheduled.key;
     let mut steps = Vec::new();
     if !calls.iter().any(|call| call.details().key == *key) {
-        steps.push(seen(
-            key,
-            "ScheduleTimer",
-            scheduled.registration.registered_at,
-        ));
+        let registered_at = scheduled.registration.registered_at;
+        let scheduled = seen(key, "ScheduleTimer", registered_at);
+        steps.push((Phase::BeforeDueTime, scheduled));
     }
     if timer.state() == TimerState::Reached
         && let Some(reached_at) = timer.reached_at()
     {
-        steps.push(seen(key, "DueTimeReached", reached_at));
+        let reached = seen(key, "DueTimeReached", reached_at);
+        steps.push((Phase::AtDueTime, reached));
     }
     steps
 }
