@@ -15,7 +15,7 @@ pub(crate) fn record(
         .prepare_cached(sql::RECORD_LETTER)?
         .execute(params![
             letter.id,
-            letter.source,
+            letter.origin.to_string(),
             letter.tenant_id.as_ref().map(TenantId::as_str),
             letter.payload,
             letter.reason,
@@ -53,7 +53,7 @@ pub(crate) fn list(
             sequence: row.get::<_, i64>(0)?.unsigned_abs(),
             letter: DeadLetter {
                 id: row.get(1)?,
-                source: row.get(2)?,
+                origin: parsed(row, 2)?,
                 tenant_id: parsed_or_null(row, 3)?,
                 payload: row.get(4)?,
                 reason: row.get(5)?,

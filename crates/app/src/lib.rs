@@ -167,9 +167,9 @@ pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Pre
 #[cfg(feature = "sqlite")]
 pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
 pub use punctual_domain::{
-    CorrelationId, DueTimeReached, Failures, FiringId, IdError, ReachedTimer, Registration,
-    ScheduledTimer, ServiceCallId, TenantId, TenantIdError, TimerData, TimerDataError, TimerEntry,
-    TimerKey, TimerState, Timestamp, TimestampError,
+    CorrelationId, DeadLetterOrigin, DueTimeReached, Failures, FiringId, IdError, ReachedTimer,
+    Registration, ScheduledTimer, ServiceCallId, TenantId, TenantIdError, TimerData,
+    TimerDataError, TimerEntry, TimerKey, TimerState, Timestamp, TimestampError,
 };
 pub use punctual_ports::{DeadLetter, PageCursor, StoredDeadLetter, TimerPage, TimerPageQuery};
 pub use punctual_workflows::{RetentionSettings, WorkerSettings};

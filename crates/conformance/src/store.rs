@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use punctual_domain::{
-    CorrelationId, ScheduleOrigin, ScheduledTimer, ServiceCallId, TenantId, TimerData, TimerEntry,
-    TimerKey, Timestamp,
+    CorrelationId, DeadLetterOrigin, ScheduleOrigin, ScheduledTimer, ServiceCallId, TenantId,
+    TimerData, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
     Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeleteOutcome, FiredTimer, MarkOutcome,
@@ -86,7 +86,7 @@ pub(crate) fn with_data(timer: SaveTimer, json: &str) -> SaveTimer {
 pub(crate) fn letter(id: &str) -> DeadLetter {
     DeadLetter {
         id: id.to_owned(),
-        source: "timer.events".to_owned(),
+        origin: DeadLetterOrigin::Firing,
         tenant_id: Some(key(1).tenant_id),
         payload: vec![0, 159, 146, 150, b'"', b'\'', b'\n'],
         reason: "it can never be handled".to_owned(),

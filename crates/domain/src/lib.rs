@@ -12,6 +12,7 @@
 //! - [`fair_share()`]: how many of a limited number of slots one tenant may hold.
 
 mod backoff;
+mod dead_letter_origin;
 mod fair_share;
 mod firing_id;
 mod ids;
@@ -29,6 +30,7 @@ mod timestamp;
 mod timestamp_conversions;
 
 pub use backoff::Backoff;
+pub use dead_letter_origin::DeadLetterOrigin;
 pub use fair_share::fair_share;
 pub use firing_id::{FiringId, FiringIdError};
 pub use ids::{CorrelationId, EnvelopeId, IdError, ServiceCallId};

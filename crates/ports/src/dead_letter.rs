@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use punctual_domain::{TenantId, Timestamp};
+use punctual_domain::{DeadLetterOrigin, TenantId, Timestamp};
 
 use crate::{BatchResult, PortError};
 
@@ -15,8 +15,8 @@ pub struct DeadLetter {
     /// By what a repetition of the same letter is recognised: a message's deduplication id, or its
     /// place in a stream if it could not even be read.
     pub id: String,
-    /// Where it was met: a topic or subject.
-    pub source: String,
+    /// What gave up on it.
+    pub origin: DeadLetterOrigin,
     /// Whose it is, if that could be read.
     pub tenant_id: Option<TenantId>,
     /// The message, byte for byte.
@@ -31,7 +31,7 @@ impl fmt::Debug for DeadLetter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeadLetter")
             .field("id", &self.id)
-            .field("source", &self.source)
+            .field("origin", &self.origin)
             .field("tenant_id", &self.tenant_id)
             .field("payload", &format_args!("{} bytes", self.payload.len()))
             .field("reason", &self.reason)
@@ -72,7 +72,8 @@ pub enum RemoveOutcome {
 /// Keeps what could not be handled until a person has looked at it.
 ///
 /// # Contract
-/// - A recorded letter is durable when `record` answers, and comes back byte for byte.
+/// - A recorded letter is durable when `record` answers, and comes back byte for byte,
+///   and with its origin.
 /// - Recording the same id again changes nothing.
 /// - `list` gives letters in the order in which they were recorded, at most `limit`, and only those
 ///   with a number greater than `after`.

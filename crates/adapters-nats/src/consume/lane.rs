@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_nats::jetstream::message::Info;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::FutureExt;
-use punctual_domain::{Backoff, MessageEnvelope};
+use punctual_domain::{Backoff, DeadLetterOrigin, MessageEnvelope};
 use punctual_ports::{Answer, DeadLetter};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -214,19 +214,29 @@ impl Consumer {
     }
 
     fn letter(&self, it: &InHand, reason: &str) -> DeadLetter {
-        // By its time, too: a stream that was made anew begins to count anew.
-        let id = it.message.info().map_or_else(
-            |_| format!("{}:unnumbered", it.message.subject),
-            |info| {
+        let subject = it.message.subject.to_string();
+        let (id, origin) = match it.message.info() {
+            Ok(info) => {
                 let place = place_of(&info);
+                // By its time, too: a stream that was made anew begins to count anew.
                 let since = place.published.as_millis();
-                format!("{}:{}:{since}", info.stream, place.sequence)
-            },
-        );
+                let id = format!("{}:{}:{since}", info.stream, place.sequence);
+                let origin = DeadLetterOrigin::Delivery {
+                    subject,
+                    stream: info.stream.to_owned(),
+                    consumer: info.consumer.to_owned(),
+                };
+                (id, origin)
+            }
+            Err(_) => (
+                format!("{subject}:unnumbered"),
+                DeadLetterOrigin::Other(subject),
+            ),
+        };
         let tenant_id = it.content.as_ref().ok().map(|it| it.tenant_id().clone());
         DeadLetter {
             id,
-            source: it.message.subject.to_string(),
+            origin,
             tenant_id,
             payload: it.message.payload.to_vec(),
             reason: reason.chars().take(LONGEST_REASON).collect(),

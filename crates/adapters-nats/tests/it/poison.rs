@@ -7,6 +7,7 @@ use bytes::Bytes;
 use punctual_adapters_memory::faults::{Fault, Faults, Faulty};
 use punctual_adapters_nats::NatsEventBus;
 use punctual_adapters_nats::async_nats::jetstream;
+use punctual_domain::DeadLetterOrigin;
 use punctual_ports::{Answer, EventBusPort, PortErrorKind};
 
 use crate::fixture::{Recorder, World, command, commands, event};
@@ -87,7 +88,16 @@ async fn every_kind_of_poison_is_kept_with_its_reason_and_the_next_message_is_ha
         }
         let letter = world.letters().await.remove(n);
         assert!(letter.reason.contains(reason), "{}", letter.reason);
-        assert_eq!((letter.source, letter.payload), (subject, payload));
+        assert_eq!(letter.payload, payload);
+        let is_bare = subject == world.subject("timer.commands");
+        let consumer = "timer_timer-commands".to_owned() + if is_bare { "_bare" } else { "" };
+        let stream = world.stream("COMMANDS");
+        let origin = DeadLetterOrigin::Delivery {
+            subject,
+            stream,
+            consumer,
+        };
+        assert_eq!(letter.origin, origin);
     }
     let mut stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
     while stream.info().await.unwrap().state.messages > 0 {

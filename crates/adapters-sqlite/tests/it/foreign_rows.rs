@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use punctual_adapters_sqlite::SchemaSet;
-use punctual_domain::{TimerKey, Timestamp};
+use punctual_domain::{DeadLetterOrigin, TimerKey, Timestamp};
 use punctual_ports::{
     Burial, ClaimOutcome, DeadLetter, DeadLetterPort, FiredTimer, MarkOutcome, RetryLater,
     TimerPersistencePort, TimerQueuePort,
@@ -83,13 +83,29 @@ fn burial(claim: &punctual_ports::Claim, now: Timestamp) -> Burial {
         reached_at: now,
         letter: DeadLetter {
             id: "letter".to_owned(),
-            source: "timer.events".to_owned(),
+            origin: DeadLetterOrigin::Firing,
             tenant_id: None,
             payload: vec![],
             reason: "never".to_owned(),
             failed_at: now,
         },
     }
+}
+
+#[tokio::test]
+async fn a_dead_letter_of_an_earlier_version_is_listed_with_the_origin_it_had() {
+    let file = on_file();
+    let sql = "INSERT INTO dead_letters (id, source, payload, reason, failed_at) \
+               VALUES (?1, ?1, x'00', 'never', '2026-01-02T00:00:00.000Z')";
+    let sources = ["timer.events", "timer.commands.a.7", "outbox"];
+    for source in sources {
+        file.outsider().execute(sql, [source]).unwrap();
+    }
+    let letters = file.store.list(None, 10).await.unwrap().into_iter();
+    let origins: Vec<_> = letters.map(|stored| stored.letter.origin).collect();
+    let texts: Vec<_> = origins.iter().map(ToString::to_string).collect();
+    assert_eq!(texts, sources);
+    assert_eq!(origins[2], DeadLetterOrigin::Outbox(None));
 }
 
 #[tokio::test]

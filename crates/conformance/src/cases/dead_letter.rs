@@ -1,5 +1,6 @@
 //! That what could not be handled is kept until a person has looked at it.
 
+use punctual_domain::{DeadLetterOrigin, Topic};
 use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome};
 
 use crate::TimerStoreFixture;
@@ -8,6 +9,7 @@ use crate::store::{Store, letter, only};
 suite! { $ dead_letter_suite, dead_letter =>
     a_letter_comes_back_byte_for_byte,
     a_letter_of_nobody_is_kept_too,
+    a_letter_s_origin_comes_back_as_it_was,
     recording_the_same_id_again_changes_nothing,
     letters_are_listed_in_the_order_of_recording,
     a_removed_letter_is_listed_no_more,
@@ -68,6 +70,34 @@ pub async fn a_letter_of_nobody_is_kept_too(fixture: impl TimerStoreFixture) {
         .await
         .expect("list answers");
     assert_eq!(list[0].letter, nobody);
+}
+
+/// So that it can be sent there again.
+pub async fn a_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
+    let store = Store::new(fixture);
+    let origins = [
+        DeadLetterOrigin::Firing,
+        DeadLetterOrigin::Outbox(None),
+        DeadLetterOrigin::Outbox(Some(Topic::TimerEvents)),
+        DeadLetterOrigin::Delivery {
+            subject: "timer.commands.a.7".to_owned(),
+            stream: "COMMANDS".to_owned(),
+            consumer: "timer".to_owned(),
+        },
+        DeadLetterOrigin::Other("timer.events".to_owned()),
+        DeadLetterOrigin::Other(String::new()),
+    ];
+    for (n, origin) in origins.iter().enumerate() {
+        let of_origin = DeadLetter {
+            origin: origin.clone(),
+            ..letter(&n.to_string())
+        };
+        record(&store, of_origin).await;
+    }
+    let list = store.fixture.dead_letters().list(None, 10).await;
+    let list = list.expect("list answers").into_iter();
+    let found: Vec<_> = list.map(|stored| stored.letter.origin).collect();
+    assert_eq!(found, origins);
 }
 
 /// A redelivered message is one letter.

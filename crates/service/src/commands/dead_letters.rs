@@ -26,7 +26,7 @@ const REASON_WIDTH: usize = 80;
 struct Shown<'a> {
     sequence: u64,
     id: &'a str,
-    source: &'a str,
+    source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant_id: Option<&'a TenantId>,
     reason: &'a str,
@@ -104,7 +104,7 @@ fn shown(stored: &StoredDeadLetter, with_payload: bool) -> Shown<'_> {
     Shown {
         sequence: stored.sequence,
         id: &letter.id,
-        source: &letter.source,
+        source: letter.origin.to_string(),
         tenant_id: letter.tenant_id.as_ref(),
         reason: &letter.reason,
         failed_at: letter.failed_at,
@@ -135,7 +135,7 @@ fn table(letters: &[Shown<'_>]) -> String {
             "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  {}",
             letter.sequence,
             letter.failed_at,
-            cut_to(letter.source, SOURCE_WIDTH),
+            cut_to(&letter.source, SOURCE_WIDTH),
             letter.bytes,
             cut_to(letter.reason, REASON_WIDTH),
         );

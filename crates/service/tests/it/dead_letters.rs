@@ -1,7 +1,7 @@
 //! `dead-letters`: what cannot be handled is listed and removed beside whoever serves.
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
-use punctual_domain::Timestamp;
+use punctual_domain::{DeadLetterOrigin, Timestamp};
 use punctual_ports::{DeadLetter, DeadLetterPort};
 use serde_json::{Value, json};
 
@@ -13,7 +13,11 @@ fn record(home: &Home, payloads: &[&[u8]]) {
     let now = Timestamp::from_millis(1_000).unwrap();
     let letters = payloads.iter().enumerate().map(|(n, payload)| DeadLetter {
         id: format!("letter-{n}"),
-        source: "timer.commands.a".to_owned(),
+        origin: DeadLetterOrigin::Delivery {
+            subject: "timer.commands.a".to_owned(),
+            stream: "COMMANDS".to_owned(),
+            consumer: "timer".to_owned(),
+        },
         tenant_id: (n == 0).then(|| "a".parse().unwrap()),
         payload: payload.to_vec(),
         reason: "it is no envelope".to_owned(),
@@ -47,7 +51,8 @@ fn they_are_listed_and_removed_beside_whoever_serves() {
     assert_eq!(
         all["items"][0],
         json!({
-            "sequence": first, "id": "letter-0", "source": "timer.commands.a", "tenantId": "a",
+            "sequence": first, "id": "letter-0", "source": "timer.commands.a on COMMANDS for timer",
+            "tenantId": "a",
             "reason": "it is no envelope", "failedAt": "1970-01-01T00:00:01.000Z", "bytes": 2,
         })
     );

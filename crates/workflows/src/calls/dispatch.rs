@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
-use punctual_domain::{Backoff, Message, MessageEnvelope};
+use punctual_domain::{Backoff, DeadLetterOrigin, Message, MessageEnvelope};
 use punctual_ports::{
     CallChange, DeadLetter, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PortError,
     PortErrorKind, PublishOutcome,
@@ -357,7 +357,7 @@ fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp)
     match row.envelope {
         Ok(envelope) => DeadLetter {
             id: envelope.deduplication_id(),
-            source: envelope.message.topic().to_string(),
+            origin: DeadLetterOrigin::Outbox(Some(envelope.message.topic())),
             tenant_id: Some(envelope.tenant_id().clone()),
             // Writing an envelope cannot fail; an empty payload would still be named.
             // What is secret about a request has no business in it.
@@ -367,7 +367,7 @@ fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp)
         },
         Err(unreadable) => DeadLetter {
             id: format!("outbox:{}", row.place.number),
-            source: "outbox".to_owned(),
+            origin: DeadLetterOrigin::Outbox(None),
             tenant_id: None,
             payload: unreadable.payload,
             reason,

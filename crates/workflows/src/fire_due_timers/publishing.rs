@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_domain::{
-    EnvelopeId, FiringId, MessageEnvelope, MessageMetadata, ReachedTimer, TenantId, Timestamp,
+    DeadLetterOrigin, EnvelopeId, FiringId, MessageEnvelope, MessageMetadata, ReachedTimer,
+    TenantId, Timestamp,
 };
 use punctual_ports::{
     BatchResult, Burial, ClaimRef, DeadLetter, EventBusPort, PortError, PublishOutcome,
@@ -61,7 +62,7 @@ impl Firing {
     pub(crate) fn letter(&self, reason: &str, now: Timestamp) -> DeadLetter {
         DeadLetter {
             id: self.firing_id().to_string(),
-            source: self.envelope.message.topic().to_string(),
+            origin: DeadLetterOrigin::Firing,
             tenant_id: Some(self.envelope.tenant_id().clone()),
             // Writing an envelope cannot fail; an empty payload would still name the firing.
             payload: self.envelope.to_json().unwrap_or_default(),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::service_call::{CallStatus, ErrorKind, Headers};
-use punctual_domain::{EnvelopeId, Message, MessageEnvelope, TimerKey, Timestamp, Topic};
+use punctual_domain::{
+    DeadLetterOrigin, EnvelopeId, Message, MessageEnvelope, TimerKey, Timestamp, Topic,
+};
 use punctual_ports::{
     Answer, ClockPort, DeadLetterPort, MessageHandler, OutboxPort, PortErrorKind,
 };
@@ -190,7 +192,8 @@ async fn a_message_that_is_poison_becomes_a_dead_letter_also_after_it_was_set_as
             let letters = world.outside.store.timers().list(None, 10).await.unwrap();
             assert_eq!(letters.len(), 1);
             let letter = &letters[0].letter;
-            assert_eq!(letter.source, "orchestration.events");
+            let topic = Topic::OrchestrationEvents;
+            assert_eq!(letter.origin, DeadLetterOrigin::Outbox(Some(topic)));
             assert_eq!(letter.reason, "not ever");
             let kept = MessageEnvelope::from_json(&letter.payload).unwrap();
             assert_eq!(kept.message.type_name(), "ServiceCallScheduled");

@@ -1,0 +1,113 @@
+//! Where a dead letter was given up, as a type, so that it can be sent there again.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Topic;
+
+/// The origin of a dead letter: what gave up on the message, and so what would take it again.
+///
+/// As text it is what a person reads in a list, and what a store keeps: `firing`,
+/// `outbox orchestration.events`, `timer.commands.acme.4f0c on COMMANDS for timer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeadLetterOrigin {
+    /// A timer's firing, whose event was refused.
+    Firing,
+    /// A message of the outbox, and the topic that it was to be published to; none if it could not be
+    /// read.
+    Outbox(Option<Topic>),
+    /// A message that a broker delivered to a consumer. Other consumers may have handled it.
+    Delivery {
+        /// The subject it was published to.
+        subject: String,
+        /// The stream that keeps it.
+        stream: String,
+        /// The consumer that refused it.
+        consumer: String,
+    },
+    /// A text of no other form: a topic or a subject, from a version that kept no more than that, or
+    /// whatever an adapter of somebody else's says.
+    Other(String),
+}
+
+const FIRING: &str = "firing";
+const OUTBOX: &str = "outbox";
+
+impl fmt::Display for DeadLetterOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Firing => f.write_str(FIRING),
+            Self::Outbox(None) => f.write_str(OUTBOX),
+            Self::Outbox(Some(topic)) => write!(f, "{OUTBOX} {topic}"),
+            Self::Delivery {
+                subject,
+                stream,
+                consumer,
+            } => write!(f, "{subject} on {stream} for {consumer}"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl FromStr for DeadLetterOrigin {
+    type Err = Infallible;
+
+    /// Every text is an origin: a letter whose origin nobody knows must still be listed.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let topic_named = |name: &str| Topic::ALL.into_iter().find(|topic| topic.as_str() == name);
+        // Neither a subject nor the name of a stream or a consumer has a space.
+        let words: Vec<&str> = text.split(' ').collect();
+        Ok(match words[..] {
+            [FIRING] => Self::Firing,
+            [OUTBOX] => Self::Outbox(None),
+            [OUTBOX, name] if let Some(topic) = topic_named(name) => Self::Outbox(Some(topic)),
+            [subject, "on", stream, "for", consumer] => Self::Delivery {
+                subject: subject.to_owned(),
+                stream: stream.to_owned(),
+                consumer: consumer.to_owned(),
+            },
+            _ => Self::Other(text.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_the_same_after_it_was_text() {
+        let delivery = DeadLetterOrigin::Delivery {
+            subject: "acme.timer.commands.a.7".to_owned(),
+            stream: "acme-COMMANDS".to_owned(),
+            consumer: "timer_timer-commands".to_owned(),
+        };
+        let outbox = Topic::ALL.map(|topic| DeadLetterOrigin::Outbox(Some(topic)));
+        let others = [
+            DeadLetterOrigin::Firing,
+            DeadLetterOrigin::Outbox(None),
+            delivery,
+        ];
+        for origin in outbox.into_iter().chain(others) {
+            assert_eq!(origin.to_string().parse(), Ok(origin));
+        }
+    }
+
+    #[test]
+    fn a_text_of_an_earlier_version_is_kept_as_it_is() {
+        let texts = [
+            "timer.events",
+            "timer.commands.a.7",
+            "outbox nowhere",
+            "",
+            "a on b for",
+        ];
+        for text in texts {
+            let origin = DeadLetterOrigin::Other(text.to_owned());
+            assert_eq!(text.parse(), Ok(origin.clone()));
+            assert_eq!(origin.to_string(), text);
+        }
+    }
+}
