@@ -79,17 +79,28 @@ pub fn inspect(path: &Path, set: SchemaSet, limit: u64) -> Result<Option<Inspect
     looked.map(Some)
 }
 
-/// Who fires the timers of a file; `None` if nobody does. Makes nothing.
+/// Who serves a file: fires its timers, conducts its calls or makes their attempts; `None` if nobody
+/// does. Makes nothing.
 ///
 /// # Errors
 /// If it cannot be found out.
 pub fn served_by(path: &Path) -> io::Result<Option<String>> {
     let path = absolute(path).map_err(io::Error::other)?;
-    match behind_links(&path) {
-        Ok(path) => RoleLock::holder_of(&path, role_lock::TIMER),
-        // There is no folder yet, and so nobody.
-        Err(_) => Ok(None),
+    // There is no folder yet, and so nobody.
+    let Ok(path) = behind_links(&path) else {
+        return Ok(None);
+    };
+    let roles = [
+        role_lock::TIMER,
+        role_lock::ORCHESTRATION,
+        role_lock::EXECUTION,
+    ];
+    for role in roles {
+        if let Some(holder) = RoleLock::holder_of(&path, role)? {
+            return Ok(Some(holder));
+        }
     }
+    Ok(None)
 }
 
 fn look(

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use punctual_adapters_sqlite::{OpenError, SchemaSet, Wholeness, inspect, migrate, served_by};
+use punctual_adapters_sqlite::{
+    OpenError, SchemaSet, SqliteCallStore, SqliteSettings, Wholeness, inspect, migrate, served_by,
+};
 
 use crate::scratch::{Scratch, now};
 use crate::store::{OnFile, save_some, with_end};
@@ -68,6 +70,17 @@ async fn a_file_that_is_served_is_seen_with_who_serves_it() {
     assert!(contents(folder) == before);
     file.store.close().await;
     assert_eq!(served_by(file.path()).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_file_of_calls_is_served_also_if_their_timers_are_in_another() {
+    let scratch = Scratch::migrated(SchemaSet::Shared);
+    let settings = SqliteSettings::calls_alone(scratch.path());
+    let calls = SqliteCallStore::open(&settings, now()).unwrap();
+    let holder = served_by(&scratch.path()).unwrap();
+    assert_eq!(holder, Some(format!("process {}", std::process::id())));
+    calls.close().await;
+    assert_eq!(served_by(&scratch.path()).unwrap(), None);
 }
 
 #[tokio::test]
