@@ -279,6 +279,10 @@ impl Thread {
             self.fail(group, &moved);
             return;
         }
+        let (connection, timeout) = (&self.desk.connection, self.desk.busy_timeout);
+        if let Err(error) = room::checkpoint_before_disk_is_full(connection, &self.log, timeout) {
+            tracing::debug!(%error, "the log could not be checkpointed before the disk is full");
+        }
         let is_new = group.iter().any(|job| job.needs_room());
         if is_new && let Some(no_room) = self.no_room() {
             let (growing, rest) = group.into_iter().partition(|job| job.needs_room());

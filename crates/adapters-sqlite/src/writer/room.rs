@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
+use rustix::fs::statvfs;
 
 use crate::call_sql;
 
@@ -22,6 +23,11 @@ const HEADROOM: u64 = 256;
 const TO_FINISH: u64 = 8 * 1024;
 /// So often its request is written again: into a command, into the attempt, and redacted beside it.
 const COPIES: u64 = 3;
+
+/// Length in bytes below which a log is not worth a checkpoint of its own.
+const SHORT_LOG: u64 = 1024 * 1024;
+/// Number of bytes without which a disk counts as full: a checkpoint would take the last of them, and fail.
+const FULL_DISK: u64 = 256 * 1024;
 
 /// Calls that were accepted and have no outcome yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -123,13 +129,41 @@ impl Limit {
         if !is_reached(before)? || before <= self.bytes / 32 {
             return is_reached(before);
         }
-        // Perhaps it is the log alone, which can be folded in, unless somebody still reads it.
-        connection.busy_timeout(Duration::ZERO)?;
-        let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        connection.busy_timeout(busy_timeout)?;
-        folded?;
+        // Perhaps it is the log alone.
+        checkpoint(connection, busy_timeout)?;
         is_reached(length())
     }
+}
+
+/// Checkpoints a log that is longer than the room left on its disk.
+///
+/// A checkpoint needs at most as much room as the log is long. A log that grew until the disk is full
+/// would have left none: nothing could be written any more, although what is stored is small.
+pub(super) fn checkpoint_before_disk_is_full(
+    connection: &Connection,
+    log: &Path,
+    busy_timeout: Duration,
+) -> rusqlite::Result<()> {
+    let length = std::fs::metadata(log).map_or(0, |log| log.len());
+    if length < SHORT_LOG {
+        return Ok(());
+    }
+    let Ok(disk) = statvfs(log) else {
+        return Ok(());
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if (FULL_DISK..length).contains(&free) {
+        checkpoint(connection, busy_timeout)?;
+    }
+    Ok(())
+}
+
+/// Checkpoints the whole log and empties it, unless somebody still reads it.
+fn checkpoint(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let done = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    connection.busy_timeout(busy_timeout)?;
+    done
 }
 
 #[cfg(test)]

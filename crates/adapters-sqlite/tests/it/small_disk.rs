@@ -139,6 +139,18 @@ fn without_room_for_the_index_of_the_log_it_is_full_and_not_broken() {
     });
 }
 
+#[test]
+fn the_log_does_not_fill_a_disk_on_which_there_is_room_for_what_is_stored() {
+    let name = "small_disk::the_log_does_not_fill_a_disk_on_which_there_is_room_for_what_is_stored";
+    on_small_disk(name, 16, |disk| async move {
+        let store = open(&disk, None);
+        for round in 0..4_000 {
+            let saved = save(&store, timer(round % 100)).await;
+            saved.unwrap_or_else(|error| panic!("{error}, in round {round}"));
+        }
+    });
+}
+
 fn large(number: usize) -> SaveTimer {
     let mut timer = timer(number);
     timer.data = Some(TimerData::of(&"x".repeat(2_000)).unwrap());
