@@ -154,6 +154,10 @@ fn reserve(path: &Path) -> io::Result<PathBuf> {
         match File::create_new(&name) {
             Ok(_) => return Ok(name.into()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let problem = "its folder is not there: make it first";
+                return Err(io::Error::new(error.kind(), problem));
+            }
             Err(error) => return Err(error),
         }
     }

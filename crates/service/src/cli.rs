@@ -142,7 +142,7 @@ pub(crate) enum Command {
     /// Bring the database up to date, or show how far it is
     ///
     /// Serving and scheduling do this by themselves; the command is for doing it beforehand. It goes
-    /// for the timers' database and, unless --db is given, for the shared one if DB_PATH is set.
+    /// for each database that would be served or, with --db, for that one as a file of timers.
     Migrate(MigrateArgs),
     /// Copy the databases while they are in use
     ///
@@ -239,7 +239,7 @@ pub(crate) struct SendArgs {
 Examples:
   timer-service call --tenant demo --in 2s --url http://127.0.0.1:9000/hello
   timer-service call --tenant demo --due 2026-12-24T18:00:00Z --url https://example.com/greet \\
-      --body '{\"say\":\"hello\"}' --header 'Content-Type: application/json' --tag greeting
+      --body '{\"say\":\"hello\"}' --header 'Content-Type: application/json' --tag greeting --no-wait
 
 The service that makes the call has to be allowed to reach its address: public ones always are,
 others with EXECUTION_ALLOW_NETS, where the service is started."
@@ -457,8 +457,9 @@ Examples:
   timer-service backup punctual-2026-12-24.db
   timer-service backup --db ./data/timer.db timers-2026-12-24.db
 
-To go back to it, stop the service, move its database and the files beside it away, and put the copy in
-its place. Calls that were made since the copy are made again then: the copy does not know of them.")]
+To go back to it, stop the service, move its database and the files beside it away, and put the
+copy in its place. Calls that were made since the copy are made again then: the copy does not know
+of them.")]
 pub(crate) struct BackupArgs {
     /// The copy, which must not exist; a folder, where calls and timers have a file each
     #[arg(value_name = "FILE", value_parser = OsStringValueParser::new().try_map(|raw| parse::path(&raw)))]

@@ -47,15 +47,16 @@ pub(crate) async fn call(args: CallArgs) -> Result<(), Failure> {
     ));
     let give_up = due_at.max(clock.now()).saturating_add(args.wait);
     let outcome = service.follow(&format!("{path}/{id}"), give_up).await?;
-    match args.output {
-        Output::Json => answers.line(&outcome)?,
-        Output::Table => crate::say(&in_words(&outcome)),
+    if args.output == Output::Json {
+        answers.line(&outcome)?;
     }
-    if outcome["status"] == CallStatus::Succeeded.as_str() {
-        Ok(())
-    } else {
-        Err(Failure::failed(in_words(&outcome)))
+    if outcome["status"] != CallStatus::Succeeded.as_str() {
+        return Err(Failure::failed(in_words(&outcome)));
     }
+    if args.output == Output::Table {
+        crate::say(&in_words(&outcome));
+    }
+    Ok(())
 }
 
 /// What is submitted. What is wrong with it the service says, for all fields at once.

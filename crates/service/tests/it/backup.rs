@@ -114,7 +114,12 @@ fn a_backup_replaces_nothing_and_leaves_nothing_behind() {
         (
             "backup no/such/folder/copy.db",
             1,
-            "No such file or directory",
+            "its folder is not there: make it first",
+        ),
+        (
+            "backup copies/",
+            1,
+            "its folder is not there: make it first",
         ),
         ("backup --db none.db copy.db", 1, "there is no database"),
         (

@@ -192,7 +192,8 @@ fn the_examples_of_call_are_made() {
         let line = line
             .replace("http://127.0.0.1:9000/hello", &target.url("/hello"))
             .replace("https://example.com/greet", &target.url("/greet"))
-            .replace("2026-12-24T18:00:00Z", "2026-11-01T18:00:00Z");
+            .replace("2026-12-24T18:00:00Z", "2026-11-01T18:00:00Z")
+            .replace(" --no-wait", "");
         let ended = typed(&home, &format!("{line} --api http://{}", api.0));
         assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
     }
