@@ -12,7 +12,7 @@ pub enum SchemaSet {
 }
 
 /// The first two have the names of the original specification, which has no 0002.
-const SHARED: [Migration; 8] = [
+const SHARED: [Migration; 9] = [
     Migration {
         version: 1,
         name: "0001_bootstrap_schema",
@@ -60,6 +60,12 @@ const SHARED: [Migration; 8] = [
         name: "0009_last_error",
         checksum: "71a8ba9de57e20b2934c3e9e707d7e1e665180050f5fd446e5d3a1305ad58075",
         sql: include_str!("../sqlite/0009_last_error.sql"),
+    },
+    Migration {
+        version: 10,
+        name: "0010_dispatch_and_check",
+        checksum: "3c276d1f17a05121f4a8035e85e9197ae12e75f0f5558c2b4e7aaa2354a88d4c",
+        sql: include_str!("../sqlite/0010_dispatch_and_check.sql"),
     },
 ];
 

@@ -29,7 +29,7 @@ pub enum RootsError {
     NotPem,
     /// TLS cannot be set up.
     #[error("TLS cannot be set up with the versions that it has")]
-    Setup,
+    Config,
 }
 
 impl Roots {
@@ -86,7 +86,7 @@ fn connector(roots: Roots) -> Result<TlsConnector, RootsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|_| RootsError::Setup)?
+        .map_err(|_| RootsError::Config)?
         .with_root_certificates(roots.0)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

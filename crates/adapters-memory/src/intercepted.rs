@@ -13,15 +13,15 @@ use punctual_domain::{
     CorrelationId, MessageEnvelope, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    AcceptOutcome, Backlog, BatchResult, BeginExecution, Burial, BusPosition, BusPositionPort,
-    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ClaimBatch, ClaimOutcome,
-    ClaimRef, DeadLetter, DeadLetterPort, DeleteOutcome, EventBusPort, Execution, ExecutionEntry,
-    ExecutionLogPort, ExecutionOutcome, FinishExecution, FiredCursor, FiredPage, FiredTimer, Loss,
-    MarkOutcome, NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort,
-    OutboxRow, Overlooked, PageCursor, PortError, PublishOutcome, PublishedMessage, RecordOutcome,
-    RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort, StoredCall,
-    StoredDeadLetter, SubmitOutcome, Subscribe, Subscription, TimerPage, TimerPageQuery,
-    TimerPersistencePort, TimerQueuePort, WaitingQuery,
+    AcceptOutcome, Backlog, BatchResult, BeginExecution, BusPosition, BusPositionPort, CallChange,
+    CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ClaimBatch, ClaimOutcome, ClaimRef,
+    DataLoss, DeadLetter, DeadLetterClaim, DeadLetterMessage, DeadLetterPort, DeleteOutcome,
+    EventBusPort, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
+    FiredCursor, FiredPage, FiredTimer, MarkOutcome, NewCall, OpenExecution, OutboxOutcome,
+    OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishOutcome, PublishedMessage,
+    RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort,
+    StoredCall, StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
+    TimerPageQuery, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
 
 /// Code that runs around every call of a port.
@@ -108,7 +108,7 @@ forward! {
         claim_due_except(now: Timestamp, limit: usize, lease: Duration, passed_over: BTreeSet<TenantId>) -> Result<ClaimBatch, PortError> as "claim_due";
         retry_later(batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
         release(batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
-        bury(batch: Vec<Burial>) -> BatchResult<ClaimOutcome>;
+        dead_letter(batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome>;
         renew(batch: Vec<ClaimRef>, now: Timestamp, lease: Duration) -> BatchResult<ClaimOutcome>;
         backlog(now: Timestamp, limit: usize) -> Result<Backlog, PortError>;
         fired_since(since: Timestamp, after: Option<FiredCursor>, limit: usize) -> Result<FiredPage, PortError>;
@@ -128,14 +128,14 @@ forward! {
     EventBusPort {
         publish(batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome>;
         subscribe(request: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
-        made_good(loss: &Loss) -> Result<(), PortError>;
+        recovered(loss: &DataLoss) -> Result<(), PortError>;
         {
-            async fn lost(&self) -> Loss {
+            async fn lost(&self) -> DataLoss {
                 self.interceptor.listen(self.inner.lost()).await
             }
 
-            fn made_good_until(&self, loss: &Loss, until: Timestamp) {
-                self.inner.made_good_until(loss, until);
+            fn recovered_until(&self, loss: &DataLoss, until: Timestamp) {
+                self.inner.recovered_until(loss, until);
             }
 
             fn readiness(&self) -> Result<(), String> {
@@ -152,7 +152,7 @@ forward! {
         delete(batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome> as "delete_calls";
         page(query: CallPageQuery) -> Result<CallPage, PortError> as "page_calls";
         find_by_correlation(id: CorrelationId, after: Option<TimerKey>, limit: usize) -> Result<Vec<ServiceCall>, PortError> as "find_calls_by_correlation";
-        overlooked(now: Timestamp, limit: usize) -> Result<Overlooked, PortError>;
+        find_stuck(now: Timestamp, limit: usize) -> Result<StuckCalls, PortError>;
         purge(before: Timestamp, now: Timestamp, limit: usize) -> Result<usize, PortError> as "purge_calls";
         {
             fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
@@ -162,9 +162,9 @@ forward! {
     }
 
     OutboxPort {
-        unpublished(after: Option<OutboxPlace>, limit: usize) -> Result<Vec<OutboxRow>, PortError>;
-        mark_published(batch: Vec<OutboxPlace>, at: Timestamp) -> BatchResult<OutboxOutcome>;
-        bury(batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome> as "bury_messages";
+        unpublished(after: Option<OutboxPosition>, limit: usize) -> Result<Vec<OutboxRow>, PortError>;
+        mark_published(batch: Vec<OutboxPosition>, at: Timestamp) -> BatchResult<OutboxOutcome>;
+        dead_letter(batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> as "bury_messages";
         count(limit: usize) -> Result<usize, PortError>;
         about(key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError>;
         purge(before: Timestamp, limit: usize) -> Result<usize, PortError> as "purge_messages";

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 use punctual_ports::{
-    BatchResult, BusPositionPort, ClockPort, ConsumerName, DeadLetterPort, EventBusPort, Loss,
+    BatchResult, BusPositionPort, ClockPort, ConsumerName, DataLoss, DeadLetterPort, EventBusPort,
     PortError, PortErrorKind, PublishOutcome, Subscribe, Subscription,
 };
 use tokio::task::JoinHandle;
@@ -128,18 +128,18 @@ impl EventBusPort for NatsEventBus {
         Ok(Box::new(subscribed))
     }
 
-    async fn lost(&self) -> Loss {
+    async fn lost(&self) -> DataLoss {
         self.shared.link.lost().await
     }
 
-    async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
-        self.shared.link.made_good(loss).await
+    async fn recovered(&self, loss: &DataLoss) -> Result<(), PortError> {
+        self.shared.link.recovered(loss).await
     }
 
-    fn made_good_until(&self, loss: &Loss, until: Timestamp) {
+    fn recovered_until(&self, loss: &DataLoss, until: Timestamp) {
         let link = &self.shared.link;
         let now = link.clock.now();
-        link.tracker().made_good_until(loss, until, now);
+        link.tracker().recovered_until(loss, until, now);
     }
 
     fn readiness(&self) -> Result<(), String> {

@@ -9,7 +9,7 @@
 //! It may be away at the start, go away, come back, flap, lose its streams, and come back without
 //! the last messages that it had acknowledged. None of that loses a timer: nothing is marked without
 //! an acknowledgement, nothing is published over a connection before the streams behind it were
-//! looked at, and what the broker has lost is published again ([`Loss`](punctual_ports::Loss)).
+//! looked at, and what the broker has lost is published again ([`DataLoss`](punctual_ports::DataLoss)).
 
 mod bus;
 mod connect;

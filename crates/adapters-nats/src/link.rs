@@ -13,7 +13,9 @@ use async_nats::jetstream::stream::{Info, RawMessageErrorKind, Stream};
 use async_nats::jetstream::{self, context::ContextBuilder};
 use async_nats::{Client, Event};
 use punctual_domain::{Backoff, Timestamp};
-use punctual_ports::{BusPositionPort, ClockPort, DeadLetterPort, Loss, PortError, PortErrorKind};
+use punctual_ports::{
+    BusPositionPort, ClockPort, DataLoss, DeadLetterPort, PortError, PortErrorKind,
+};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::connect::{dial, options};
@@ -384,7 +386,7 @@ impl Link {
     }
 
     /// Waits for a loss.
-    pub(crate) async fn lost(&self) -> Loss {
+    pub(crate) async fn lost(&self) -> DataLoss {
         let mut has_loss = self.has_loss.subscribe();
         loop {
             if let Some(loss) = self.tracker().loss() {
@@ -396,9 +398,9 @@ impl Link {
         }
     }
 
-    pub(crate) async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
+    pub(crate) async fn recovered(&self, loss: &DataLoss) -> Result<(), PortError> {
         let now = self.clock.now();
-        let was_it = self.tracker().made_good(loss, now);
+        let was_it = self.tracker().recovered(loss, now);
         if was_it {
             self.keep_position(false).await?;
         }

@@ -17,7 +17,7 @@ pub const REDELIVERED: &str = "broker_messages_redelivered_total";
 /// Messages that could not be handled and were put down as dead letters. Alert on any.
 pub const DEAD_LETTERS: &str = "broker_dead_letters_total";
 /// Times when no more was fetched because the handler's store could not be used.
-pub const HELD_BACK: &str = "broker_held_back_total";
+pub const PAUSED: &str = "broker_paused_total";
 
 /// Tells the recorder what each of them means. Call it once, after the recorder is installed.
 pub fn describe() {
@@ -30,5 +30,5 @@ pub fn describe() {
     describe_counter!(RECEIVED, "messages delivered by the broker");
     describe_counter!(REDELIVERED, "messages delivered more than once");
     describe_counter!(DEAD_LETTERS, "messages put down as dead letters");
-    describe_counter!(HELD_BACK, "times a handler's store could not be used");
+    describe_counter!(PAUSED, "times a handler's store could not be used");
 }

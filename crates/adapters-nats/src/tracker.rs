@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use punctual_domain::Timestamp;
-use punctual_ports::{BusPosition, Loss};
+use punctual_ports::{BusPosition, DataLoss};
 
 use crate::streams::KEEP_EVENTS;
 
@@ -116,10 +116,10 @@ pub(crate) struct Tracker {
     /// Publishes under way, by number, with the earliest event in each.
     under_way: BTreeMap<u64, Timestamp>,
     next_number: u64,
-    loss: Option<Loss>,
+    loss: Option<DataLoss>,
     losses: u64,
     /// Whatever of the loss is from before this instant was published again.
-    made_good_until: Option<Timestamp>,
+    recovered_until: Option<Timestamp>,
     republished: Option<Republished>,
     /// The same as it is kept.
     kept_republished: Option<Republished>,
@@ -334,45 +334,45 @@ impl Tracker {
     fn lose(&mut self, since: Timestamp, reason: &str) {
         self.losses += 1;
         let earlier = self.loss.take();
-        self.made_good_until = None;
-        self.loss = Some(Loss {
+        self.recovered_until = None;
+        self.loss = Some(DataLoss {
             number: self.losses,
             since: earlier.map_or(since, |earlier| earlier.since.min(since)),
             reason: reason.to_owned(),
         });
     }
 
-    pub(crate) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<DataLoss> {
         self.loss.clone()
     }
 
-    fn is_told(&self, loss: &Loss) -> bool {
+    fn is_told(&self, loss: &DataLoss) -> bool {
         let told = self.loss.as_ref();
         told.is_some_and(|it| it.number == loss.number)
     }
 
     /// Everything of a loss was published again; answers whether that was news.
-    pub(crate) fn made_good(&mut self, loss: &Loss, now: Timestamp) -> bool {
+    pub(crate) fn recovered(&mut self, loss: &DataLoss, now: Timestamp) -> bool {
         let is_it = self.is_told(loss);
         if is_it {
             self.note_republished(loss, now);
             self.loss = None;
-            self.made_good_until = None;
+            self.recovered_until = None;
             self.keep_again();
         }
         is_it
     }
 
     /// What is from before an instant was published again.
-    pub(crate) fn made_good_until(&mut self, loss: &Loss, until: Timestamp, now: Timestamp) {
+    pub(crate) fn recovered_until(&mut self, loss: &DataLoss, until: Timestamp, now: Timestamp) {
         if self.is_told(loss) {
             self.note_republished(loss, now);
-            self.made_good_until = Some(until);
+            self.recovered_until = Some(until);
             self.keep_again();
         }
     }
 
-    fn note_republished(&mut self, loss: &Loss, now: Timestamp) {
+    fn note_republished(&mut self, loss: &DataLoss, now: Timestamp) {
         if now.saturating_sub(OLD) <= loss.since {
             return;
         }
@@ -413,7 +413,7 @@ impl Tracker {
         }
         let covers_until = if self.loss.is_some() {
             // What came since the loss may be older, and still be under way.
-            self.made_good_until?.min(self.covers_until(now))
+            self.recovered_until?.min(self.covers_until(now))
         } else if is_the_end && self.under_way.is_empty() {
             now
         } else {
@@ -544,8 +544,8 @@ mod tests {
         assert!(!tracker.acknowledged(&ticket, ack(10, false, "again"), at(NOW)));
         assert_eq!(tracker.news(at(NOW), false), None);
         assert_eq!(tracker.news(at(NOW), true), None, "nor at the end");
-        assert!(tracker.made_good(&loss, at(NOW)));
-        assert!(!tracker.made_good(&loss, at(NOW)));
+        assert!(tracker.recovered(&loss, at(NOW)));
+        assert!(!tracker.recovered(&loss, at(NOW)));
         assert_eq!(kept(&mut tracker).last_message_id, "again");
     }
 
@@ -560,10 +560,10 @@ mod tests {
         let second = tracker.loss().unwrap();
         assert!(second.since <= first.since);
         assert!(
-            !tracker.made_good(&first, at(NOW)),
+            !tracker.recovered(&first, at(NOW)),
             "the second is not made good by the first"
         );
-        assert!(tracker.made_good(&second, at(NOW)));
+        assert!(tracker.recovered(&second, at(NOW)));
     }
 
     #[test]
@@ -585,10 +585,10 @@ mod tests {
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let loss = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW - 50));
-        tracker.made_good_until(&loss, at(NOW - 10), at(NOW));
+        tracker.recovered_until(&loss, at(NOW - 10), at(NOW));
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 52));
         tracker.end(&ticket);
-        tracker.made_good_until(&loss, at(NOW - 10), at(NOW));
+        tracker.recovered_until(&loss, at(NOW - 10), at(NOW));
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 10));
     }
 
@@ -725,7 +725,7 @@ mod tests {
         let loss = tracker.loss().unwrap();
         assert_eq!(tracker.news(at(NOW), true), None);
         let until = at(NOW - 90_000);
-        tracker.made_good_until(&loss, until, at(NOW));
+        tracker.recovered_until(&loss, until, at(NOW));
         let ticket = tracker.begin(at(NOW));
         tracker.acknowledged(&ticket, ack(1, false, "id-1"), at(NOW));
         tracker.end(&ticket);
@@ -754,7 +754,7 @@ mod tests {
         let ticket = tracker.begin(at(NOW));
         tracker.acknowledged(&ticket, ack(5, false, "old"), at(NOW));
         tracker.end(&ticket);
-        assert!(tracker.made_good(&first, at(NOW)));
+        assert!(tracker.recovered(&first, at(NOW)));
         compare(&mut tracker, &stream("other", 3), &Found::Nothing);
         assert_eq!(tracker.loss().unwrap().since, first.since);
     }

@@ -12,7 +12,7 @@ macro_rules! call {
     () => {
         "SELECT call.tenant_id, call.service_call_id, name, status, submitted_at, call.due_at, \
          started_at, finished_at, request_spec, outcome_meta, correlation_id, command_id, version, \
-         execution_id, caused_by, timeout_ms, attempt_began_at, asked_at, asked, \
+         execution_id, caused_by, timeout_ms, attempt_began_at, dispatched_at, dispatch_count, \
          (SELECT json_group_array(tag) FROM service_call_tags AS tags \
           WHERE tags.tenant_id = call.tenant_id AND tags.service_call_id = call.service_call_id) \
          FROM service_calls AS call "
@@ -39,9 +39,9 @@ statements! {
     /// A new call.
     INSERT_CALL = "\
         INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
-            correlation_id, command_id, version, status, request_spec, look_at, started_at, \
+            correlation_id, command_id, version, status, request_spec, next_check_at, started_at, \
             finished_at, outcome_meta, execution_id, caused_by, timeout_ms, attempt_began_at, \
-            asked_at, asked) \
+            dispatched_at, dispatch_count) \
         VALUES (?1, ?2, ?14, ?15, ?16, ?17, ?18, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
             ?13, ?19)";
 
@@ -53,9 +53,9 @@ statements! {
     /// A call as it is to be, if it is still as it was seen and not finished.
     CHANGE_CALL = "\
         UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
-            look_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
+            next_check_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
             execution_id = ?9, caused_by = ?10, timeout_ms = ?11, attempt_began_at = ?12, \
-            asked_at = ?13, asked = ?14 \
+            dispatched_at = ?13, dispatch_count = ?14 \
         WHERE tenant_id = ?1 AND service_call_id = ?2 AND version = ?15 \
             AND status IN ('Scheduled', 'Running')";
 
@@ -125,16 +125,16 @@ statements! {
     CALLS_OF_CORRELATION = concat!(call!(), "WHERE call.correlation_id = ?1");
 
     /// What should be looked at; read until there is enough.
-    OVERLOOKED = concat!(call!(), "WHERE call.look_at <= ?1 ORDER BY call.look_at");
+    STUCK = concat!(call!(), "WHERE call.next_check_at <= ?1 ORDER BY call.next_check_at");
 
     /// How many calls have no outcome yet, and how large their requests are.
     UNFINISHED = "\
         SELECT count(*), ifnull(sum(length(CAST(request_spec AS BLOB))), 0) FROM service_calls \
-        WHERE look_at > ''";
+        WHERE next_check_at > ''";
 
     /// When something is to be looked at next.
     NEXT_LOOK = "\
-        SELECT look_at FROM service_calls WHERE look_at > ?1 ORDER BY look_at LIMIT 1";
+        SELECT next_check_at FROM service_calls WHERE next_check_at > ?1 ORDER BY next_check_at LIMIT 1";
 
     /// Appends a message.
     APPEND = "\

@@ -59,7 +59,7 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// A look begins: leases end, and it is told what is in hand.
-    pub(crate) fn begin_look(&mut self, now: Timestamp) -> HashMap<RowId, Timestamp> {
+    pub(crate) fn begin_poll(&mut self, now: Timestamp) -> HashMap<RowId, Timestamp> {
         while let Some(&(until, row)) = self.ends.first() {
             if until > now {
                 break;
@@ -67,12 +67,12 @@ impl Claims {
             self.remove(row);
         }
         self.changed_since = Some(HashSet::new());
-        let in_hand = self.held.iter();
-        in_hand.map(|(row, held)| (*row, held.ready_at)).collect()
+        let in_flight = self.held.iter();
+        in_flight.map(|(row, held)| (*row, held.ready_at)).collect()
     }
 
     /// A look has ended without a claim.
-    pub(crate) fn abandon_look(&mut self) {
+    pub(crate) fn abandon_poll(&mut self) {
         self.changed_since = None;
     }
 
@@ -207,9 +207,9 @@ mod tests {
 
     fn claimed() -> (Claims, ClaimRef) {
         let mut claims = Claims::default();
-        claims.begin_look(at(10));
+        claims.begin_poll(at(10));
         let token = claims.claim(ROW, firing(10), at(10), at(1_000));
-        claims.abandon_look();
+        claims.abandon_poll();
         let claim = ClaimRef {
             firing_id: firing(10),
             token,
@@ -221,7 +221,7 @@ mod tests {
     fn a_row_that_changes_during_a_look_is_out_of_date_before_and_after_the_commit() {
         let mut claims = Claims::default();
         claims.is_changing(ROW);
-        claims.begin_look(at(0));
+        claims.begin_poll(at(0));
         assert!(
             claims.is_out_of_date(ROW),
             "the change began before the look"
@@ -231,14 +231,14 @@ mod tests {
             claims.is_out_of_date(ROW),
             "the look's snapshot may be older"
         );
-        claims.begin_look(at(0));
+        claims.begin_poll(at(0));
         assert!(!claims.is_out_of_date(ROW), "a new look sees the change");
     }
 
     #[test]
     fn a_rolled_back_change_keeps_nothing_from_being_claimed() {
         let mut claims = Claims::default();
-        claims.begin_look(at(0));
+        claims.begin_poll(at(0));
         claims.is_changing(ROW);
         claims.rolled_back();
         assert!(!claims.is_out_of_date(ROW));
@@ -259,8 +259,8 @@ mod tests {
         let (mut claims, claim) = claimed();
         let until = at(1_000).saturating_add(Duration::from_secs(1));
         assert!(claims.renew(&claim, until));
-        assert_eq!(claims.begin_look(at(1_999)).len(), 1);
-        assert_eq!(claims.begin_look(at(2_000)).len(), 0);
+        assert_eq!(claims.begin_poll(at(1_999)).len(), 1);
+        assert_eq!(claims.begin_poll(at(2_000)).len(), 0);
         assert!(!claims.renew(&claim, until) && !claims.release(&claim));
     }
 

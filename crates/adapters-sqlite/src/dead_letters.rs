@@ -9,17 +9,17 @@ use crate::timer_store::rows::{parsed, parsed_or_null, sql_limit};
 
 pub(crate) fn record(
     connection: &Connection,
-    letter: &DeadLetter,
+    dead_letter: &DeadLetter,
 ) -> rusqlite::Result<RecordOutcome> {
     let added = connection
         .prepare_cached(sql::RECORD_LETTER)?
         .execute(params![
-            letter.id,
-            letter.origin.to_string(),
-            letter.tenant_id.as_ref().map(TenantId::as_str),
-            letter.payload,
-            letter.reason,
-            letter.failed_at.to_string(),
+            dead_letter.id,
+            dead_letter.origin.to_string(),
+            dead_letter.tenant_id.as_ref().map(TenantId::as_str),
+            dead_letter.payload,
+            dead_letter.reason,
+            dead_letter.failed_at.to_string(),
         ])?;
     Ok(match added {
         0 => RecordOutcome::AlreadyThere,
@@ -48,10 +48,10 @@ pub(crate) fn list(
     // Numbers begin at one, and none is greater than the greatest.
     let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     let mut statement = connection.prepare_cached(sql::LIST_LETTERS)?;
-    let letters = statement.query_map(params![after, sql_limit(limit)], |row| {
+    let dead_letters = statement.query_map(params![after, sql_limit(limit)], |row| {
         Ok(StoredDeadLetter {
             sequence: row.get::<_, i64>(0)?.unsigned_abs(),
-            letter: DeadLetter {
+            dead_letter: DeadLetter {
                 id: row.get(1)?,
                 origin: parsed(row, 2)?,
                 tenant_id: parsed_or_null(row, 3)?,
@@ -61,5 +61,5 @@ pub(crate) fn list(
             },
         })
     })?;
-    letters.collect()
+    dead_letters.collect()
 }

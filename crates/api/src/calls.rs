@@ -7,7 +7,7 @@ use punctual_domain::service_call::{
     CallStatus, IdempotencyKey, Submission, Tag, Tags, UnknownFields,
 };
 use punctual_domain::{TenantId, TimerKey, Timestamp};
-use punctual_ports::{CallPageQuery, PageCursor, SubmitOutcome, Taken};
+use punctual_ports::{CallPageQuery, ConflictField, PageCursor, SubmitOutcome};
 use punctual_workflows::calls::{DeleteCallOutcome, ReadCalls};
 use serde_json::Value;
 
@@ -76,12 +76,12 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
             }
             receipt
         }
-        SubmitOutcome::Conflict { taken, by } => {
-            return Err(Problem::conflict(match taken {
-                Taken::Id => format!(
+        SubmitOutcome::Conflict { field, by } => {
+            return Err(Problem::conflict(match field {
+                ConflictField::Id => format!(
                     "the id {by} was used for another service call: leave it out, or give a new one"
                 ),
-                Taken::Key => format!(
+                ConflictField::Key => format!(
                     "the idempotency key was used for service call {by}, which differs from this one: \
                      give a new key for a new call"
                 ),

@@ -17,7 +17,7 @@ use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_domain::DueTimeReached;
 use punctual_ports::{EventBusPort, MessageHandler};
 use punctual_workflows::{
-    Begun, LastLook, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker,
+    InFlightEpoch, LastPoll, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker,
     WakeSignal, WorkerSettings,
 };
 
@@ -273,18 +273,18 @@ impl Builder {
     /// [`start`](Punctual::start).
     ///
     /// # Errors
-    /// [`Setup`](ErrorKind::Setup), before anything is opened, with all that is missing or makes no
+    /// [`Config`](ErrorKind::Config), before anything is opened, with all that is missing or makes no
     /// sense; otherwise whatever is wrong with the file, of which nothing was changed then.
     pub async fn build(self) -> Result<Punctual, Error> {
         let problems = self.problems();
         if !problems.is_empty() {
             let message = format!("cannot build: {}", problems.join("; "));
-            return Err(Error::new(ErrorKind::Setup, message));
+            return Err(Error::new(ErrorKind::Config, message));
         }
         let (clock, worker) = (self.clock()?, self.worker_settings());
         let wake = WakeSignal::new();
         let Some(mut storage) = self.storage.into_iter().next() else {
-            return Err(Error::new(ErrorKind::Setup, NO_STORAGE));
+            return Err(Error::new(ErrorKind::Config, NO_STORAGE));
         };
         if self.bus.is_none() {
             storage.takes_commands_of_calls_alone();
@@ -309,8 +309,8 @@ impl Builder {
             bus: connected.bus,
             clock: clock.port(),
             wake,
-            begun: Begun::default(),
-            last_look: LastLook::default(),
+            begun: InFlightEpoch::default(),
+            last_poll: LastPoll::default(),
         };
         #[cfg(feature = "calls")]
         let (calls, calls_plan) = match &self.calls {

@@ -15,8 +15,8 @@ use punctual_ports::{
     ExecutionLogPort, HttpClientPort, MessageHandler, OutboxPort, ServiceCallPersistencePort,
 };
 use punctual_workflows::calls::{
-    AcceptExecutions, CallPorts, CallSettings, ChoreWorker, DispatchOutbox, ExecuteCalls,
-    ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, NobodyToTell, ReactToEvents, ReadCalls,
+    AcceptExecutions, BackgroundWorker, CallPorts, CallSettings, CallSweeper, DispatchOutbox,
+    ExecuteCalls, ForgetDeletedCalls, ForgetOldCalls, NobodyToTell, ReactToEvents, ReadCalls,
     SubmitCalls, TellOfOtherTimers,
 };
 
@@ -85,9 +85,9 @@ impl fmt::Debug for ServiceCalls {
 /// What an engine with service calls runs besides its timers.
 pub(crate) struct CallsPlan {
     pub(crate) execute: ExecuteCalls,
-    pub(crate) dispatch: ChoreWorker<DispatchOutbox>,
-    pub(crate) look_after: ChoreWorker<LookAfterCalls>,
-    pub(crate) forget: ChoreWorker<ForgetOldCalls>,
+    pub(crate) dispatch: BackgroundWorker<DispatchOutbox>,
+    pub(crate) sweep: BackgroundWorker<CallSweeper>,
+    pub(crate) forget: BackgroundWorker<ForgetOldCalls>,
     ports: CallPorts,
     settings: CallSettings,
     /// Who is told of timers that belong to no call.
@@ -106,7 +106,7 @@ impl CallsPlan {
         Ok(Self {
             execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
             dispatch: DispatchOutbox::worker(ports, settings),
-            look_after: LookAfterCalls::worker(ports, settings),
+            sweep: CallSweeper::worker(ports, settings),
             forget: ForgetOldCalls::worker(ports, settings),
             ports: ports.clone(),
             settings,
@@ -166,7 +166,7 @@ pub(crate) fn run(
     let rest = async move {
         let ended = tokio::try_join!(
             plan.dispatch.run(pending()),
-            plan.look_after.run(pending()),
+            plan.sweep.run(pending()),
             plan.forget.run(pending()),
         );
         match ended {

@@ -65,6 +65,6 @@ impl Clock {
 pub(crate) fn current_runtime() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| {
         let what = "there is no tokio runtime here: call this inside one, for example under #[tokio::main]";
-        Error::new(ErrorKind::Setup, what)
+        Error::new(ErrorKind::Config, what)
     })
 }

@@ -34,7 +34,7 @@ impl DrivenParts {
             driving.extend([
                 clock.drive(Watched::new(engine, &Driven::new(calls.execute))),
                 clock.drive(Watched::new(engine, &Driven::new(calls.dispatch))),
-                clock.drive(Watched::new(engine, &Driven::new(calls.look_after))),
+                clock.drive(Watched::new(engine, &Driven::new(calls.sweep))),
                 clock.drive(Watched::new(engine, &Driven::new(calls.forget))),
             ]);
         }

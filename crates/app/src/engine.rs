@@ -125,7 +125,7 @@ impl Engine {
         } else {
             "this engine was started before: keep the `Running` that `start` gave"
         };
-        Error::new(ErrorKind::Setup, format!("cannot start: {why}"))
+        Error::new(ErrorKind::Config, format!("cannot start: {why}"))
     }
 
     /// Refuses, with the reason, once the engine has stopped.

@@ -13,7 +13,7 @@ use punctual_workflows::{SettingsError, WorkerStopped};
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The builder was not told something, was told something twice, or a setting makes no sense.
-    Setup,
+    Config,
     /// The database cannot be used: it is damaged, newer than this program, another program's, or
     /// not writable.
     Unusable,
@@ -50,7 +50,7 @@ impl ErrorKind {
     /// What to do about it.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Setup => {
+            Self::Config => {
                 "correct the call of the builder or of the engine: trying again does not help"
             }
             Self::Unusable => {
@@ -197,7 +197,7 @@ impl From<WorkerStopped> for Error {
 
 impl From<SettingsError> for Error {
     fn from(error: SettingsError) -> Self {
-        Self::caused(ErrorKind::Setup, error)
+        Self::caused(ErrorKind::Config, error)
     }
 }
 
@@ -206,7 +206,7 @@ impl From<punctual_adapters_nats::NatsError> for Error {
     fn from(error: punctual_adapters_nats::NatsError) -> Self {
         use punctual_adapters_nats::NatsError;
         let kind = match error {
-            NatsError::Setting { .. } => ErrorKind::Setup,
+            NatsError::Setting { .. } => ErrorKind::Config,
             NatsError::Unreachable { .. } => ErrorKind::Unavailable,
             _ => ErrorKind::Broker,
         };

@@ -89,7 +89,7 @@ impl OnDue {
             return poison(format!("{name} is not an event of the timer"));
         };
         let Some(engine) = self.engine.upgrade() else {
-            return Answer::HoldBack {
+            return Answer::Pause {
                 reason: "the engine is gone".to_owned(),
             };
         };

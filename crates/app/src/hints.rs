@@ -27,7 +27,7 @@ pub(crate) struct Hints {
     wake: WakeSignal,
     /// When to look, and how long to wait after that before looking again.
     looks: Mutex<BTreeSet<(Timestamp, Duration)>>,
-    bell: Notify,
+    notifier: Notify,
 }
 
 impl Hints {
@@ -36,7 +36,7 @@ impl Hints {
             clock,
             wake,
             looks: Mutex::default(),
-            bell: Notify::new(),
+            notifier: Notify::new(),
         })
     }
 
@@ -48,18 +48,18 @@ impl Hints {
                 looks.pop_last();
             }
         });
-        self.bell.notify_one();
+        self.notifier.notify_one();
     }
 
     /// Lets the worker look at each instant, for ever.
     pub(crate) async fn run(&self) -> Infallible {
         loop {
             match self.next_wake() {
-                None => self.bell.notified().await,
+                None => self.notifier.notified().await,
                 Some(next) => tokio::select! {
                     biased;
                     () = self.clock.sleep_until(next) => self.look(),
-                    () = self.bell.notified() => {}
+                    () = self.notifier.notified() => {}
                 },
             }
         }

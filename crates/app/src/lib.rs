@@ -183,7 +183,7 @@ pub mod ports {
         Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic, messages,
     };
     pub use punctual_ports::{
-        Answer, BatchResult, ConsumerName, EventBusPort, Loss, MessageHandler, PortError,
+        Answer, BatchResult, ConsumerName, DataLoss, EventBusPort, MessageHandler, PortError,
         PortErrorKind, PublishOutcome, Subscribe, Subscription,
     };
 }
@@ -193,8 +193,8 @@ pub mod ports {
 pub mod service_calls {
     pub use punctual_domain::service_call::*;
     pub use punctual_ports::{
-        CallPage, CallPageQuery, ExecutionEntry, ExecutionState, HttpAttempt, HttpClientPort,
-        HttpFailure, HttpResponse, Receipt, SubmitOutcome, Taken,
+        CallPage, CallPageQuery, ConflictField, ExecutionEntry, ExecutionState, HttpAttempt,
+        HttpClientPort, HttpFailure, HttpResponse, Receipt, SubmitOutcome,
     };
     pub use punctual_workflows::calls::{
         CallSettings, CallView, DeleteCallOutcome, Trace, TraceStep,

@@ -92,8 +92,8 @@ impl Punctual {
     }
 
     /// When the worker last looked for what is due; `None` before it has. Alarming if it is long ago.
-    pub fn last_look(&self) -> Option<Timestamp> {
-        self.engine.ports.last_look.at()
+    pub fn last_poll(&self) -> Option<Timestamp> {
+        self.engine.ports.last_poll.at()
     }
 
     /// How many timers wait, and how many of them are overdue, each counted up to `limit`.
@@ -451,7 +451,7 @@ mod on_sqlite {
                 #[cfg(feature = "testing")]
                 Store::Memory(_) => {
                     let message = "this needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too";
-                    Err(Error::new(ErrorKind::Setup, message))
+                    Err(Error::new(ErrorKind::Config, message))
                 }
             }
         }

@@ -268,7 +268,7 @@ async fn supervise(
 ) -> Result<ShutDown, Error> {
     let engine = &ends.0;
     #[cfg(feature = "calls")]
-    let (execute, look_after_calls) = crate::calls::run(ready.calls, stop.clone());
+    let (execute, sweep_calls) = crate::calls::run(ready.calls, stop.clone());
     let asked = async move {
         // An error means that `Running` is gone, which asks for the same.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -278,13 +278,13 @@ async fn supervise(
     #[cfg(feature = "calls")]
     let work = async { tokio::try_join!(work, execute).map(|(drained, ())| drained) };
     #[cfg(not(feature = "calls"))]
-    let look_after_calls = pending();
+    let sweep_calls = pending();
     let outcome = tokio::select! {
         biased;
         drained = work => drained,
         stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
         stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
-        stopped = look_after_calls => Err(stopped),
+        stopped = sweep_calls => Err(stopped),
         stopped = file_moved(engine) => Err(stopped),
         never = look_out(engine) => match never {},
     };

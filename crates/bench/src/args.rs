@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::child::Errand;
+use crate::child::Maintenance;
 
 pub(crate) const HELP: &str = "\
 usage: cargo xtask bench [--quick] [--json FILE|-] [--plots FOLDER] [--dir FOLDER] [LINE...]
@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Help,
     Measure(Options),
     /// Only started by the benchmark itself.
-    Child(Errand),
+    Child(Maintenance),
 }
 
 /// How to measure.
@@ -56,7 +56,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
                     parsed.map_err(|_| format!("{text} is no number."))
                 };
                 let numbers = args.map(number).collect::<Result<_, _>>()?;
-                return Ok(Command::Child(Errand {
+                return Ok(Command::Child(Maintenance {
                     name,
                     path,
                     numbers,

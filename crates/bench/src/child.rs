@@ -16,17 +16,19 @@ pub(crate) struct Child {
 
 /// What is given to another process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Errand {
+pub(crate) struct Maintenance {
     pub(crate) name: String,
     pub(crate) path: std::path::PathBuf,
     pub(crate) numbers: Vec<u64>,
 }
 
 /// We are the other process.
-pub(crate) fn become_child(errand: &Errand) -> Outcome<()> {
-    let child = lines::CHILDREN.iter().find(|it| it.name == errand.name);
-    let child = child.ok_or_else(|| format!("there is no child {}", errand.name))?;
-    (child.run)(&errand.path, &errand.numbers)
+pub(crate) fn become_child(maintenance: &Maintenance) -> Outcome<()> {
+    let child = lines::CHILDREN
+        .iter()
+        .find(|it| it.name == maintenance.name);
+    let child = child.ok_or_else(|| format!("there is no child {}", maintenance.name))?;
+    (child.run)(&maintenance.path, &maintenance.numbers)
 }
 
 /// This program again, with an errand.

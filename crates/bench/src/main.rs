@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             print!("{}", args::HELP);
             Ok(())
         }
-        Command::Child(errand) => child::become_child(errand),
+        Command::Child(maintenance) => child::become_child(maintenance),
         Command::Measure(_) if cfg!(debug_assertions) => {
             Err("this is a debug build, whose figures mean nothing: build with --release".into())
         }

@@ -103,11 +103,11 @@ impl Ours {
     pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
         let seen = Arc::new(Seen::default());
         let enough = Arc::new(Notify::new());
-        let (noting, bell) = (Arc::clone(&seen), Arc::clone(&enough));
+        let (noting, notifier) = (Arc::clone(&seen), Arc::clone(&enough));
         let handler = each_message(move |_| {
             noting.first.get_or_init(Instant::now);
             if noting.count.fetch_add(1, Ordering::Relaxed) + 1 >= count {
-                bell.notify_one();
+                notifier.notify_one();
             }
             async { Answer::Done }
         });

@@ -83,7 +83,7 @@ pub(crate) fn with_data(timer: SaveTimer, json: &str) -> SaveTimer {
     }
 }
 
-pub(crate) fn letter(id: &str) -> DeadLetter {
+pub(crate) fn a_dead_letter(id: &str) -> DeadLetter {
     DeadLetter {
         id: id.to_owned(),
         origin: DeadLetterOrigin::Firing,

@@ -55,7 +55,7 @@ macro_rules! timer_store_suites {
             use super::*;
             $crate::timer_settle_suite!($fixture);
         }
-        mod looking_back {
+        mod fired_since {
             use super::*;
             $crate::timer_fired_suite!($fixture);
         }

@@ -46,7 +46,7 @@ pub struct StoredDeadLetter {
     /// Its number, which grows in the order of recording.
     pub sequence: u64,
     /// The letter.
-    pub letter: DeadLetter,
+    pub dead_letter: DeadLetter,
 }
 
 /// What became of a letter that was to be recorded.

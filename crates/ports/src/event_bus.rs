@@ -59,7 +59,7 @@ pub enum Answer {
     /// Not this time, through no fault of the message: what the handler needs, such as its store,
     /// cannot be used. It is delivered again however often that takes, and a bus that fetches does
     /// not fetch more meanwhile.
-    HoldBack {
+    Pause {
         /// Why, for the log.
         reason: String,
     },
@@ -114,8 +114,8 @@ pub trait Subscription: Send + Sync {
 
 /// Messages that a bus had accepted and may have lost since.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    /// Which loss this is, for [`EventBusPort::made_good`].
+pub struct DataLoss {
+    /// Which loss this is, for [`EventBusPort::recovered`].
     pub number: u64,
     /// Everything that was published from this instant on has to be published again.
     pub since: Timestamp,
@@ -134,7 +134,7 @@ pub struct Loss {
 /// - Subscriptions with the same consumer name share the messages: each goes to one of them.
 /// - A message answered with `RetryLater` is delivered again, either by the bus itself or because
 ///   `publish` fails with a retryable error and the publisher tries again.
-/// - One answered with `HoldBack` is delivered again, too, and is never given up on.
+/// - One answered with `Pause` is delivered again, too, and is never given up on.
 /// - A message answered with `Poison` is not delivered to that consumer again by the bus, and the
 ///   messages after it are delivered.
 /// - A panic of a handler, and an answer too few, are `RetryLater`.
@@ -147,8 +147,8 @@ pub struct Loss {
 ///   unfinished that the bus names. A handler that takes several gets them as they come.
 /// - After `stop` has returned, the handler is not called any more, and no call is under way.
 /// - `lost` waits until the bus finds that it may have lost messages which it had accepted, as a
-///   broker does that is restored from an older copy. It gives the same loss again until `made_good`
-///   says that those messages were published again, also after a restart. What `made_good_until` has
+///   broker does that is restored from an older copy. It gives the same loss again until `recovered`
+///   says that those messages were published again, also after a restart. What `recovered_until` has
 ///   heard of may be left out after a restart, by a later `since`. A bus that cannot lose what it
 ///   accepted waits for ever.
 /// - `readiness` tells whether a message published now could be accepted, as far as is known
@@ -162,18 +162,18 @@ pub trait EventBusPort: Send + Sync {
     async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
 
     /// Waits until messages that were accepted may be lost, and tells which.
-    async fn lost(&self) -> Loss {
+    async fn lost(&self) -> DataLoss {
         std::future::pending().await
     }
 
     /// Takes note that the messages of a loss were all accepted again.
-    async fn made_good(&self, _loss: &Loss) -> Result<(), PortError> {
+    async fn recovered(&self, _loss: &DataLoss) -> Result<(), PortError> {
         Ok(())
     }
 
     /// Takes note that those messages of a loss that are from before an instant were all accepted
     /// again, so that whoever ends in between need not begin at the start. It may be forgotten.
-    fn made_good_until(&self, _loss: &Loss, _until: Timestamp) {}
+    fn recovered_until(&self, _loss: &DataLoss, _until: Timestamp) {}
 
     /// Whether messages can be published now, and if not, why.
     fn readiness(&self) -> Result<(), String> {

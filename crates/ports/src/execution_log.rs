@@ -101,7 +101,7 @@ pub struct FinishExecution {
 #[non_exhaustive]
 pub enum ExecutionOutcome {
     /// It was taken.
-    Taken,
+    Applied,
     /// The attempt is not where it would have to be: it has begun or ended before, or is gone.
     /// Nothing was changed.
     NotThere,

@@ -36,7 +36,7 @@ pub use clock::ClockPort;
 pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};
 pub use error::{PortError, PortErrorKind};
 pub use event_bus::{
-    Answer, ConsumerName, EventBusPort, Loss, MessageHandler, PublishOutcome, Subscribe,
+    Answer, ConsumerName, DataLoss, EventBusPort, MessageHandler, PublishOutcome, Subscribe,
     Subscription,
 };
 pub use execution_log::{
@@ -46,11 +46,12 @@ pub use execution_log::{
 pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;
 pub use outbox::{
-    OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow, PublishedMessage, Unreadable,
+    DeadLetterMessage, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PublishedMessage,
+    Unreadable,
 };
 pub use service_calls::{
-    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, Fingerprint, NewCall,
-    Overlooked, Receipt, ServiceCallPersistencePort, StoredCall, SubmitOutcome, Taken,
+    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ConflictField, Fingerprint,
+    NewCall, Receipt, ServiceCallPersistencePort, StoredCall, StuckCalls, SubmitOutcome,
 };
 pub use stepped::Stepped;
 pub use timer_persistence::{
@@ -58,8 +59,8 @@ pub use timer_persistence::{
     TimerPageQuery, TimerPersistencePort,
 };
 pub use timer_queue::{
-    Backlog, Burial, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, FiredCursor, FiredPage,
-    RetryLater, TimerQueuePort,
+    Backlog, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, DeadLetterClaim, FiredCursor,
+    FiredPage, RetryLater, TimerQueuePort,
 };
 
 /// What a batch method answers: an outcome or an error for each item.

@@ -7,7 +7,7 @@ use crate::{BatchResult, DeadLetter, PortError};
 
 /// The place of a message in the outbox. Places are in the order of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OutboxPlace {
+pub struct OutboxPosition {
     /// When it was put there.
     pub created_at: Timestamp,
     /// Its number.
@@ -18,7 +18,7 @@ pub struct OutboxPlace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxRow {
     /// Where it stands.
-    pub place: OutboxPlace,
+    pub place: OutboxPosition,
     /// The message; or, if it cannot be read any more, the bytes and what is wrong with them.
     pub envelope: Result<MessageEnvelope, Unreadable>,
 }
@@ -44,11 +44,11 @@ pub enum OutboxOutcome {
 
 /// A message that can never be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutboxBurial {
+pub struct DeadLetterMessage {
     /// Where it stands.
-    pub place: OutboxPlace,
+    pub place: OutboxPosition,
     /// What becomes of it.
-    pub letter: DeadLetter,
+    pub dead_letter: DeadLetter,
 }
 
 /// A message as it was published, or is to be.
@@ -67,7 +67,7 @@ pub struct PublishedMessage {
 ///   `limit`.
 /// - Places never go back: a message that is appended later has a later place, also if the clock
 ///   was set back meanwhile.
-/// - `mark_published` and `bury` each make a message published; `bury` also records its dead
+/// - `mark_published` and `dead_letter` each make a message published; `dead_letter` also records its dead
 ///   letter, both or neither. Neither needs room to grow.
 /// - Once a `StartExecution` is published, what was secret about its request is not kept any more.
 /// - `count` tells how many messages wait, up to a limit.
@@ -80,19 +80,19 @@ pub trait OutboxPort: Send + Sync {
     /// Messages that wait.
     async fn unpublished(
         &self,
-        after: Option<OutboxPlace>,
+        after: Option<OutboxPosition>,
         limit: usize,
     ) -> Result<Vec<OutboxRow>, PortError>;
 
     /// Takes note that messages were published.
     async fn mark_published(
         &self,
-        batch: Vec<OutboxPlace>,
+        batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome>;
 
     /// Gives up on messages.
-    async fn bury(&self, batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome>;
+    async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome>;
 
     /// How many messages wait, counting no further than `limit`.
     async fn count(&self, limit: usize) -> Result<usize, PortError>;

@@ -49,7 +49,7 @@ pub enum SubmitOutcome {
     /// Something else was submitted before under the same id or key; nothing was stored.
     Conflict {
         /// What is taken.
-        taken: Taken,
+        field: ConflictField,
         /// By which call.
         by: ServiceCallId,
     },
@@ -57,7 +57,7 @@ pub enum SubmitOutcome {
 
 /// By what a submission conflicts with another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum ConflictField {
     /// The service call id.
     Id,
     /// The idempotency key.
@@ -172,8 +172,8 @@ pub struct CallPage {
 /// - `find_by_correlation` gives the calls of all tenants that belong to a request, in the order of keys,
 ///   after a key if one is given. So asking again after the last key sees every call that stays
 ///   exactly once.
-/// - `overlooked` gives calls of all tenants whose `look_at` is at or before `now`, the oldest first,
-///   and the earliest `look_at` after it.
+/// - `find_stuck` gives calls of all tenants whose `next_check_at` is at or before `now`, the oldest first,
+///   and the earliest `next_check_at` after it.
 ///
 /// ## Forgetting
 /// - `purge` removes calls that finished before an instant, with their tags and attempts, and what is
@@ -212,7 +212,7 @@ pub trait ServiceCallPersistencePort: Send + Sync {
     ) -> Result<Vec<ServiceCall>, PortError>;
 
     /// The calls that should be looked at.
-    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError>;
+    async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError>;
 
     /// Forgets what is old, as of now.
     async fn purge(
@@ -225,7 +225,7 @@ pub trait ServiceCallPersistencePort: Send + Sync {
 
 /// Calls to which nothing has happened that should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overlooked {
+pub struct StuckCalls {
     /// The calls.
     pub calls: Vec<StoredCall>,
     /// When the next one is to be looked at, as far as is known.

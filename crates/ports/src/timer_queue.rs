@@ -83,13 +83,13 @@ impl RetryLater {
 
 /// A firing that can never succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Burial {
+pub struct DeadLetterClaim {
     /// The claim, which ends.
     pub claim: ClaimRef,
     /// When its due time was noticed.
     pub reached_at: Timestamp,
     /// What is kept of it.
-    pub letter: DeadLetter,
+    pub dead_letter: DeadLetter,
 }
 
 /// A place in the order of firings: after the timer that it names.
@@ -187,11 +187,11 @@ pub enum ClaimOutcome {
 ///   due again at `retry_at`, but not before its due time, and ends the claim. The due time itself never
 ///   changes.
 /// - `release` ends the claim and changes nothing else.
-/// - `bury` makes the timer reached and records its dead letter, both or neither; the letter's reason
+/// - `dead_letter` makes the timer reached and records its dead letter, both or neither; the letter's reason
 ///   is the timer's last error. If a letter with that id is there already, that is the one.
 /// - `renew` makes the lease end `lease` after `now`.
 /// - All four change nothing for a claim that is no longer the timer's, and answer `Lost`. But
-///   `retry_later` and `bury` answer `Moved` if the timer has another schedule by now: a handler that
+///   `retry_later` and `dead_letter` answer `Moved` if the timer has another schedule by now: a handler that
 ///   reschedules its own timer and then fails leaves the new schedule, no retry, and no letter.
 ///
 /// ## Looking back
@@ -235,7 +235,7 @@ pub trait TimerQueuePort: Send + Sync {
     async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
 
     /// Ends firings that can never succeed.
-    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome>;
+    async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome>;
 
     /// Keeps claims for longer.
     async fn renew(

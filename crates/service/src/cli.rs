@@ -415,9 +415,9 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  timer-service dead-letters --output table
-  timer-service dead-letters --limit 1 --payload
-  timer-service dead-letters --remove 7")]
+  timer-service dead-dead_letters --output table
+  timer-service dead-dead_letters --limit 1 --payload
+  timer-service dead-dead_letters --remove 7")]
 pub(crate) struct DeadLettersArgs {
     /// At most so many, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]

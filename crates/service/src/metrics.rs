@@ -41,7 +41,7 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
         metric_names::PERMANENT_ERRORS,
         metric_names::CALLS_SUBMITTED,
         metric_names::CALLS_DELETED,
-        metric_names::OUTBOX_SET_ASIDE,
+        metric_names::OUTBOX_PARKED,
         metric_names::EXECUTIONS_REFUSED,
     ] {
         metrics::counter!(name).increment(0);

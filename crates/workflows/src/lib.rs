@@ -47,14 +47,14 @@
 //! ```
 
 mod alarm;
-mod begun;
 #[cfg(feature = "calls")]
 pub mod calls;
 mod driven;
 mod each_message;
 pub mod finished;
 mod fire_due_timers;
-mod last_look;
+mod in_flight_epoch;
+mod last_poll;
 pub mod metric_names;
 mod ports;
 mod republish_lost;
@@ -63,11 +63,11 @@ mod schedule_timers;
 mod sparing;
 mod wake_signal;
 
-pub use begun::Begun;
 pub use driven::{Driven, SteppedWorker};
 pub use each_message::each_message;
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};
-pub use last_look::LastLook;
+pub use in_flight_epoch::InFlightEpoch;
+pub use last_poll::LastPoll;
 pub use ports::TimerPorts;
 pub use republish_lost::RepublishLost;
 pub use retention::{Retention, RetentionSettings};

@@ -43,7 +43,7 @@ pub const CALLS_FINISHED: &str = "calls_finished_total";
 /// How long after its due time the request of a call was begun.
 pub const CALL_LATENESS: &str = "call_lateness_seconds";
 /// Calls that were helped on because a message about them was late or lost, by how.
-pub const CALLS_HELPED: &str = "calls_helped_total";
+pub const CALLS_RESCUED: &str = "calls_rescued_total";
 /// Rows of calls, messages and submissions that retention has removed.
 pub const CALL_ROWS_PURGED: &str = "call_rows_purged_total";
 /// How long attempts took, by outcome.
@@ -59,7 +59,7 @@ pub const OUTBOX_UNPUBLISHED: &str = "outbox_unpublished";
 /// Messages that were published.
 pub const OUTBOX_PUBLISHED: &str = "outbox_published_total";
 /// Times that a message failed by itself and was set aside.
-pub const OUTBOX_SET_ASIDE: &str = "outbox_set_aside_total";
+pub const OUTBOX_PARKED: &str = "outbox_parked_total";
 
 /// How large a database file is, by `database`: `timers` or `calls`.
 pub const DATABASE_BYTES: &str = "database_size_bytes";
@@ -116,7 +116,10 @@ pub fn describe() {
     describe_gauge!(DATABASE_BYTES, Unit::Bytes, "size of a database file");
     describe_gauge!(DATABASE_LOG_BYTES, Unit::Bytes, "size of its log");
     describe_counter!(CLOCK_STEPS, "times that the wall clock was set");
-    describe_counter!(CALLS_HELPED, "calls helped on after a late or lost message");
+    describe_counter!(
+        CALLS_RESCUED,
+        "calls helped on after a late or lost message"
+    );
     describe_counter!(CALL_ROWS_PURGED, "rows of calls removed by retention");
     describe_histogram!(
         EXECUTION_DURATION,
@@ -126,5 +129,5 @@ pub fn describe() {
     describe_counter!(EXECUTIONS_REFUSED, "attempts asked for and not made");
     describe_gauge!(OUTBOX_UNPUBLISHED, "messages that wait to be published");
     describe_counter!(OUTBOX_PUBLISHED, "messages published from the outbox");
-    describe_counter!(OUTBOX_SET_ASIDE, "messages set aside to be tried again");
+    describe_counter!(OUTBOX_PARKED, "messages set aside to be tried again");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_ports::{ClockPort, EventBusPort, IdPort, TimerPersistencePort, TimerQueuePort};
 
-use crate::{Begun, LastLook, WakeSignal};
+use crate::{InFlightEpoch, LastPoll, WakeSignal};
 
 /// Everything that scheduling and firing need from outside. Clones share it.
 #[derive(Clone)]
@@ -22,9 +22,9 @@ pub struct TimerPorts {
     /// How a save wakes the worker.
     pub wake: WakeSignal,
     /// What the worker has begun, for whoever has to wait for it.
-    pub begun: Begun,
+    pub begun: InFlightEpoch,
     /// When the worker last looked for what is due.
-    pub last_look: LastLook,
+    pub last_poll: LastPoll,
 }
 
 impl TimerPorts {
@@ -43,8 +43,8 @@ impl TimerPorts {
             queue: store,
             bus: Arc::new(bus),
             wake: WakeSignal::new(),
-            begun: Begun::default(),
-            last_look: LastLook::default(),
+            begun: InFlightEpoch::default(),
+            last_poll: LastPoll::default(),
         }
     }
 }

@@ -19,13 +19,13 @@ use std::time::Duration;
 
 use punctual_domain::{Backoff, EnvelopeId, ReachedTimer};
 use punctual_ports::{
-    ClockPort, DeadLetterPort, EventBusPort, FiredCursor, FiredPage, IdPort, Loss, PortError,
+    ClockPort, DataLoss, DeadLetterPort, EventBusPort, FiredCursor, FiredPage, IdPort, PortError,
     PortErrorKind, TimerQueuePort,
 };
 
 use crate::fire_due_timers::WorkerStopped;
 use crate::fire_due_timers::publishing::{Firing, Verdict, publish};
-use crate::{Begun, TimerPorts, metric_names};
+use crate::{InFlightEpoch, TimerPorts, metric_names};
 
 /// How many firings are in memory at once.
 const PAGE: usize = 500;
@@ -55,7 +55,7 @@ pub struct RepublishLost {
     queue: Arc<dyn TimerQueuePort>,
     bus: Arc<dyn EventBusPort>,
     dead_letters: Arc<dyn DeadLetterPort>,
-    begun: Begun,
+    begun: InFlightEpoch,
 }
 
 /// An event that failed by itself and is tried again later.
@@ -98,13 +98,13 @@ impl RepublishLost {
     async fn watch(&self) -> WorkerStopped {
         loop {
             let loss = self.bus.lost().await;
-            if let Err(stopped) = self.make_good(&loss).await {
+            if let Err(stopped) = self.recover(&loss).await {
                 return stopped;
             }
         }
     }
 
-    async fn make_good(&self, loss: &Loss) -> Result<(), WorkerStopped> {
+    async fn recover(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
         self.wait_for_what_has_begun().await;
         let (mut found, mut after) = (0, None);
         let mut parked: VecDeque<Parked> = VecDeque::new();
@@ -126,7 +126,7 @@ impl RepublishLost {
             let Some(next) = page.next else { break };
             let oldest_parked = parked.iter().map(|it| it.firing.envelope.timestamp).min();
             let until = oldest_parked.map_or(next.reached_at, |it| it.min(next.reached_at));
-            self.bus.made_good_until(loss, until);
+            self.bus.recovered_until(loss, until);
             after = Some(next);
         }
         while let Some(next) = parked.iter().map(|it| it.until).min() {
@@ -149,7 +149,7 @@ impl RepublishLost {
     /// What was acknowledged before the loss and is not marked yet would be on no page, and be marked
     /// after that. So all that has begun is settled first, however long the store takes no marks.
     async fn wait_for_what_has_begun(&self) {
-        self.begun.begin_round();
+        self.begun.begin_epoch();
         let mut looks = 0_u32;
         while !self.begun.earlier_are_settled() {
             looks = looks.saturating_add(1);
@@ -161,7 +161,7 @@ impl RepublishLost {
     /// The next firings since the loss.
     async fn page(
         &self,
-        loss: &Loss,
+        loss: &DataLoss,
         after: Option<FiredCursor>,
     ) -> Result<FiredPage, WorkerStopped> {
         let mut patience = self.patience("firings to publish again cannot be read now");
@@ -270,8 +270,8 @@ impl RepublishLost {
         let mut patience =
             self.patience("an event that cannot be published again cannot be kept now");
         loop {
-            let letter = firing.letter(reason, self.clock.now());
-            let recorded = self.dead_letters.record(vec![letter]).await;
+            let dead_letter = firing.dead_letter(reason, self.clock.now());
+            let recorded = self.dead_letters.record(vec![dead_letter]).await;
             let error = match recorded.map(|mut answers| answers.pop()) {
                 Ok(Some(Ok(_))) => break,
                 Ok(Some(Err(error))) | Err(error) => error,
@@ -293,9 +293,9 @@ impl RepublishLost {
     }
 
     /// Tells the bus that all is published, until it has taken note: it keeps that in a store.
-    async fn tell(&self, loss: &Loss) -> Result<(), WorkerStopped> {
+    async fn tell(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
         let mut patience = self.patience("the bus cannot take note now that nothing is missing");
-        while let Err(error) = self.bus.made_good(loss).await {
+        while let Err(error) = self.bus.recovered(loss).await {
             patience.after(error).await?;
         }
         Ok(())

@@ -22,7 +22,7 @@ pub struct RetentionSettings {
     /// How long to wait between two bites at first. While there is more to remove, each wait is half
     /// as long as the one before, down to 10 ms, but at least as long as the bite took: at most half
     /// of the store's time goes into removing.
-    pub between_bites: Duration,
+    pub between_batches: Duration,
     /// How long to wait when nothing old is left.
     pub every: Duration,
 }
@@ -32,7 +32,7 @@ impl Default for RetentionSettings {
         Self {
             keep: Duration::from_hours(30 * 24),
             batch_size: 500,
-            between_bites: Duration::from_millis(250),
+            between_batches: Duration::from_millis(250),
             every: Duration::from_mins(10),
         }
     }
@@ -59,8 +59,8 @@ impl RetentionSettings {
             "give 1 to 10000",
         )?;
         check(
-            "between_bites",
-            &self.between_bites,
+            "between_batches",
+            &self.between_batches,
             ms..=hour,
             "give 1 ms to an hour",
         )?;
@@ -73,7 +73,7 @@ impl RetentionSettings {
     }
 }
 
-/// The shortest rest between two bites, unless `between_bites` is shorter.
+/// The shortest rest between two bites, unless `between_batches` is shorter.
 const SHORTEST_REST: Duration = Duration::from_millis(10);
 
 const AFTER_FAILURE: Backoff = Backoff {
@@ -103,14 +103,14 @@ impl Retention {
             clock: Arc::clone(&ports.clock),
             persistence: Arc::clone(&ports.persistence),
             settings,
-            rest: settings.between_bites,
+            rest: settings.between_batches,
             failures: 0,
             alarm: SharedAlarm::default(),
         })
     }
 
     /// Removes one bite, and returns how long to wait before the next.
-    async fn bite(&mut self) -> Result<Duration, WorkerStopped> {
+    async fn batch(&mut self) -> Result<Duration, WorkerStopped> {
         let before = self.clock.now().saturating_sub(self.settings.keep);
         let limit = self.settings.batch_size;
         let begun = self.clock.monotonic();
@@ -134,11 +134,11 @@ impl Retention {
     /// How long to wait after a bite, which took this long and perhaps left something.
     fn wait_after(&mut self, is_more: bool, took: Duration) -> Duration {
         if !is_more {
-            self.rest = self.settings.between_bites;
+            self.rest = self.settings.between_batches;
             return self.settings.every;
         }
         let wait = self.rest.max(took);
-        let shortest = SHORTEST_REST.min(self.settings.between_bites);
+        let shortest = SHORTEST_REST.min(self.settings.between_batches);
         self.rest = (self.rest / 2).max(shortest);
         wait
     }
@@ -165,7 +165,7 @@ impl Retention {
     }
 
     async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
-        let wait = self.bite().await?;
+        let wait = self.batch().await?;
         let mut alarm = Alarm::default();
         alarm.at_monotonic(self.clock.monotonic().saturating_add(wait));
         self.alarm.set(alarm);

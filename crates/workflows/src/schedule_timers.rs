@@ -229,7 +229,7 @@ fn failed(error: &PortError) -> Answer {
     if error.kind().concerns_the_item() {
         Answer::RetryLater { reason }
     } else {
-        Answer::HoldBack { reason }
+        Answer::Pause { reason }
     }
 }
 

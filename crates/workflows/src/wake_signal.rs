@@ -28,7 +28,7 @@ pub struct WakeSignal {
 
 struct Shared {
     earliest: AtomicI64,
-    bell: Notify,
+    notifier: Notify,
     adopted: Mutex<Adopted>,
 }
 
@@ -47,7 +47,7 @@ impl WakeSignal {
         Self {
             shared: Arc::new(Shared {
                 earliest: AtomicI64::new(Timestamp::MIN.as_millis()),
-                bell: Notify::new(),
+                notifier: Notify::new(),
                 adopted: Mutex::default(),
             }),
         }
@@ -58,7 +58,7 @@ impl WakeSignal {
     pub fn due_at(&self, due_at: Timestamp) {
         let due_at = due_at.as_millis();
         if self.shared.earliest.fetch_min(due_at, Ordering::SeqCst) > due_at {
-            self.shared.bell.notify_one();
+            self.shared.notifier.notify_one();
         }
     }
 
@@ -75,7 +75,7 @@ impl WakeSignal {
         drop(adopted);
         drop(dropped);
         self.due_at(Timestamp::MIN);
-        self.shared.bell.notify_one();
+        self.shared.notifier.notify_one();
     }
 
     /// Some of the work that was handed over. Whoever asks is the worker, and takes more later.
@@ -104,12 +104,12 @@ impl WakeSignal {
     }
 
     /// A look at the store begins: what it will see need not be remembered.
-    pub(crate) fn begin_look(&self) {
+    pub(crate) fn begin_poll(&self) {
         self.shared.earliest.store(NOTHING_KNOWN, Ordering::SeqCst);
     }
 
     /// A look at the store has ended and saw this as the next due time.
-    pub(crate) fn end_look(&self, seen: Option<Timestamp>) {
+    pub(crate) fn end_poll(&self, seen: Option<Timestamp>) {
         if let Some(seen) = seen {
             self.shared
                 .earliest
@@ -118,8 +118,8 @@ impl WakeSignal {
     }
 
     /// Waits for the bell. It rings at once if it has rung since the last time.
-    pub(crate) async fn rung(&self) {
-        self.shared.bell.notified().await;
+    pub(crate) async fn notified(&self) {
+        self.shared.notifier.notified().await;
     }
 }
 
@@ -173,31 +173,31 @@ mod tests {
     #[test]
     fn a_save_during_a_look_outlives_the_look() {
         let signal = WakeSignal::new();
-        signal.begin_look();
+        signal.begin_poll();
         signal.due_at(at(5_000));
-        signal.end_look(Some(at(9_000)));
+        signal.end_poll(Some(at(9_000)));
         assert_eq!(signal.earliest(), Some(at(5_000)));
-        assert!(signal.rung().now_or_never().is_some());
+        assert!(signal.notified().now_or_never().is_some());
     }
 
     #[test]
     fn only_an_earlier_due_time_rings_the_bell() {
         let signal = WakeSignal::new();
-        signal.begin_look();
-        signal.end_look(Some(at(5_000)));
+        signal.begin_poll();
+        signal.end_poll(Some(at(5_000)));
         signal.due_at(at(5_000));
         signal.due_at(at(6_000));
-        assert!(signal.rung().now_or_never().is_none());
+        assert!(signal.notified().now_or_never().is_none());
         signal.due_at(at(4_999));
-        assert!(signal.rung().now_or_never().is_some());
-        assert!(signal.rung().now_or_never().is_none());
+        assert!(signal.notified().now_or_never().is_some());
+        assert!(signal.notified().now_or_never().is_none());
     }
 
     #[test]
     fn a_look_that_saw_nothing_leaves_nothing_known() {
         let signal = WakeSignal::new();
-        signal.begin_look();
-        signal.end_look(None);
+        signal.begin_poll();
+        signal.end_poll(None);
         assert_eq!(signal.earliest(), None);
     }
 }

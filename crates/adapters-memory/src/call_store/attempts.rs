@@ -78,7 +78,7 @@ impl Attempts {
         self.under_way
             .insert((at, attempt.number, key.call.clone()));
         self.wait_no_longer(&key.call, &host, position);
-        ExecutionOutcome::Taken
+        ExecutionOutcome::Applied
     }
 
     pub(super) fn count_waiting(&self, limit: usize) -> usize {
@@ -104,7 +104,7 @@ impl Attempts {
             outcome,
         };
         self.under_way.remove(&position);
-        ExecutionOutcome::Taken
+        ExecutionOutcome::Applied
     }
 
     pub(super) fn remove_of(&mut self, call: &TimerKey) {

@@ -61,7 +61,7 @@ impl Calls {
         self.by_due.remove(&(tenant, details.due_at, id));
         let correlated = (details.correlation_id, key.clone());
         self.by_correlation.remove(&correlated);
-        if let Some(at) = call.look_at() {
+        if let Some(at) = call.next_check_at() {
             self.to_check.remove(&(at, key.clone()));
         }
         if let ServiceCall::Finished(finished) = &call {
@@ -79,7 +79,7 @@ impl Calls {
         self.remove(&key);
         self.by_due.insert(due);
         self.by_correlation.insert(correlated);
-        if let Some(at) = stored.call.look_at() {
+        if let Some(at) = stored.call.next_check_at() {
             self.to_check.insert((at, key.clone()));
         }
         if let ServiceCall::Finished(finished) = &stored.call {

@@ -14,10 +14,10 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
-    NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
-    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
-    SubmitOutcome, WaitingQuery,
+    ChangeOutcome, DeadLetterMessage, Execution, ExecutionEntry, ExecutionLogPort,
+    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxOutcome, OutboxPort,
+    OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort,
+    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
 use crate::{MemoryTimerStore, lock};
@@ -144,14 +144,14 @@ impl State {
 
     fn begin(&mut self, begin: BeginExecution) -> ExecutionOutcome {
         let outcome = self.attempts.begin(&begin.key, begin.started_at);
-        self.tell_if(outcome == ExecutionOutcome::Taken, begin.outbox);
+        self.tell_if(outcome == ExecutionOutcome::Applied, begin.outbox);
         outcome
     }
 
     fn finish(&mut self, finish: FinishExecution) -> ExecutionOutcome {
         let (at, outcome) = (finish.finished_at, finish.outcome);
         let outcome = self.attempts.finish(&finish.key, at, outcome);
-        self.tell_if(outcome == ExecutionOutcome::Taken, finish.outbox);
+        self.tell_if(outcome == ExecutionOutcome::Applied, finish.outbox);
         outcome
     }
 
@@ -209,8 +209,8 @@ impl ServiceCallPersistencePort for MemoryCallStore {
             .find_by_correlation(correlation_id, after.as_ref(), limit))
     }
 
-    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError> {
-        Ok(lock(&self.state).calls.overlooked(now, limit))
+    async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError> {
+        Ok(lock(&self.state).calls.find_stuck(now, limit))
     }
 
     async fn purge(
@@ -228,7 +228,7 @@ impl ServiceCallPersistencePort for MemoryCallStore {
 impl OutboxPort for MemoryCallStore {
     async fn unpublished(
         &self,
-        after: Option<OutboxPlace>,
+        after: Option<OutboxPosition>,
         limit: usize,
     ) -> Result<Vec<OutboxRow>, PortError> {
         Ok(lock(&self.state).outbox.unpublished(after, limit))
@@ -236,17 +236,17 @@ impl OutboxPort for MemoryCallStore {
 
     async fn mark_published(
         &self,
-        batch: Vec<OutboxPlace>,
+        batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
         self.each(batch, |state, place| state.outbox.mark(place, at))
     }
 
-    async fn bury(&self, batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome> {
-        self.each(batch, |state, burial| {
-            let outcome = state.outbox.mark(burial.place, burial.letter.failed_at);
+    async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
+        self.each(batch, |state, dead| {
+            let outcome = state.outbox.mark(dead.place, dead.dead_letter.failed_at);
             if outcome == OutboxOutcome::Marked {
-                self.timers.put_dead_letter(burial.letter);
+                self.timers.put_dead_letter(dead.dead_letter);
             }
             outcome
         })

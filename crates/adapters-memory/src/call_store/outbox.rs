@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
-use punctual_ports::{OutboxOutcome, OutboxPlace, OutboxRow, PublishedMessage};
+use punctual_ports::{OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage};
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    rows: BTreeMap<OutboxPlace, PublishedMessage>,
-    unpublished: BTreeSet<OutboxPlace>,
-    published: BTreeSet<(Timestamp, OutboxPlace)>,
-    by_call: BTreeMap<TimerKey, BTreeSet<OutboxPlace>>,
+    rows: BTreeMap<OutboxPosition, PublishedMessage>,
+    unpublished: BTreeSet<OutboxPosition>,
+    published: BTreeSet<(Timestamp, OutboxPosition)>,
+    by_call: BTreeMap<TimerKey, BTreeSet<OutboxPosition>>,
     /// The place that was given last, which the next one comes after whatever the clock says.
-    last: Option<OutboxPlace>,
+    last: Option<OutboxPosition>,
 }
 
 impl Outbox {
@@ -32,8 +32,8 @@ impl Outbox {
         }
     }
 
-    fn next_place(&mut self, written_at: Timestamp) -> OutboxPlace {
-        let next = OutboxPlace {
+    fn next_place(&mut self, written_at: Timestamp) -> OutboxPosition {
+        let next = OutboxPosition {
             created_at: self
                 .last
                 .map_or(written_at, |last| last.created_at.max(written_at)),
@@ -43,7 +43,11 @@ impl Outbox {
         next
     }
 
-    pub(super) fn unpublished(&self, after: Option<OutboxPlace>, limit: usize) -> Vec<OutboxRow> {
+    pub(super) fn unpublished(
+        &self,
+        after: Option<OutboxPosition>,
+        limit: usize,
+    ) -> Vec<OutboxRow> {
         let from = after.map_or(Unbounded, Excluded);
         self.unpublished
             .range((from, Unbounded))
@@ -56,7 +60,7 @@ impl Outbox {
             .collect()
     }
 
-    pub(super) fn mark(&mut self, place: OutboxPlace, at: Timestamp) -> OutboxOutcome {
+    pub(super) fn mark(&mut self, place: OutboxPosition, at: Timestamp) -> OutboxOutcome {
         if !self.unpublished.remove(&place) {
             return OutboxOutcome::AlreadyDone;
         }
@@ -97,7 +101,7 @@ impl Outbox {
         old.len()
     }
 
-    fn remove(&mut self, place: OutboxPlace) {
+    fn remove(&mut self, place: OutboxPosition) {
         let Some(message) = self.rows.remove(&place) else {
             return;
         };

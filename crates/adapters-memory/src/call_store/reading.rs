@@ -2,7 +2,7 @@
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey, Timestamp};
-use punctual_ports::{CallPage, CallPageQuery, Overlooked, PageCursor, PortError, StoredCall};
+use punctual_ports::{CallPage, CallPageQuery, PageCursor, PortError, StoredCall, StuckCalls};
 use uuid::Uuid;
 
 use super::calls::Calls;
@@ -50,7 +50,7 @@ impl Calls {
             .collect()
     }
 
-    pub(super) fn overlooked(&self, now: Timestamp, limit: usize) -> Overlooked {
+    pub(super) fn find_stuck(&self, now: Timestamp, limit: usize) -> StuckCalls {
         let due = self.to_check.iter().take_while(|(at, _)| *at <= now);
         let calls: Vec<StoredCall> = due
             .filter_map(|(_, key)| self.find(key))
@@ -58,7 +58,7 @@ impl Calls {
             .collect();
         let later = (now.next(), TimerKey::new(least_tenant(), FIRST));
         let mut next = self.to_check.range(later..);
-        Overlooked {
+        StuckCalls {
             calls,
             next: next.next().map(|(at, _)| *at).filter(|at| *at > now),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_domain::service_call::IdempotencyKey;
 use punctual_domain::{TenantId, TimerKey, Timestamp};
-use punctual_ports::{Fingerprint, NewCall, Receipt, SubmitOutcome, Taken};
+use punctual_ports::{ConflictField, Fingerprint, NewCall, Receipt, SubmitOutcome};
 
 use super::State;
 
@@ -43,17 +43,17 @@ impl Submissions {
         let Some(before) = self.by_id.get(key) else {
             let before = self.by_id.get(of_key?)?;
             let is_same = !new.id_was_given && before.fingerprint == new.fingerprint;
-            return Some(before.answer(is_same, Taken::Key));
+            return Some(before.answer(is_same, ConflictField::Key));
         };
         let is_meant = new.id_was_given || of_key == Some(key);
         let given = (&before.idempotency_key, &new.idempotency_key);
         let is_other_key = matches!(given, (Some(before), Some(now)) if before != now);
         if !is_meant || is_other_key || before.fingerprint != new.fingerprint {
-            return Some(before.answer(false, Taken::Id));
+            return Some(before.answer(false, ConflictField::Id));
         }
         match of_key.filter(|of_key| *of_key != key) {
-            Some(other) => Some(self.by_id.get(other)?.answer(false, Taken::Key)),
-            None => Some(before.answer(true, Taken::Id)),
+            Some(other) => Some(self.by_id.get(other)?.answer(false, ConflictField::Key)),
+            None => Some(before.answer(true, ConflictField::Id)),
         }
     }
 
@@ -109,12 +109,12 @@ impl Submissions {
 }
 
 impl Submission {
-    const fn answer(&self, is_same: bool, taken: Taken) -> SubmitOutcome {
+    const fn answer(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
         if is_same {
             return SubmitOutcome::Repeated(self.receipt);
         }
         SubmitOutcome::Conflict {
-            taken,
+            field,
             by: self.receipt.service_call_id,
         }
     }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::{CorrelationId, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
-    DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
-    PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, StoredDeadLetter,
-    TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
+    Backlog, BatchResult, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterClaim, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer,
+    MarkOutcome, PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
+    StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 
 use crate::lock;
@@ -57,8 +57,8 @@ impl MemoryTimerStore {
     }
 
     /// Keeps a letter of somebody who shares this store.
-    pub(crate) fn put_dead_letter(&self, letter: DeadLetter) {
-        lock(&self.state).dead_letters.record(letter);
+    pub(crate) fn put_dead_letter(&self, dead_letter: DeadLetter) {
+        lock(&self.state).dead_letters.record(dead_letter);
     }
 
     #[expect(
@@ -143,8 +143,8 @@ impl TimerQueuePort for MemoryTimerStore {
         self.each(batch, |state, claim| Ok(state.release(&claim)))
     }
 
-    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome> {
-        self.each(batch, |state, burial| Ok(state.bury(burial)))
+    async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome> {
+        self.each(batch, |state, dead| Ok(state.dead_letter(dead)))
     }
 
     async fn renew(
@@ -174,7 +174,9 @@ impl TimerQueuePort for MemoryTimerStore {
 #[async_trait]
 impl DeadLetterPort for MemoryTimerStore {
     async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        self.each(batch, |state, letter| Ok(state.dead_letters.record(letter)))
+        self.each(batch, |state, dead_letter| {
+            Ok(state.dead_letters.record(dead_letter))
+        })
     }
 
     async fn list(

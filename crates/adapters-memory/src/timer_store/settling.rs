@@ -1,7 +1,7 @@
 //! What a worker says of its claims.
 
 use punctual_domain::Timestamp;
-use punctual_ports::{Burial, ClaimOutcome, ClaimRef, RetryLater};
+use punctual_ports::{ClaimOutcome, ClaimRef, DeadLetterClaim, RetryLater};
 
 use super::state::{Lease, Row, State};
 
@@ -25,15 +25,15 @@ impl State {
         self.with_claimed(claim, |row| row.lease = Some(Lease { token, until }))
     }
 
-    pub(super) fn bury(&mut self, burial: Burial) -> ClaimOutcome {
-        let outcome = self.with_claimed(&burial.claim, |row| {
-            row.failures.last_error = Some(burial.letter.reason.clone());
-            row.reach(burial.reached_at);
+    pub(super) fn dead_letter(&mut self, dead: DeadLetterClaim) -> ClaimOutcome {
+        let outcome = self.with_claimed(&dead.claim, |row| {
+            row.failures.last_error = Some(dead.dead_letter.reason.clone());
+            row.reach(dead.reached_at);
         });
         if outcome == ClaimOutcome::Applied {
-            self.dead_letters.record(burial.letter);
+            self.dead_letters.record(dead.dead_letter);
         }
-        self.moved_or(outcome, &burial.claim)
+        self.moved_or(outcome, &dead.claim)
     }
 
     /// Why a claim is lost: the timer may have another schedule by now.

@@ -192,12 +192,12 @@ pub(super) struct DeadLetters {
 }
 
 impl DeadLetters {
-    pub(super) fn record(&mut self, letter: DeadLetter) -> RecordOutcome {
-        if !self.ids.insert(letter.id.clone()) {
+    pub(super) fn record(&mut self, dead_letter: DeadLetter) -> RecordOutcome {
+        if !self.ids.insert(dead_letter.id.clone()) {
             return RecordOutcome::AlreadyThere;
         }
         self.last += 1;
-        self.by_sequence.insert(self.last, letter);
+        self.by_sequence.insert(self.last, dead_letter);
         RecordOutcome::Recorded
     }
 
@@ -206,17 +206,17 @@ impl DeadLetters {
         self.by_sequence
             .range(first..)
             .take(limit)
-            .map(|(&sequence, letter)| StoredDeadLetter {
+            .map(|(&sequence, dead_letter)| StoredDeadLetter {
                 sequence,
-                letter: letter.clone(),
+                dead_letter: dead_letter.clone(),
             })
             .collect()
     }
 
     pub(super) fn remove(&mut self, sequence: u64) -> RemoveOutcome {
         match self.by_sequence.remove(&sequence) {
-            Some(letter) => {
-                self.ids.remove(&letter.id);
+            Some(dead_letter) => {
+                self.ids.remove(&dead_letter.id);
                 RemoveOutcome::Removed
             }
             None => RemoveOutcome::NotFound,

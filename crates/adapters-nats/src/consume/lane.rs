@@ -35,7 +35,7 @@ pub(super) async fn give_back(link: &Link, messages: impl IntoIterator<Item = Me
 }
 
 /// A message in hand.
-struct InHand {
+struct InFlight {
     message: Message,
     place: Place,
     /// What it says, or what it is to be put down for.
@@ -49,7 +49,7 @@ impl Consumer {
         messages: Vec<Message>,
         lane: OwnedSemaphorePermit,
     ) {
-        let mut rest: Vec<InHand> = messages
+        let mut rest: Vec<InFlight> = messages
             .into_iter()
             .map(|message| self.take_in(message))
             .collect();
@@ -81,7 +81,7 @@ impl Consumer {
         drop(lane);
     }
 
-    fn take_in(&self, message: Message) -> InHand {
+    fn take_in(&self, message: Message) -> InFlight {
         metrics::counter!(metric_names::RECEIVED).increment(1);
         let info = message.info();
         let place = info.as_ref().map_or_else(|_| Place::default(), place_of);
@@ -90,7 +90,7 @@ impl Consumer {
         }
         let prefix = &self.link.settings.prefix;
         let content = decode(prefix, self.wish.topic, &message.message);
-        InHand {
+        InFlight {
             message,
             place,
             content,
@@ -99,7 +99,7 @@ impl Consumer {
 
     /// Calls the handler with what can be read, and tells the broker what became of each message.
     /// What has to wait for the handler's store, or for ours, comes back.
-    async fn try_once(&self, batch: Vec<InHand>) -> Vec<InHand> {
+    async fn try_once(&self, batch: Vec<InFlight>) -> Vec<InFlight> {
         let envelopes: Vec<MessageEnvelope> = batch
             .iter()
             .filter_map(|it| it.content.clone().ok())
@@ -145,7 +145,7 @@ impl Consumer {
     }
 
     /// Tells the broker what became of a message; answers false if that is not known yet.
-    async fn settle(&self, it: &mut InHand, answer: Option<Answer>) -> bool {
+    async fn settle(&self, it: &mut InFlight, answer: Option<Answer>) -> bool {
         match answer {
             Some(Answer::Done) => {
                 self.forget(it.place);
@@ -153,7 +153,7 @@ impl Consumer {
                 true
             }
             Some(Answer::Poison { reason }) => self.put_down(it, reason).await,
-            Some(Answer::HoldBack { reason }) => {
+            Some(Answer::Pause { reason }) => {
                 tracing::debug!(reason, "a message is held back");
                 false
             }
@@ -166,7 +166,7 @@ impl Consumer {
         }
     }
 
-    async fn put_off(&self, it: &mut InHand, reason: String) -> bool {
+    async fn put_off(&self, it: &mut InFlight, reason: String) -> bool {
         let failures = self.failed(it.place);
         if failures >= MOST_FAILURES {
             let reason = format!("it failed {failures} times: {reason}");
@@ -184,9 +184,9 @@ impl Consumer {
     }
 
     /// Puts a message down as a dead letter, and only then ends it.
-    async fn put_down(&self, it: &mut InHand, reason: String) -> bool {
-        let letter = self.letter(it, &reason);
-        let recorded = self.link.dead_letters.record(vec![letter]).await;
+    async fn put_down(&self, it: &mut InFlight, reason: String) -> bool {
+        let dead_letter = self.dead_letter(it, &reason);
+        let recorded = self.link.dead_letters.record(vec![dead_letter]).await;
         match recorded.map(|mut answers| answers.pop()) {
             Ok(Some(Ok(_))) => {
                 metrics::counter!(metric_names::DEAD_LETTERS).increment(1);
@@ -213,7 +213,7 @@ impl Consumer {
         }
     }
 
-    fn letter(&self, it: &InHand, reason: &str) -> DeadLetter {
+    fn dead_letter(&self, it: &InFlight, reason: &str) -> DeadLetter {
         let subject = it.message.subject.to_string();
         let (id, origin) = match it.message.info() {
             Ok(info) => {
@@ -247,7 +247,7 @@ impl Consumer {
     /// Does something while the broker hears from time to time that we still have these messages.
     async fn while_telling_progress<T>(
         &self,
-        batch: &[InHand],
+        batch: &[InFlight],
         work: impl Future<Output = T>,
     ) -> T {
         tokio::pin!(work);
@@ -264,7 +264,7 @@ impl Consumer {
         }
     }
 
-    async fn tell(&self, it: &InHand, what: AckKind) {
+    async fn tell(&self, it: &InFlight, what: AckKind) {
         tell(&self.link, &it.message, what).await;
     }
 }
@@ -312,7 +312,7 @@ impl<'a> HeldBack<'a> {
     fn note(&mut self) {
         if !self.is_noted {
             self.is_noted = true;
-            metrics::counter!(metric_names::HELD_BACK).increment(1);
+            metrics::counter!(metric_names::PAUSED).increment(1);
             tracing::warn!(topic = %self.consumer.wish.topic, "the store cannot be used: no more messages are fetched until it can");
             self.consumer.held_back.send_modify(|count| *count += 1);
         }

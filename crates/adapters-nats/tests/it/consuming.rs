@@ -86,7 +86,7 @@ async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
     let away = Arc::clone(&is_away);
     let handler = Recorder::answering(move |_, _| {
         if away.load(Ordering::SeqCst) {
-            Answer::HoldBack {
+            Answer::Pause {
                 reason: "away".to_owned(),
             }
         } else {
@@ -96,10 +96,10 @@ async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
     let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     let first = || handler.seen().len() > 1_000;
     world.until("it is tried again and again", first).await;
-    let (in_hand, left) = pending(&world).await;
+    let (in_flight, left) = pending(&world).await;
     assert!(
-        in_hand <= 200 && left >= 800,
-        "{in_hand} in hand, {left} left"
+        in_flight <= 200 && left >= 800,
+        "{in_flight} in hand, {left} left"
     );
     assert!(
         handler
@@ -110,14 +110,14 @@ async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
     is_away.store(false, Ordering::SeqCst);
     let all = || (0..1_000).all(|n| handler.count(command(n).id) > 0);
     world.until("all are handled", all).await;
-    assert!(world.letters().await.is_empty());
+    assert!(world.dead_letters().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_in_hand_when_it_stops_goes_back_at_once() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
-    let handler = Recorder::answering(|_, _| Answer::HoldBack {
+    let handler = Recorder::answering(|_, _| Answer::Pause {
         reason: "away".to_owned(),
     });
     let first = bus.subscribe(commands(handler.clone())).await.unwrap();
@@ -225,5 +225,5 @@ async fn a_stream_of_commands_that_was_removed_is_made_anew_and_heard_again() {
             .await
             .unwrap();
     }
-    assert!(world.letters().await.is_empty());
+    assert!(world.dead_letters().await.is_empty());
 }

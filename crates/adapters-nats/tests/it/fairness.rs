@@ -175,7 +175,7 @@ async fn a_slow_tenants_backlog_gets_on_while_others_pass() {
 async fn what_waits_for_its_turn_goes_back_when_it_stops() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
-    let handler = Recorder::answering(|_, _| Answer::HoldBack {
+    let handler = Recorder::answering(|_, _| Answer::Pause {
         reason: "away".to_owned(),
     });
     let first = bus.subscribe(one_at_a_time(handler.clone())).await.unwrap();

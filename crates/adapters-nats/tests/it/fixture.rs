@@ -132,9 +132,12 @@ impl World {
         }
     }
 
-    pub(crate) async fn letters(&self) -> Vec<DeadLetter> {
-        let letters = self.store.list(None, 1_000).await.unwrap();
-        letters.into_iter().map(|stored| stored.letter).collect()
+    pub(crate) async fn dead_letters(&self) -> Vec<DeadLetter> {
+        let dead_letters = self.store.list(None, 1_000).await.unwrap();
+        dead_letters
+            .into_iter()
+            .map(|stored| stored.dead_letter)
+            .collect()
     }
 
     /// Lets time pass, by the machine's clock.

@@ -138,7 +138,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_while_we_run() {
     }
     let all = || (1..4).all(|n| handler.count(command(n).id) == 1);
     world.until("what was lost arrives", all).await;
-    bus.made_good(&loss).await.unwrap();
+    bus.recovered(&loss).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +174,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
     drop(bus);
     let bus = world.bus().await;
     assert_eq!(bus.lost().await.since, loss.since, "until it is made good");
-    bus.made_good(&bus.lost().await).await.unwrap();
+    bus.recovered(&bus.lost().await).await.unwrap();
     publish(&world, &bus, 3).await;
     bus.close().await;
     let next = world.bus().await;
@@ -200,7 +200,7 @@ async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_t
     assert!(loss.since >= week && loss.since <= week.saturating_add(Duration::from_mins(1)));
     publish(&world, &bus, 2).await;
     let until = now.saturating_sub(days(3));
-    bus.made_good_until(&loss, until);
+    bus.recovered_until(&loss, until);
     assert_eq!(bus.lost().await, loss, "in this process it is the same");
     bus.close().await;
     drop(bus);
@@ -208,7 +208,7 @@ async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_t
     let bus = world.bus().await;
     let rest = bus.lost().await;
     assert_eq!(rest.since, until, "the next one goes on there");
-    bus.made_good(&rest).await.unwrap();
+    bus.recovered(&rest).await.unwrap();
     bus.close().await;
     drop(bus);
 

@@ -83,12 +83,16 @@ async fn every_kind_of_poison_is_kept_with_its_reason_and_the_next_message_is_ha
             .unwrap();
         world.until(reason, || handler.count(next.id) == 1).await;
         // The good one may overtake: they come through different consumers.
-        while world.letters().await.len() <= n {
+        while world.dead_letters().await.len() <= n {
             tokio::task::yield_now().await;
         }
-        let letter = world.letters().await.remove(n);
-        assert!(letter.reason.contains(reason), "{}", letter.reason);
-        assert_eq!(letter.payload, payload);
+        let dead_letter = world.dead_letters().await.remove(n);
+        assert!(
+            dead_letter.reason.contains(reason),
+            "{}",
+            dead_letter.reason
+        );
+        assert_eq!(dead_letter.payload, payload);
         let is_bare = subject == world.subject("timer.commands");
         let consumer = "timer_timer-commands".to_owned() + if is_bare { "_bare" } else { "" };
         let stream = world.stream("COMMANDS");
@@ -97,13 +101,13 @@ async fn every_kind_of_poison_is_kept_with_its_reason_and_the_next_message_is_ha
             stream,
             consumer,
         };
-        assert_eq!(letter.origin, origin);
+        assert_eq!(dead_letter.origin, origin);
     }
     let mut stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
     while stream.info().await.unwrap().state.messages > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(world.letters().await.len(), corpus().len());
+    assert_eq!(world.dead_letters().await.len(), corpus().len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,13 +119,13 @@ async fn what_a_handler_calls_poison_is_kept_as_it_came_with_its_tenant() {
     });
     let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     bus.publish(vec![command(1)]).await.unwrap();
-    while world.letters().await.is_empty() {
+    while world.dead_letters().await.is_empty() {
         tokio::task::yield_now().await;
     }
-    let letter = world.letters().await.remove(0);
-    assert_eq!(letter.payload, command(1).to_json().unwrap());
-    assert_eq!(letter.reason, "never");
-    assert_eq!(letter.tenant_id.unwrap().as_str(), "tenant-a");
+    let dead_letter = world.dead_letters().await.remove(0);
+    assert_eq!(dead_letter.payload, command(1).to_json().unwrap());
+    assert_eq!(dead_letter.reason, "never");
+    assert_eq!(dead_letter.tenant_id.unwrap().as_str(), "tenant-a");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,11 +140,14 @@ async fn what_fails_twenty_times_by_itself_is_given_up_on() {
     });
     let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     bus.publish(vec![command(1)]).await.unwrap();
-    while world.letters().await.is_empty() {
+    while world.dead_letters().await.is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(handler.count(command(1).id), 20);
-    assert_eq!(world.letters().await[0].reason, "it failed 20 times: no 19");
+    assert_eq!(
+        world.dead_letters().await[0].reason,
+        "it failed 20 times: no 19"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,11 +172,11 @@ async fn poison_whose_dead_letter_cannot_be_recorded_yet_is_kept() {
         })
         .await;
     let begun = world.monotonic();
-    while world.letters().await.is_empty() {
+    while world.dead_letters().await.is_empty() {
         let waited = world.monotonic().saturating_sub(begun);
         assert!(waited < Duration::from_secs(30), "its dead letter is lost");
         tokio::task::yield_now().await;
     }
-    assert_eq!(world.letters().await[0].reason, "never");
+    assert_eq!(world.dead_letters().await[0].reason, "never");
     assert_eq!(handler.count(command(1).id), 1, "it is not asked again");
 }

@@ -147,7 +147,7 @@ async fn a_stream_that_was_removed_is_made_anew_and_the_message_not_called_store
     assert_eq!(loss.reason, "the stream of events was made anew");
     let answers = bus.publish(vec![event(2, Timestamp::MAX)]).await.unwrap();
     assert!(answers[0].is_ok());
-    bus.made_good(&loss).await.unwrap();
+    bus.recovered(&loss).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

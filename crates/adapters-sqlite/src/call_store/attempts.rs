@@ -90,7 +90,7 @@ pub(super) fn begin(
             return Ok(ExecutionOutcome::NotThere);
         }
         outbox::append(transaction, &begin.outbox)?;
-        Ok(ExecutionOutcome::Taken)
+        Ok(ExecutionOutcome::Applied)
     })
 }
 
@@ -123,7 +123,7 @@ pub(super) fn finish(
             return Ok(ExecutionOutcome::NotThere);
         }
         outbox::append(transaction, &finish.outbox)?;
-        Ok(ExecutionOutcome::Taken)
+        Ok(ExecutionOutcome::Applied)
     })
 }
 

@@ -46,7 +46,7 @@ fn write(transaction: &Transaction<'_>, change: &CallChange) -> rusqlite::Result
             key.service_call_id.to_string(),
             columns.status,
             columns.request_spec,
-            columns.look_at,
+            columns.next_check_at,
             columns.started_at,
             columns.finished_at,
             columns.outcome_meta,
@@ -54,8 +54,8 @@ fn write(transaction: &Transaction<'_>, change: &CallChange) -> rusqlite::Result
             columns.caused_by,
             columns.timeout_ms,
             columns.attempt_began_at,
-            columns.asked_at,
-            columns.asked,
+            columns.dispatched_at,
+            columns.dispatch_count,
             seen(change.seen),
         ])?;
     Ok(outcome(changed == 1))

@@ -16,10 +16,10 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
-    NewCall, OpenExecution, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxPort, OutboxRow,
-    Overlooked, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort, StoredCall,
-    SubmitOutcome, WaitingQuery,
+    ChangeOutcome, DeadLetterMessage, Execution, ExecutionEntry, ExecutionLogPort,
+    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxOutcome, OutboxPort,
+    OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort,
+    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
 use crate::port_errors::stopped;
@@ -155,10 +155,10 @@ impl ServiceCallPersistencePort for SqliteCallStore {
             .await
     }
 
-    async fn overlooked(&self, now: Timestamp, limit: usize) -> Result<Overlooked, PortError> {
+    async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError> {
         self.file
             .read("look for overlooked service calls", move |connection| {
-                reading::overlooked(connection, now, limit)
+                reading::find_stuck(connection, now, limit)
             })
             .await
     }
@@ -180,7 +180,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
 impl OutboxPort for SqliteCallStore {
     async fn unpublished(
         &self,
-        after: Option<OutboxPlace>,
+        after: Option<OutboxPosition>,
         limit: usize,
     ) -> Result<Vec<OutboxRow>, PortError> {
         self.file
@@ -192,7 +192,7 @@ impl OutboxPort for SqliteCallStore {
 
     async fn mark_published(
         &self,
-        batch: Vec<OutboxPlace>,
+        batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
         let operation = "mark messages as published";
@@ -203,9 +203,9 @@ impl OutboxPort for SqliteCallStore {
             .await
     }
 
-    async fn bury(&self, batch: Vec<OutboxBurial>) -> BatchResult<OutboxOutcome> {
+    async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
         self.file
-            .each("bury messages", batch, false, outbox::bury)
+            .each("bury messages", batch, false, outbox::dead_letter)
             .await
     }
 

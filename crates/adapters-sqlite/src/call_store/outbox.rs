@@ -2,7 +2,7 @@
 
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
-    OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PublishedMessage, Unreadable,
+    DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage, Unreadable,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
@@ -40,7 +40,7 @@ fn text(envelope: &MessageEnvelope) -> rusqlite::Result<String> {
 
 pub(super) fn unpublished(
     connection: &Connection,
-    after: Option<OutboxPlace>,
+    after: Option<OutboxPosition>,
     limit: usize,
 ) -> rusqlite::Result<Vec<OutboxRow>> {
     let connection = connection.unchecked_transaction()?;
@@ -72,7 +72,7 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<OutboxRow> {
         reason: error.to_string(),
     });
     Ok(OutboxRow {
-        place: OutboxPlace {
+        place: OutboxPosition {
             created_at: parsed(row, 1)?,
             number: row.get(0)?,
         },
@@ -83,7 +83,7 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<OutboxRow> {
 /// Marks one message. Only one statement writes, so that nothing is done by half.
 pub(super) fn mark(
     transaction: &Transaction<'_>,
-    place: OutboxPlace,
+    place: OutboxPosition,
     at: Timestamp,
 ) -> rusqlite::Result<OutboxOutcome> {
     let connection = transaction.connection;
@@ -112,14 +112,14 @@ pub(super) fn mark(
 }
 
 /// Gives up on one message: it is marked and its letter recorded, or neither.
-pub(super) fn bury(
+pub(super) fn dead_letter(
     transaction: &mut Transaction<'_>,
-    burial: &OutboxBurial,
+    dead: &DeadLetterMessage,
 ) -> rusqlite::Result<OutboxOutcome> {
     transaction.all_or_nothing(|transaction| {
-        let outcome = mark(transaction, burial.place, burial.letter.failed_at)?;
+        let outcome = mark(transaction, dead.place, dead.dead_letter.failed_at)?;
         if outcome == OutboxOutcome::Marked {
-            dead_letters::record(transaction.connection, &burial.letter)?;
+            dead_letters::record(transaction.connection, &dead.dead_letter)?;
         }
         Ok(outcome)
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
-use punctual_ports::{Overlooked, StoredCall};
+use punctual_ports::{StoredCall, StuckCalls};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{read_call, readable};
@@ -69,14 +69,14 @@ pub(super) fn find_by_correlation(
     Ok(first.into_values().collect())
 }
 
-pub(super) fn overlooked(
+pub(super) fn find_stuck(
     connection: &Connection,
     now: Timestamp,
     limit: usize,
-) -> rusqlite::Result<Overlooked> {
+) -> rusqlite::Result<StuckCalls> {
     let connection = connection.unchecked_transaction()?;
     let now = now.to_string();
-    let mut statement = connection.prepare_cached(call_sql::OVERLOOKED)?;
+    let mut statement = connection.prepare_cached(call_sql::STUCK)?;
     let mut rows = statement.query(params![now])?;
     let mut calls = Vec::new();
     while calls.len() < limit
@@ -88,5 +88,5 @@ pub(super) fn overlooked(
         .prepare_cached(call_sql::NEXT_LOOK)?
         .query_row(params![now], |row| parsed(row, 0))
         .optional()?;
-    Ok(Overlooked { calls, next })
+    Ok(StuckCalls { calls, next })
 }

@@ -56,9 +56,9 @@ fn running(row: &Row<'_>, details: CallDetails) -> rusqlite::Result<RunningCall>
         caused_by: parsed::<EnvelopeId>(row, 14)?,
         timeout: millis(row, 15)?,
         attempt_began_at: parsed_or_null(row, 16)?,
-        asked_at: parsed(row, 17)?,
+        dispatched_at: parsed(row, 17)?,
         // Only ever grows by one; past the end it is as good as the end.
-        asked: u32::try_from(row.get::<_, i64>(18)?).unwrap_or(u32::MAX),
+        dispatch_count: u32::try_from(row.get::<_, i64>(18)?).unwrap_or(u32::MAX),
     })
 }
 
@@ -67,7 +67,7 @@ fn running(row: &Row<'_>, details: CallDetails) -> rusqlite::Result<RunningCall>
 pub(super) struct Columns {
     pub(super) status: &'static str,
     pub(super) request_spec: String,
-    pub(super) look_at: Option<String>,
+    pub(super) next_check_at: Option<String>,
     pub(super) started_at: Option<String>,
     pub(super) finished_at: Option<String>,
     pub(super) outcome_meta: Option<String>,
@@ -75,8 +75,8 @@ pub(super) struct Columns {
     pub(super) caused_by: Option<String>,
     pub(super) timeout_ms: Option<i64>,
     pub(super) attempt_began_at: Option<String>,
-    pub(super) asked_at: Option<String>,
-    pub(super) asked: Option<u32>,
+    pub(super) dispatched_at: Option<String>,
+    pub(super) dispatch_count: Option<u32>,
 }
 
 impl Columns {
@@ -85,7 +85,7 @@ impl Columns {
         let mut columns = Self {
             status: call.status().as_str(),
             request_spec: to_json(&call.details().request)?,
-            look_at: call.look_at().map(text),
+            next_check_at: call.next_check_at().map(text),
             ..Self::default()
         };
         match call {
@@ -96,8 +96,8 @@ impl Columns {
                 columns.caused_by = Some(running.caused_by.to_string());
                 columns.timeout_ms = Some(to_millis(running.timeout));
                 columns.attempt_began_at = running.attempt_began_at.map(text);
-                columns.asked_at = Some(text(running.asked_at));
-                columns.asked = Some(running.asked);
+                columns.dispatched_at = Some(text(running.dispatched_at));
+                columns.dispatch_count = Some(running.dispatch_count);
             }
             ServiceCall::Finished(finished) => {
                 columns.started_at = finished.started_at().map(text);

@@ -3,7 +3,7 @@
 
 use punctual_domain::service_call::IdempotencyKey;
 use punctual_domain::{ServiceCallId, TimerKey};
-use punctual_ports::{NewCall, Receipt, SubmitOutcome, Taken};
+use punctual_ports::{ConflictField, NewCall, Receipt, SubmitOutcome};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -63,7 +63,7 @@ fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
             call,
             columns.status,
             columns.request_spec,
-            columns.look_at,
+            columns.next_check_at,
             columns.started_at,
             columns.finished_at,
             columns.outcome_meta,
@@ -71,13 +71,13 @@ fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
             columns.caused_by,
             columns.timeout_ms,
             columns.attempt_began_at,
-            columns.asked_at,
+            columns.dispatched_at,
             details.name.as_str(),
             details.submitted_at.to_string(),
             due_at,
             details.correlation_id.to_string(),
             details.command_id.to_string(),
-            columns.asked,
+            columns.dispatch_count,
         ])?;
     let mut add_tag = connection.prepare_cached(call_sql::INSERT_TAG)?;
     for tag in details.tags.iter() {
@@ -106,12 +106,12 @@ impl Before {
         })
     }
 
-    const fn answer(&self, is_same: bool, taken: Taken) -> SubmitOutcome {
+    const fn answer(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
         if is_same {
             return SubmitOutcome::Repeated(self.receipt);
         }
         SubmitOutcome::Conflict {
-            taken,
+            field,
             by: self.receipt.service_call_id,
         }
     }
@@ -129,18 +129,18 @@ fn judge(connection: &Connection, new: &NewCall) -> rusqlite::Result<SubmitOutco
     let Some(before) = of_id else {
         // One of the two is there, or nothing would have stood in the way.
         let before = of_key.ok_or_else(gone)?;
-        return Ok(before.answer(!new.id_was_given && is_same(&before), Taken::Key));
+        return Ok(before.answer(!new.id_was_given && is_same(&before), ConflictField::Key));
     };
     let has_key = |other: &Before| other.receipt.service_call_id == key.service_call_id;
     let is_meant = new.id_was_given || of_key.as_ref().is_some_and(has_key);
     let given = (&before.idempotency_key, &new.idempotency_key);
     let is_other_key = matches!(given, (Some(before), Some(now)) if before != now.as_str());
     if !is_meant || is_other_key || !is_same(&before) {
-        return Ok(before.answer(false, Taken::Id));
+        return Ok(before.answer(false, ConflictField::Id));
     }
     match of_key.filter(|of_key| !has_key(of_key)) {
-        Some(other) => Ok(other.answer(false, Taken::Key)),
-        None => Ok(before.answer(true, Taken::Id)),
+        Some(other) => Ok(other.answer(false, ConflictField::Key)),
+        None => Ok(before.answer(true, ConflictField::Id)),
     }
 }
 

@@ -142,6 +142,6 @@ fn judge(
 ) -> Result<(History, Vec<&'static Migration>), OpenError> {
     let history = History::read(connection, path)?;
     let pending = plan(&history.applied(), set).map_err(|drift| drift_error(path, set, drift))?;
-    refusals::refuse_taken_names(connection, path, &history, &pending)?;
+    refusals::refuse_taken_names(connection, path, set, &history, &pending)?;
     Ok((history, pending))
 }

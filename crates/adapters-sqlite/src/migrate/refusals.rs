@@ -13,17 +13,24 @@ use super::history::{self, History};
 use crate::OpenError;
 use crate::open_error::open_error;
 
-/// Refuses a file in which somebody else has taken a name that a pending migration needs.
+/// Refuses a file in which somebody else has taken a name that a pending migration needs. What an
+/// applied one has created is ours, and a later one may make it anew.
 pub(super) fn refuse_taken_names(
     connection: &Connection,
     path: &Path,
+    set: SchemaSet,
     history: &History,
     pending: &[&'static Migration],
 ) -> Result<(), OpenError> {
+    let is_pending =
+        |migration: &&Migration| pending.iter().any(|it| it.version == migration.version);
+    let applied = set.migrations().iter().filter(|it| !is_pending(it));
+    let ours: BTreeSet<_> = applied.flat_map(Migration::creates).collect();
+    let needed = pending.iter().flat_map(|migration| migration.creates());
     let own = (!history.exists()).then_some(history::TABLE);
     for name in own
         .into_iter()
-        .chain(pending.iter().flat_map(|migration| migration.creates()))
+        .chain(needed.filter(|name| !ours.contains(name)))
     {
         let taken = object_named(connection, name).map_err(|error| open_error(path, error))?;
         if let Some(object) = taken {

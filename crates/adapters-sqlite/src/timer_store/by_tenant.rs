@@ -107,7 +107,7 @@ impl<'a> Look<'a> {
             let Some(ready) = readable(row)? else {
                 continue;
             };
-            if self.is_in_hand(ready) {
+            if self.is_in_flight(ready) {
                 continue;
             }
             // As in a look through all: the order of texts is that of times only if we wrote them.

@@ -85,8 +85,8 @@ impl Claimer {
         passed_over: &BTreeSet<TenantId>,
     ) -> rusqlite::Result<ClaimBatch> {
         // Before the snapshot: what changes from here on is known to be out of date in it.
-        let in_hand = claims.lock().begin_look(now);
-        let look = self.look(&in_hand, passed_over, now, limit);
+        let in_flight = claims.lock().begin_poll(now);
+        let look = self.look(&in_flight, passed_over, now, limit);
         let mut claims = claims.lock();
         let Seen {
             rows,
@@ -95,7 +95,7 @@ impl Claimer {
         } = match look {
             Ok(seen) => seen,
             Err(error) => {
-                claims.abandon_look();
+                claims.abandon_poll();
                 return Err(error);
             }
         };
@@ -116,7 +116,7 @@ impl Claimer {
                 lease_until: until,
             });
         }
-        claims.abandon_look();
+        claims.abandon_poll();
         Ok(ClaimBatch {
             claims: claimed,
             more_due,
@@ -126,7 +126,7 @@ impl Claimer {
 
     fn look(
         &mut self,
-        in_hand: &HashMap<RowId, Timestamp>,
+        in_flight: &HashMap<RowId, Timestamp>,
         passed_over: &BTreeSet<TenantId>,
         now: Timestamp,
         limit: usize,
@@ -140,7 +140,7 @@ impl Claimer {
         let mut look = Look {
             connection: &self.connection,
             snapshot: None,
-            in_hand,
+            in_flight,
             passed_over: passed_over
                 .map(|tenant| tenant.as_str().as_bytes())
                 .collect(),
@@ -205,7 +205,7 @@ pub(super) struct Look<'a> {
     pub(super) connection: &'a Connection,
     /// Open from the first row on that is ready, for all that follows.
     snapshot: Option<Snapshot<'a>>,
-    in_hand: &'a HashMap<RowId, Timestamp>,
+    in_flight: &'a HashMap<RowId, Timestamp>,
     /// The tenants that get nothing, as bytes, as they are compared with what is in the file.
     pub(super) passed_over: HashSet<&'a [u8]>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
@@ -237,9 +237,9 @@ impl Look<'_> {
 
     /// Whether somebody has a row in hand, as it is now, or it cannot be read: one that was moved
     /// since is in no hand.
-    pub(super) fn is_in_hand(&self, (ready_at, row): Ready) -> bool {
+    pub(super) fn is_in_flight(&self, (ready_at, row): Ready) -> bool {
         let is_known = |rows: &HashMap<_, _>| rows.get(&row) == Some(&ready_at);
-        is_known(self.in_hand) || is_known(self.unreadable)
+        is_known(self.in_flight) || is_known(self.unreadable)
     }
 
     /// The first few free rows that are ready, and when the next one will be; `None` if too much of
@@ -261,7 +261,7 @@ impl Look<'_> {
             let Some(ready) = readable(row)? else {
                 continue;
             };
-            if self.is_in_hand(ready) {
+            if self.is_in_flight(ready) {
                 continue;
             }
             if self.is_passed_over(ready.1)? {
@@ -304,7 +304,7 @@ impl Look<'_> {
             if ready.0 < fresh_since && !found.is_empty() {
                 break;
             }
-            if ready.0 > self.now || self.is_in_hand(ready) {
+            if ready.0 > self.now || self.is_in_flight(ready) {
                 continue;
             }
             if self.is_passed_over(ready.1)? {
@@ -410,7 +410,7 @@ impl Look<'_> {
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
             // Again the order of texts: a time that has passed would be looked for without end.
-            if ready.0 > self.now && !self.is_in_hand(ready) {
+            if ready.0 > self.now && !self.is_in_flight(ready) {
                 return Ok(Some(ready.0));
             }
         }

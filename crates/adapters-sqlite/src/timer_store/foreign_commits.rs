@@ -49,7 +49,7 @@ impl SqliteTimerStore {
             connection.query_row("PRAGMA data_version", [], |row| row.get(0))
         };
         let operation = "look for foreign commits";
-        self.writer.errand(operation, version).await
+        self.writer.maintenance(operation, version).await
     }
 }
 

@@ -2,8 +2,8 @@
 
 mod by_tenant;
 mod claiming;
+mod fired_since;
 mod foreign_commits;
-mod looking_back;
 mod opening;
 mod probing;
 mod reading;
@@ -21,10 +21,10 @@ use punctual_domain::{
     CorrelationId, ScheduleOrigin, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    Backlog, BatchResult, Burial, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
-    DeadLetter, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer, MarkOutcome,
-    PortError, PortErrorKind, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
-    StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
+    Backlog, BatchResult, BusPosition, BusPositionPort, ClaimBatch, ClaimOutcome, ClaimRef,
+    DeadLetter, DeadLetterClaim, DeadLetterPort, DeleteOutcome, FiredCursor, FiredPage, FiredTimer,
+    MarkOutcome, PortError, PortErrorKind, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome,
+    SaveTimer, StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -272,8 +272,9 @@ impl TimerQueuePort for SqliteTimerStore {
         Ok(batch.into_iter().map(release).collect())
     }
 
-    async fn bury(&self, batch: Vec<Burial>) -> BatchResult<ClaimOutcome> {
-        self.each("bury timers", batch, false, settling::bury).await
+    async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome> {
+        self.each("bury timers", batch, false, settling::dead_letter)
+            .await
     }
 
     async fn renew(
@@ -302,7 +303,7 @@ impl TimerQueuePort for SqliteTimerStore {
         limit: usize,
     ) -> Result<FiredPage, PortError> {
         self.read("look for fired timers", move |connection| {
-            looking_back::fired_since(connection, since, after.as_ref(), limit)
+            fired_since::fired_since(connection, since, after.as_ref(), limit)
         })
         .await
     }
@@ -323,7 +324,7 @@ impl DeadLetterPort for SqliteTimerStore {
             "record dead letters",
             batch,
             false,
-            |transaction, letter| dead_letters::record(transaction.connection, letter),
+            |transaction, dead_letter| dead_letters::record(transaction.connection, dead_letter),
         )
         .await
     }

@@ -21,7 +21,7 @@ use crate::migrate::{check_connection, create_folder, migrate_connection};
 use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
 use crate::torn_copy::{may_be_torn, refuse_a_log_alone, refuse_what_is_torn};
-use crate::writer::{Desk, Limit, SharedHealth, Unfinished, Writer};
+use crate::writer::{Limit, SharedHealth, Unfinished, Writer, WriterState};
 use crate::{OpenError, Role, SchemaSet, SqliteCallStore, SqliteSettings};
 
 /// Between another process's look at what is due and its event, a moment passes; this is more.
@@ -93,7 +93,7 @@ impl SqliteTimerStore {
         let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
         let readers = open_readers(settings)?;
         let health = SharedHealth::default();
-        let writer = Writer::start(Desk {
+        let writer = Writer::start(WriterState {
             connection,
             claims: claims.clone(),
             roles,

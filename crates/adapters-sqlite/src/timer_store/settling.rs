@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use punctual_domain::schedule_order::deletion_time;
 use punctual_domain::{FiringId, TimerKey, Timestamp};
-use punctual_ports::{Burial, ClaimOutcome, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater};
+use punctual_ports::{
+    ClaimOutcome, DeadLetterClaim, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater,
+};
 use rusqlite::params;
 
 use super::rows::sql_limit;
@@ -44,18 +46,18 @@ pub(super) fn mark(
     fired: &FiredTimer,
 ) -> rusqlite::Result<MarkOutcome> {
     let firing = &fired.firing_id;
-    let in_hand = transaction.claims().row_of(firing);
-    if let Some((row, _)) = in_hand
+    let in_flight = transaction.claims().row_of(firing);
+    if let Some((row, _)) = in_flight
         && write_row(transaction, &MARK, row, (fired.reached_at, None), firing)?
     {
         return Ok(MarkOutcome::Marked);
     }
     let Some(found) = existing(transaction.connection, &firing.key)? else {
-        end_claim(transaction, in_hand.map(|(row, _)| row));
+        end_claim(transaction, in_flight.map(|(row, _)| row));
         return Ok(MarkOutcome::NotFound);
     };
     if found.registration != firing.registration {
-        end_claim(transaction, in_hand.map(|(row, _)| row));
+        end_claim(transaction, in_flight.map(|(row, _)| row));
         return Ok(MarkOutcome::Moved);
     }
     if found.reached_at.is_some() {
@@ -161,20 +163,20 @@ pub(super) fn retry_later(
 }
 
 /// Makes a claimed timer reached, with its dead letter: both or neither.
-pub(super) fn bury(
+pub(super) fn dead_letter(
     transaction: &mut Transaction<'_>,
-    burial: &Burial,
+    dead: &DeadLetterClaim,
 ) -> rusqlite::Result<ClaimOutcome> {
-    let firing = &burial.claim.firing_id;
-    let held = transaction.claims().held_by(&burial.claim);
+    let firing = &dead.claim.firing_id;
+    let held = transaction.claims().held_by(&dead.claim);
     let Some(row) = held else {
         return moved_or_lost(transaction, firing);
     };
-    let when = (burial.reached_at, Some(burial.letter.reason.as_str()));
+    let when = (dead.reached_at, Some(dead.dead_letter.reason.as_str()));
     let applied = transaction.all_or_nothing(|transaction| {
         let applied = write_row(transaction, &MARK, row, when, firing)?;
         if applied {
-            dead_letters::record(transaction.connection, &burial.letter)?;
+            dead_letters::record(transaction.connection, &dead.dead_letter)?;
         }
         Ok(applied)
     })?;

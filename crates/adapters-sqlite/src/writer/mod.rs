@@ -42,13 +42,13 @@ const PART: usize = GROUP;
 
 const OPERATION: &str = "write to the database";
 
-type Errand = Box<dyn FnOnce(&Connection) + Send>;
+type Maintenance = Box<dyn FnOnce(&Connection) + Send>;
 
 enum Command {
     /// Something to write.
     Write(Box<dyn Job>),
     /// Something to do outside a transaction.
-    Errand(Errand),
+    Maintenance(Maintenance),
     /// The end; answered when the file is closed.
     Close(oneshot::Sender<()>),
 }
@@ -62,7 +62,7 @@ pub(crate) struct Writer {
 }
 
 /// What the thread owns.
-pub(crate) struct Desk {
+pub(crate) struct WriterState {
     pub(crate) connection: Connection,
     pub(crate) claims: SharedClaims,
     /// Held until the last write is done.
@@ -79,13 +79,13 @@ pub(crate) struct Desk {
 
 impl Writer {
     /// Starts the thread.
-    pub(crate) fn start(desk: Desk) -> Result<Self, OpenError> {
+    pub(crate) fn start(state: WriterState) -> Result<Self, OpenError> {
         let (commands, received) = mpsc::channel(QUEUE);
-        let path = desk.path.clone();
+        let path = state.path.clone();
         let log = log_path(&path);
         let is_over = Arc::new(AtomicBool::new(false));
         let thread = Thread {
-            desk,
+            state,
             log,
             broken: None,
             last_created: Cell::new(Timestamp::MIN),
@@ -164,17 +164,20 @@ impl Writer {
     }
 
     /// Does something on the writing connection, between two transactions.
-    pub(crate) async fn errand<T: Send + 'static>(
+    pub(crate) async fn maintenance<T: Send + 'static>(
         &self,
         operation: &'static str,
-        errand: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        maintenance: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, PortError> {
         let (reply, answer) = oneshot::channel();
-        let errand = move |connection: &Connection| {
+        let maintenance = move |connection: &Connection| {
             // Whoever asked may be gone by now.
-            let _ = reply.send(errand(connection));
+            let _ = reply.send(maintenance(connection));
         };
-        let sent = self.commands.send(Command::Errand(Box::new(errand))).await;
+        let sent = self
+            .commands
+            .send(Command::Maintenance(Box::new(maintenance)))
+            .await;
         sent.map_err(|_| stopped(operation))?;
         let done = answer.await.map_err(|_| stopped(operation))?;
         done.map_err(|error| port_error(operation, error))
@@ -212,7 +215,7 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
 }
 
 struct Thread {
-    desk: Desk,
+    state: WriterState,
     log: PathBuf,
     /// Why nothing can be written any more.
     broken: Option<PortError>,
@@ -231,7 +234,7 @@ impl Thread {
                     self.write(group);
                     next = left_over;
                 }
-                Command::Errand(errand) => errand(&self.desk.connection),
+                Command::Maintenance(maintenance) => maintenance(&self.state.connection),
                 Command::Close(closed) => {
                     commands.close();
                     self.finish(&mut commands);
@@ -255,16 +258,16 @@ impl Thread {
             }
         }
         // Only whoever fires: beside it, a command that ends has nothing to tidy up.
-        let is_whole = self.broken.is_none() && self.desk.identity.check(OPERATION).is_ok();
-        if is_whole && !self.desk.roles.is_empty() {
-            let folded = fold_log_in(&self.desk.connection);
+        let is_whole = self.broken.is_none() && self.state.identity.check(OPERATION).is_ok();
+        if is_whole && !self.state.roles.is_empty() {
+            let folded = checkpoint_log(&self.state.connection);
             if let Err(error) = folded {
                 tracing::debug!(%error, "the log was left to be folded in at the next start");
             }
         }
-        let Desk {
+        let WriterState {
             connection, roles, ..
-        } = self.desk;
+        } = self.state;
         // Whoever takes the role next finds the file closed.
         drop(connection);
         drop(roles);
@@ -275,18 +278,18 @@ impl Thread {
             answer_all(group, broken);
             return;
         }
-        if let Err(moved) = self.desk.identity.check(OPERATION) {
+        if let Err(moved) = self.state.identity.check(OPERATION) {
             self.fail(group, &moved);
             return;
         }
-        let (connection, timeout) = (&self.desk.connection, self.desk.busy_timeout);
+        let (connection, timeout) = (&self.state.connection, self.state.busy_timeout);
         if let Err(error) = room::checkpoint_before_disk_is_full(connection, &self.log, timeout) {
             tracing::debug!(%error, "the log could not be checkpointed before the disk is full");
         }
         let is_new = group.iter().any(|job| job.needs_room());
         if is_new && let Some(no_room) = self.no_room() {
             let (growing, rest) = group.into_iter().partition(|job| job.needs_room());
-            self.desk.health.failed(&no_room);
+            self.state.health.failed(&no_room);
             answer_all(growing, &no_room);
             group = rest;
         }
@@ -295,10 +298,10 @@ impl Thread {
         }
         match self.transact(&mut group) {
             // What was committed to a file that nobody finds any more is not acknowledged.
-            Ok(()) => match self.desk.identity.check(OPERATION) {
+            Ok(()) => match self.state.identity.check(OPERATION) {
                 Ok(()) => {
                     let needed_room = group.iter().any(|job| job.needs_room());
-                    self.desk.health.committed(needed_room);
+                    self.state.health.committed(needed_room);
                     for job in group {
                         job.answer(None);
                     }
@@ -321,18 +324,18 @@ impl Thread {
             tracing::error!(%error, "the database cannot be relied on any more");
             self.broken = Some(error.clone());
         }
-        self.desk.health.failed(error);
+        self.state.health.failed(error);
         answer_all(group, error);
     }
 
     /// Applies a group in one transaction: all of it, or nothing.
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
-        let connection = &self.desk.connection;
-        if let Some(limit) = &mut self.desk.limit {
+        let connection = &self.state.connection;
+        if let Some(limit) = &mut self.state.limit {
             limit.hold(connection, group.iter().any(|job| job.needs_room()))?;
         }
         execute(connection, "BEGIN IMMEDIATE")?;
-        let (claims, unfinished) = (&self.desk.claims, self.desk.unfinished);
+        let (claims, unfinished) = (&self.state.claims, self.state.unfinished);
         let mut transaction = Transaction::new(connection, claims, &self.last_created, unfinished);
         let applied = group
             .iter_mut()
@@ -340,11 +343,11 @@ impl Thread {
             .and_then(|()| execute(connection, "COMMIT"));
         let (ended, unfinished) = transaction.into_parts();
         if applied.is_ok() {
-            self.desk.unfinished = unfinished;
-            self.desk.claims.lock().committed(ended);
+            self.state.unfinished = unfinished;
+            self.state.claims.lock().committed(ended);
             return Ok(());
         }
-        self.desk.claims.lock().rolled_back();
+        self.state.claims.lock().rolled_back();
         // On some errors SQLite has rolled everything back by itself.
         if !connection.is_autocommit() {
             execute(connection, "ROLLBACK")?;
@@ -370,10 +373,10 @@ impl Thread {
     }
 
     fn file_is_full(&self) -> bool {
-        let desk = &self.desk;
-        let reached = desk.limit.as_ref().map(|limit| {
-            let timeout = desk.busy_timeout;
-            limit.is_reached(&desk.connection, &self.log, desk.unfinished, timeout)
+        let state = &self.state;
+        let reached = state.limit.as_ref().map(|limit| {
+            let timeout = state.busy_timeout;
+            limit.is_reached(&state.connection, &self.log, state.unfinished, timeout)
         });
         // If it is not known now, the write itself will find out.
         reached.is_some_and(|reached| reached.unwrap_or(false))
@@ -383,11 +386,11 @@ impl Thread {
     /// of another program, still needs it as it was.
     fn log_is_too_long(&self) -> bool {
         let length = std::fs::metadata(&self.log).map_or(0, |log| log.len());
-        if length <= self.desk.max_log_bytes {
+        if length <= self.state.max_log_bytes {
             return false;
         }
         let folded = self
-            .desk
+            .state
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
                 Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
@@ -398,7 +401,7 @@ impl Thread {
 
 /// Folds the whole log into the file, unless somebody is in the way: to wait for a reader would keep
 /// the write lock meanwhile, and every other program out.
-fn fold_log_in(connection: &Connection) -> rusqlite::Result<()> {
+fn checkpoint_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
@@ -440,7 +443,7 @@ mod tests {
     use rusqlite::ffi;
 
     fn writer() -> Writer {
-        Writer::start(Desk {
+        Writer::start(WriterState {
             connection: Connection::open_in_memory().unwrap(),
             claims: SharedClaims::default(),
             roles: Vec::new(),
@@ -520,7 +523,7 @@ mod tests {
         // The save is asked for first, and the thread begins when both are.
         let (begin, wait) = std::sync::mpsc::channel::<()>();
         let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
-        let held_up = writer.commands.try_send(Command::Errand(holds_up));
+        let held_up = writer.commands.try_send(Command::Maintenance(holds_up));
         assert!(held_up.is_ok());
         let begin = async move { drop(begin) };
         let (saved, marked, ()) = tokio::join!(biased; save, mark, begin);
@@ -557,11 +560,11 @@ mod tests {
         let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
         writer
             .commands
-            .try_send(Command::Errand(holds_up))
+            .try_send(Command::Maintenance(holds_up))
             .unwrap_or_else(|_| panic!("there is room for one"));
         while writer
             .commands
-            .try_send(Command::Errand(Box::new(|_| {})))
+            .try_send(Command::Maintenance(Box::new(|_| {})))
             .is_ok()
         {}
         writer.close_soon();

@@ -76,11 +76,17 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &["idx_service_calls_correlation_id (correlation_id=?)", TAGS],
     ),
     (
-        "OVERLOOKED",
-        &["idx_service_calls_look_at (look_at<?)", TAGS],
+        "STUCK",
+        &["idx_service_calls_next_check_at (next_check_at<?)", TAGS],
     ),
-    ("UNFINISHED", &["idx_service_calls_look_at (look_at>?)"]),
-    ("NEXT_LOOK", &["idx_service_calls_look_at (look_at>?)"]),
+    (
+        "UNFINISHED",
+        &["idx_service_calls_next_check_at (next_check_at>?)"],
+    ),
+    (
+        "NEXT_LOOK",
+        &["idx_service_calls_next_check_at (next_check_at>?)"],
+    ),
     ("APPEND", &[]),
     ("LAST_CREATED", &[ROW]),
     (
@@ -153,7 +159,7 @@ fn fill(connection: &Connection) {
     let statements = [
         format!(
             "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at, \
-                 due_at, finished_at, request_spec, correlation_id, command_id, version, look_at) \
+                 due_at, finished_at, request_spec, correlation_id, command_id, version, next_check_at) \
              {numbers} SELECT {key}, 'a', iif(i % 10 = 0, 'Scheduled', 'Succeeded'), {due}, {due}, \
                  iif(i % 10 = 0, NULL, {due}), '{{}}', printf('%d', i / 3), '', 1, \
                  iif(i % 10 = 0, {due}, NULL) FROM n"

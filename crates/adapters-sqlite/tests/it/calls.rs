@@ -18,7 +18,7 @@ use punctual_domain::{
 use punctual_ports::{
     AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPageQuery, ChangeOutcome,
     Execution, ExecutionKey, ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution,
-    NewCall, OutboxPlace, OutboxPort, PortErrorKind, ServiceCallPersistencePort, StoredCall,
+    NewCall, OutboxPort, OutboxPosition, PortErrorKind, ServiceCallPersistencePort, StoredCall,
     SubmitOutcome, TimerQueuePort, WaitingQuery,
 };
 use uuid::Uuid;
@@ -262,7 +262,7 @@ async fn once_a_call_is_over_and_told_no_row_has_its_secrets() {
         outbox: Vec::new(),
     };
     let ended = store.finish(vec![finish]).await.unwrap();
-    assert_eq!(*ended[0].as_ref().unwrap(), ExecutionOutcome::Taken);
+    assert_eq!(*ended[0].as_ref().unwrap(), ExecutionOutcome::Applied);
     let stored = found(&store, 1).await;
     let ServiceCall::Running(running) = stored.call else {
         panic!("it runs");
@@ -276,7 +276,7 @@ async fn once_a_call_is_over_and_told_no_row_has_its_secrets() {
     store.change(vec![change]).await.unwrap();
     assert!(contents(&file).contains(CANARY), "the command still waits");
     let waiting = store.unpublished(None, 100).await.unwrap();
-    let places: Vec<OutboxPlace> = waiting.iter().map(|row| row.place).collect();
+    let places: Vec<OutboxPosition> = waiting.iter().map(|row| row.place).collect();
     store.mark_published(places, at(6_000)).await.unwrap();
     let contents = contents(&file);
     assert!(!contents.contains(CANARY), "{contents}");
@@ -340,7 +340,7 @@ async fn rows_that_cannot_be_read_hold_nobody_up() {
     let found = ServiceCallPersistencePort::find(&store, [1, 2].map(key).to_vec()).await;
     let found = found.unwrap();
     assert!(found[0].is_none() && found[1].is_some());
-    let looked = store.overlooked(at(99_000_000), 2).await.unwrap();
+    let looked = store.find_stuck(at(99_000_000), 2).await.unwrap();
     assert_eq!(looked.calls.len(), 2);
     let query = CallPageQuery {
         tenant_id: TenantId::default(),

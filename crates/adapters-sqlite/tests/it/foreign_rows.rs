@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_adapters_sqlite::SchemaSet;
 use punctual_domain::{DeadLetterOrigin, TimerKey, Timestamp};
 use punctual_ports::{
-    Burial, ClaimOutcome, DeadLetter, DeadLetterPort, FiredTimer, MarkOutcome, RetryLater,
+    ClaimOutcome, DeadLetter, DeadLetterClaim, DeadLetterPort, FiredTimer, MarkOutcome, RetryLater,
     TimerPersistencePort, TimerQueuePort,
 };
 use rusqlite::params;
@@ -72,16 +72,16 @@ async fn a_time_in_another_form_can_be_retried_and_buried() {
     assert_eq!((batch.claims, batch.next_due_at), (vec![], Some(retry_at)));
     let batch = file.store.claim_due(retry_at, 10, LEASE).await.unwrap();
     assert_eq!(batch.claims[0].attempts, 1);
-    let burial = burial(&batch.claims[0], retry_at);
-    let buried = file.store.bury(vec![burial]).await.unwrap();
+    let dead = dead(&batch.claims[0], retry_at);
+    let buried = file.store.dead_letter(vec![dead]).await.unwrap();
     assert_eq!(*buried[0].as_ref().unwrap(), ClaimOutcome::Applied);
 }
 
-fn burial(claim: &punctual_ports::Claim, now: Timestamp) -> Burial {
-    Burial {
+fn dead(claim: &punctual_ports::Claim, now: Timestamp) -> DeadLetterClaim {
+    DeadLetterClaim {
         claim: claim.reference(),
         reached_at: now,
-        letter: DeadLetter {
+        dead_letter: DeadLetter {
             id: "letter".to_owned(),
             origin: DeadLetterOrigin::Firing,
             tenant_id: None,
@@ -101,8 +101,10 @@ async fn a_dead_letter_of_an_earlier_version_is_listed_with_the_origin_it_had() 
     for source in sources {
         file.outsider().execute(sql, [source]).unwrap();
     }
-    let letters = file.store.list(None, 10).await.unwrap().into_iter();
-    let origins: Vec<_> = letters.map(|stored| stored.letter.origin).collect();
+    let dead_letters = file.store.list(None, 10).await.unwrap().into_iter();
+    let origins: Vec<_> = dead_letters
+        .map(|stored| stored.dead_letter.origin)
+        .collect();
     let texts: Vec<_> = origins.iter().map(ToString::to_string).collect();
     assert_eq!(texts, sources);
     assert_eq!(origins[2], DeadLetterOrigin::Outbox(None));
@@ -233,7 +235,7 @@ async fn an_item_that_a_trigger_refuses_is_not_half_done() {
     assert!(deleted[0].is_err());
     assert!(file.store.find(key).await.unwrap().is_some());
     let batch = file.store.claim_due(now, 10, LEASE).await.unwrap();
-    let buried = file.store.bury(vec![burial(&batch.claims[0], now)]);
+    let buried = file.store.dead_letter(vec![dead(&batch.claims[0], now)]);
     assert!(buried.await.unwrap()[0].is_err());
     let entry = file.store.find(timer(0).key).await.unwrap().unwrap();
     assert_eq!(entry.reached_at(), None);

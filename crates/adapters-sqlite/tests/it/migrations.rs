@@ -89,6 +89,7 @@ fn the_status_lists_what_was_applied_and_what_is_pending() {
             (7, "0007_tenant_ready", false),
             (8, "0008_attempts_by_port", false),
             (9, "0009_last_error", false),
+            (10, "0010_dispatch_and_check", false),
         ]
     );
     assert_eq!(status.pending(), lines.len() - 2);
@@ -161,7 +162,7 @@ fn a_call_of_which_only_the_id_was_known_has_failed_and_its_id_stays_taken() {
     assert_eq!(
         scratch.rows(
             "SELECT tenant_id, service_call_id, name, status, submitted_at, due_at, started_at,
-                    finished_at, request_spec, outcome_meta, correlation_id, version, look_at
+                    finished_at, request_spec, outcome_meta, correlation_id, version, next_check_at
              FROM service_calls ORDER BY tenant_id, service_call_id"
         ),
         ["a|1", "a|2", "b|1"].map(|key| format!(
@@ -234,6 +235,24 @@ fn the_host_of_an_attempt_that_waits_gets_its_port() {
     let mut expected = rows.map(|(.., host)| host).to_vec();
     expected.push("a.example");
     assert_eq!(scratch.rows(hosts), expected);
+}
+
+#[test]
+fn a_running_call_keeps_its_next_check_its_dispatches_and_its_tags() {
+    let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 8);
+    scratch.execute(
+        "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at, due_at,
+             request_spec, correlation_id, command_id, version, look_at, asked_at, asked)
+         VALUES ('a', '1', 'n', 'Running', 's', 'd', '{}', 'c', 'm', 7, 'l', 'k', 3);
+         INSERT INTO service_call_tags VALUES ('a', '1', 'x', 'd');",
+    );
+    migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
+    let call =
+        "SELECT name, version, next_check_at, dispatched_at, dispatch_count FROM service_calls";
+    assert_eq!(scratch.rows(call), ["n|7|l|k|3"]);
+    assert_eq!(scratch.rows("SELECT tag FROM service_call_tags"), ["x"]);
+    scratch.execute("PRAGMA foreign_keys = ON; DELETE FROM service_calls;");
+    assert_eq!(scratch.rows("SELECT tag FROM service_call_tags"), [""; 0]);
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn outcome<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<PublishOutco
                 }
             }
             Answer::RetryLater { reason } => return Err(handler_failed(reason)),
-            Answer::HoldBack { reason } => {
+            Answer::Pause { reason } => {
                 return Err(PortError::new(
                     PortErrorKind::Unavailable,
                     "handle a message",

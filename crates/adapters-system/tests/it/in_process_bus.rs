@@ -243,7 +243,7 @@ async fn a_consumer_that_stops_in_the_middle_hides_nothing_behind_another_s_succ
 #[tokio::test]
 async fn what_a_handler_holds_back_is_the_fault_of_the_bus_and_not_of_the_message() {
     let bus = InProcessBus::new(Handlers::Inline);
-    let answer = Answer::HoldBack {
+    let answer = Answer::Pause {
         reason: "the store is away".to_owned(),
     };
     let _subscription = bus.subscribe(wish(Arc::new(Says(answer)), 1)).await;

@@ -11,7 +11,7 @@ use crate::fixture::{Heard, clock};
 
 async fn refusal(builder: punctual::Builder) -> String {
     let error = builder.build().await.expect_err("it must not build");
-    assert_eq!(error.kind(), ErrorKind::Setup, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     assert!(!error.is_retryable());
     error.to_string()
 }
@@ -64,7 +64,7 @@ async fn a_client_fires_nothing_and_is_told_so() {
     let client = Punctual::builder().sqlite_client(&path);
     let client = client.build().await.unwrap();
     let error = client.start().await.map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Setup);
+    assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("`sqlite_client`"), "{error}");
 }
 
@@ -77,7 +77,7 @@ fn without_a_runtime_it_says_so_instead_of_panicking() {
     let Poll::Ready(Err(error)) = build.poll(&mut context) else {
         panic!("it must answer at once");
     };
-    assert_eq!(error.kind(), ErrorKind::Setup);
+    assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
     assert!(!path.exists());
 }

@@ -82,16 +82,24 @@ async fn poison_is_kept_as_a_dead_letter_and_comes_no_more() {
     let (clock, heard, punctual, _running) = answering(poison).await;
     clock.advance(Duration::from_hours(24)).await;
     assert_eq!(heard.count(), 1);
-    let letters = punctual.dead_letters(None, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    assert!(letters[0].letter.reason.contains("no such customer"));
-    assert_eq!(letters[0].letter.id, heard.all()[0].firing_id.to_string());
+    let dead_letters = punctual.dead_letters(None, 10).await.unwrap();
+    assert_eq!(dead_letters.len(), 1);
+    assert!(
+        dead_letters[0]
+            .dead_letter
+            .reason
+            .contains("no such customer")
+    );
+    assert_eq!(
+        dead_letters[0].dead_letter.id,
+        heard.all()[0].firing_id.to_string()
+    );
     punctual
-        .forget_dead_letter(letters[0].sequence)
+        .forget_dead_letter(dead_letters[0].sequence)
         .await
         .unwrap();
     punctual
-        .forget_dead_letter(letters[0].sequence)
+        .forget_dead_letter(dead_letters[0].sequence)
         .await
         .unwrap();
     assert_eq!(punctual.dead_letters(None, 10).await.unwrap(), []);

@@ -202,7 +202,7 @@ async fn timers_in_memory_cannot_be_in_a_transaction() {
     let transaction = memory.transaction().unwrap();
     let refused = punctual.schedule_in(&transaction, Timer::after(key("a"), SECOND));
     let error = refused.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Setup);
+    assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("build with `sqlite`"), "{error}");
 }
 

@@ -23,7 +23,7 @@ use crate::fixture::{Heard, SECOND, at, clock, in_memory, key};
 async fn it_starts_once() {
     let (_clock, _heard, punctual, _running) = in_memory().await;
     let error = punctual.start().await.map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Setup);
+    assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("started before"), "{error}");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual::ports::{
-    BatchResult, EventBusPort, Loss, Message, MessageEnvelope, PortError, PortErrorKind,
+    BatchResult, DataLoss, EventBusPort, Message, MessageEnvelope, PortError, PortErrorKind,
     PublishOutcome, Subscribe, Subscription,
 };
 use punctual::{ErrorKind, FiringId, Punctual, Timer};
@@ -18,7 +18,7 @@ use crate::fixture::{at, key};
 #[derive(Clone)]
 struct Forgetful {
     accepted: mpsc::UnboundedSender<FiringId>,
-    loss: Arc<watch::Sender<Option<Loss>>>,
+    loss: Arc<watch::Sender<Option<DataLoss>>>,
     breaks: bool,
 }
 
@@ -39,13 +39,13 @@ impl EventBusPort for Forgetful {
         Err(PortError::new(kind, "subscribe", "nobody does"))
     }
 
-    async fn lost(&self) -> Loss {
+    async fn lost(&self) -> DataLoss {
         let mut losses = self.loss.subscribe();
         let lost = losses.wait_for(Option::is_some).await.unwrap();
         lost.clone().unwrap()
     }
 
-    async fn made_good(&self, _: &Loss) -> Result<(), PortError> {
+    async fn recovered(&self, _: &DataLoss) -> Result<(), PortError> {
         if self.breaks {
             let kind = PortErrorKind::Broken;
             return Err(PortError::new(kind, "take note", "the disk is gone"));
@@ -65,8 +65,8 @@ fn forgetful(breaks: bool) -> (Forgetful, mpsc::UnboundedReceiver<FiringId>) {
     (bus, acceptances)
 }
 
-fn everything() -> Loss {
-    Loss {
+fn everything() -> DataLoss {
+    DataLoss {
         number: 1,
         since: at("1970-01-01T00:00:00Z"),
         reason: "the stream was made anew".to_owned(),
@@ -99,8 +99,8 @@ async fn a_running_engine_publishes_again_what_its_bus_has_lost() {
         again.insert(acceptances.recv().await.unwrap().to_string());
     }
     assert_eq!(again, first);
-    let mut made_good = bus.loss.subscribe();
-    made_good.wait_for(Option::is_none).await.unwrap();
+    let mut recovered = bus.loss.subscribe();
+    recovered.wait_for(Option::is_none).await.unwrap();
     running.shutdown().await.unwrap();
 }
 

@@ -222,7 +222,7 @@ async fn what_cannot_be_built_is_said_before_anything_is_opened() {
         ),
     ] {
         let error = builder.build().await.err().unwrap();
-        assert_eq!(error.kind(), ErrorKind::Setup);
+        assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(sentence), "{error}");
         assert!(!path.exists());
     }

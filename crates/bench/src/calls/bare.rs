@@ -24,7 +24,7 @@ const TAKE: &str = "\
     VALUES (?1, ?2, NULL, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
 const INSERT_CALL: &str = "\
     INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
-        correlation_id, command_id, version, status, request_spec, look_at) \
+        correlation_id, command_id, version, status, request_spec, next_check_at) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, 'Scheduled', ?8, ?5)";
 const INSERT_TAG: &str = "\
     INSERT INTO service_call_tags (tenant_id, service_call_id, tag, due_at) \
@@ -46,9 +46,9 @@ const MARK_TIMER: &str = "\
     WHERE tenant_id = ?1 AND service_call_id = ?2 AND state = 'Scheduled'";
 const CHANGE_CALL: &str = "\
     UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
-        look_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
+        next_check_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
         execution_id = ?9, caused_by = ?9, timeout_ms = ?10, attempt_began_at = ?11, \
-        asked_at = ?12, asked = ?13 \
+        dispatched_at = ?12, asked = ?13 \
     WHERE tenant_id = ?1 AND service_call_id = ?2 AND status IN ('Scheduled', 'Running')";
 const INSERT_ATTEMPT: &str = "\
     INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \

@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 
 /// Whether anything is left to do: both sides of it are the first entry of an index.
 const LEFT: &str = "\
-    SELECT EXISTS (SELECT 1 FROM service_calls WHERE look_at IS NOT NULL) \
+    SELECT EXISTS (SELECT 1 FROM service_calls WHERE next_check_at IS NOT NULL) \
         OR EXISTS (SELECT 1 FROM outbox WHERE published_at IS NULL) \
         OR EXISTS (SELECT 1 FROM timer_schedules WHERE state = 'Scheduled')";
 

@@ -36,7 +36,7 @@ pub(super) fn backlog(bench: &Bench) -> Recipe {
 pub(super) fn draining() -> WorkerSettings {
     WorkerSettings {
         batch_size: BATCH,
-        max_in_hand: 4 * BATCH,
+        max_in_flight: 4 * BATCH,
         ..WorkerSettings::default()
     }
 }

@@ -72,10 +72,10 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let clock = SystemClock::start()?;
     let mut rows = Rows::new(tenants(TENANTS)?, 77, clock.now());
     let (fired, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (noting, bell) = (Arc::clone(&fired), Arc::clone(&enough));
+    let (noting, notifier) = (Arc::clone(&fired), Arc::clone(&enough));
     let handler = each_message(move |_| {
         if noting.fetch_add(1, Ordering::Relaxed) + 1 == go {
-            bell.notify_one();
+            notifier.notify_one();
         }
         async { Answer::Done }
     });

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use punctual_domain::service_call::Outcome;
 use punctual_ports::{AcceptOutcome, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery};
 
-use ExecutionOutcome::{NotThere, Taken};
+use ExecutionOutcome::{Applied, NotThere};
 
 use crate::CallStoreFixture;
 use crate::calls::{CANARY, Calls, TIMEOUT, details, envelope_id, execution, failed, succeeded};
@@ -102,12 +102,12 @@ pub async fn an_attempt_goes_from_step_to_step_and_each_is_taken_once(
     let store = Calls::new(fixture);
     let asked = store.waiting(key(1), "example.com", 2_000).await;
     let told = store.messages().await.len();
-    for (expected, more) in [(Taken, 1), (NotThere, 1)] {
+    for (expected, more) in [(Applied, 1), (NotThere, 1)] {
         assert_eq!(store.begin(asked.key.clone(), 3_000).await, expected);
         assert_eq!(store.messages().await.len(), told + more);
     }
     assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
-    for (expected, more) in [(Taken, 2), (NotThere, 2)] {
+    for (expected, more) in [(Applied, 2), (NotThere, 2)] {
         let ended = store.finish(asked.key.clone(), 4_000, succeeded()).await;
         assert_eq!(ended, expected);
         assert_eq!(store.messages().await.len(), told + more);
@@ -212,11 +212,11 @@ pub async fn people_see_how_far_it_has_come_and_no_secret(fixture: impl CallStor
         for (step, (started_at, state)) in steps.into_iter().enumerate() {
             let attempt = asked.key.clone();
             let taken = match step {
-                0 => Taken,
+                0 => Applied,
                 1 => store.begin(attempt, 3_000).await,
                 _ => store.finish(attempt, 4_000, outcome.clone()).await,
             };
-            assert_eq!(taken, Taken);
+            assert_eq!(taken, Applied);
             let entries = store.fixture.attempts().entries(key(n), 10).await.unwrap();
             assert_eq!(entries.len(), 1);
             let entry = &entries[0];

@@ -28,7 +28,7 @@ pub async fn a_change_raises_the_version_by_one(fixture: impl CallStoreFixture) 
     let first = store.submitted(details(key(1), 5_000)).await;
     let second = store.started(key(1)).await;
     assert_eq!(second.version, first.version + 1);
-    let step = running(&second).ask_again(at(70_000));
+    let step = running(&second).redispatch(at(70_000));
     let changed = store.change(second.version, step, 70_000).await;
     assert_eq!(changed, ChangeOutcome::Changed);
     assert_eq!(store.found(key(1)).await.version, first.version + 2);

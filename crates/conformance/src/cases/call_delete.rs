@@ -31,7 +31,7 @@ pub async fn a_deleted_call_is_gone_with_its_tags_and_its_attempt(fixture: impl 
     assert_eq!(store.page(query).await.calls, []);
     let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
     assert_eq!(entries, []);
-    let looked = store.fixture.calls().overlooked(at(99_000_000), 10).await;
+    let looked = store.fixture.calls().find_stuck(at(99_000_000), 10).await;
     assert_eq!(looked.unwrap().calls, []);
     let again = store.delete(key(1), stored.version, 2_000).await;
     assert_eq!(again, ChangeOutcome::Outdated);

@@ -98,11 +98,11 @@ pub async fn what_is_overdue_is_overlooked_and_the_oldest_comes_first(
         (look(3_000), 10, vec![2, 3, 1], look(9_000)),
         (look(3_000), 2, vec![2, 3], look(9_000)),
     ] {
-        let found = calls.overlooked(now, limit).await.unwrap();
+        let found = calls.find_stuck(now, limit).await.unwrap();
         let ids: Vec<u128> = found.calls.iter().map(|it| number(&it.call)).collect();
         assert_eq!((ids, found.next), (expected, Some(next)), "{now}");
     }
-    let all = calls.overlooked(look(9_000), 10).await.unwrap();
+    let all = calls.find_stuck(look(9_000), 10).await.unwrap();
     assert_eq!((all.calls.len(), all.next), (4, None));
     let stored = store.found(key(4)).await;
     assert_eq!(all.calls[3], stored, "with the version to change it by");
@@ -116,9 +116,9 @@ pub async fn a_running_call_is_looked_at_when_its_state_says(fixture: impl CallS
     let calls = store.fixture.calls();
     let unheard = at(5_000).saturating_add(UNHEARD);
     let before = unheard.saturating_sub(Duration::from_millis(1));
-    let looked = calls.overlooked(before, 10).await.unwrap();
+    let looked = calls.find_stuck(before, 10).await.unwrap();
     assert_eq!((looked.calls, looked.next), (vec![], Some(unheard)));
-    let looked = calls.overlooked(unheard, 10).await.unwrap();
+    let looked = calls.find_stuck(unheard, 10).await.unwrap();
     assert_eq!(looked.calls, std::slice::from_ref(&stored));
     let began = running(&stored).attempt_began(at(6_000));
     let step = CallStep {
@@ -126,7 +126,7 @@ pub async fn a_running_call_is_looked_at_when_its_state_says(fixture: impl CallS
         outgoing: Vec::new(),
     };
     store.change(stored.version, step, 6_000).await;
-    let looked = calls.overlooked(unheard, 10).await.unwrap();
+    let looked = calls.find_stuck(unheard, 10).await.unwrap();
     let over = at(6_000).saturating_add(TIMEOUT + GRACE);
     assert_eq!((looked.calls, looked.next), (vec![], Some(over)));
 }
@@ -139,7 +139,7 @@ pub async fn a_finished_call_is_never_overlooked(fixture: impl CallStoreFixture)
     let looked = store
         .fixture
         .calls()
-        .overlooked(at(99_000_000_000), 10)
+        .find_stuck(at(99_000_000_000), 10)
         .await;
     let looked = looked.unwrap();
     assert_eq!((looked.calls, looked.next), (vec![], None));

@@ -1,7 +1,7 @@
 //! Which submission is new, which a repetition and which a conflict.
 
 use punctual_domain::service_call::ServiceCall;
-use punctual_ports::{NewCall, Receipt, SubmitOutcome, Taken};
+use punctual_ports::{ConflictField, NewCall, Receipt, SubmitOutcome};
 
 use crate::CallStoreFixture;
 use crate::calls::{Calls, correlated, details, fingerprint, new_call, tagged, with_key};
@@ -35,9 +35,9 @@ fn receipt_of(n: u128) -> Receipt {
     }
 }
 
-fn conflict(taken: Taken, n: u128) -> SubmitOutcome {
+fn conflict(field: ConflictField, n: u128) -> SubmitOutcome {
     let by = key(n).service_call_id;
-    SubmitOutcome::Conflict { taken, by }
+    SubmitOutcome::Conflict { field, by }
 }
 
 /// Call one, submitted with this key, or without any.
@@ -85,11 +85,11 @@ pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
             }
         }
         for (again, n, taken) in [
-            (one(Some("k")), 1, Taken::Id),
-            (one(None), 1, Taken::Id),
-            (drawn(one(Some("k"))), 1, Taken::Id),
-            (drawn(call(3, Some("k"))), 1, Taken::Key),
-            (call(2, None), 2, Taken::Id),
+            (one(Some("k")), 1, ConflictField::Id),
+            (one(None), 1, ConflictField::Id),
+            (drawn(one(Some("k"))), 1, ConflictField::Id),
+            (drawn(call(3, Some("k"))), 1, ConflictField::Key),
+            (call(2, None), 2, ConflictField::Id),
         ] {
             let repeated = SubmitOutcome::Repeated(receipt_of(n));
             assert_eq!(store.submit(again.clone()).await, repeated, "gone: {gone}");
@@ -121,7 +121,7 @@ pub async fn an_id_that_was_drawn_and_is_taken_is_a_conflict(fixture: impl CallS
     store.submit(one(Some("k"))).await;
     for with in [None, Some("another")] {
         let again = store.submit(drawn(one(with))).await;
-        assert_eq!(again, conflict(Taken::Id, 1), "{with:?}");
+        assert_eq!(again, conflict(ConflictField::Id, 1), "{with:?}");
     }
 }
 
@@ -131,11 +131,11 @@ pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
     let with_new_id = store.submit(call(3, Some("k"))).await;
-    assert_eq!(with_new_id, conflict(Taken::Key, 1));
+    assert_eq!(with_new_id, conflict(ConflictField::Key, 1));
     let with_other_id = store.submit(call(2, Some("k"))).await;
-    assert_eq!(with_other_id, conflict(Taken::Key, 1));
+    assert_eq!(with_other_id, conflict(ConflictField::Key, 1));
     let with_other_key = store.submit(one(Some("other"))).await;
-    assert_eq!(with_other_key, conflict(Taken::Id, 1));
+    assert_eq!(with_other_key, conflict(ConflictField::Id, 1));
 }
 
 /// If both are taken, by two calls.
@@ -144,9 +144,9 @@ pub async fn a_conflict_of_the_id_is_told_before_one_of_the_key(fixture: impl Ca
     store.submit(one(Some("k"))).await;
     store.submit(call(2, Some("l"))).await;
     let both = store.submit(call(2, Some("k"))).await;
-    assert_eq!(both, conflict(Taken::Id, 2));
+    assert_eq!(both, conflict(ConflictField::Id, 2));
     let both = store.submit(other_body(call(1, Some("l")))).await;
-    assert_eq!(both, conflict(Taken::Id, 1));
+    assert_eq!(both, conflict(ConflictField::Id, 1));
 }
 
 /// Nothing is stored with a repetition, and so not its key either.
@@ -188,7 +188,7 @@ pub async fn submissions_of_one_batch_apply_in_their_order(fixture: impl CallSto
         [
             SubmitOutcome::Accepted(receipt_of(1)),
             SubmitOutcome::Repeated(receipt_of(1)),
-            conflict(Taken::Key, 1),
+            conflict(ConflictField::Key, 1),
             SubmitOutcome::Accepted(receipt_of(3)),
         ]
     );

@@ -4,7 +4,7 @@ use punctual_domain::{DeadLetterOrigin, Topic};
 use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, letter, only};
+use crate::store::{Store, a_dead_letter, only};
 
 suite! { $ dead_letter_suite, dead_letter =>
     a_letter_comes_back_byte_for_byte,
@@ -18,8 +18,8 @@ suite! { $ dead_letter_suite, dead_letter =>
     letters_survive_a_crash,
 }
 
-async fn record<F: TimerStoreFixture>(store: &Store<F>, letter: DeadLetter) -> RecordOutcome {
-    let answers = store.fixture.dead_letters().record(vec![letter]).await;
+async fn record<F: TimerStoreFixture>(store: &Store<F>, dead_letter: DeadLetter) -> RecordOutcome {
+    let answers = store.fixture.dead_letters().record(vec![dead_letter]).await;
     only(answers.expect("record answers")).expect("record has an outcome")
 }
 
@@ -36,14 +36,17 @@ async fn list<F: TimerStoreFixture>(
     let list = store.fixture.dead_letters().list(after, limit).await;
     let list = list.expect("list answers");
     list.into_iter()
-        .map(|stored| (stored.sequence, stored.letter.id))
+        .map(|stored| (stored.sequence, stored.dead_letter.id))
         .collect()
 }
 
 /// Also bytes that are not text.
 pub async fn a_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    assert_eq!(record(&store, letter("a")).await, RecordOutcome::Recorded);
+    assert_eq!(
+        record(&store, a_dead_letter("a")).await,
+        RecordOutcome::Recorded
+    );
     let list = store
         .fixture
         .dead_letters()
@@ -51,7 +54,7 @@ pub async fn a_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) 
         .await
         .expect("list answers");
     assert_eq!(list.len(), 1);
-    assert_eq!(list[0].letter, letter("a"));
+    assert_eq!(list[0].dead_letter, a_dead_letter("a"));
 }
 
 /// What cannot be read has no tenant and may be empty.
@@ -60,7 +63,7 @@ pub async fn a_letter_of_nobody_is_kept_too(fixture: impl TimerStoreFixture) {
     let nobody = DeadLetter {
         tenant_id: None,
         payload: Vec::new(),
-        ..letter("a")
+        ..a_dead_letter("a")
     };
     record(&store, nobody.clone()).await;
     let list = store
@@ -69,7 +72,7 @@ pub async fn a_letter_of_nobody_is_kept_too(fixture: impl TimerStoreFixture) {
         .list(None, 10)
         .await
         .expect("list answers");
-    assert_eq!(list[0].letter, nobody);
+    assert_eq!(list[0].dead_letter, nobody);
 }
 
 /// So that it can be sent there again.
@@ -90,23 +93,23 @@ pub async fn a_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixt
     for (n, origin) in origins.iter().enumerate() {
         let of_origin = DeadLetter {
             origin: origin.clone(),
-            ..letter(&n.to_string())
+            ..a_dead_letter(&n.to_string())
         };
         record(&store, of_origin).await;
     }
     let list = store.fixture.dead_letters().list(None, 10).await;
     let list = list.expect("list answers").into_iter();
-    let found: Vec<_> = list.map(|stored| stored.letter.origin).collect();
+    let found: Vec<_> = list.map(|stored| stored.dead_letter.origin).collect();
     assert_eq!(found, origins);
 }
 
 /// A redelivered message is one letter.
 pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    record(&store, letter("a")).await;
+    record(&store, a_dead_letter("a")).await;
     let other = DeadLetter {
         reason: "another".to_owned(),
-        ..letter("a")
+        ..a_dead_letter("a")
     };
     assert_eq!(record(&store, other).await, RecordOutcome::AlreadyThere);
     let list = store
@@ -116,14 +119,14 @@ pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStor
         .await
         .expect("list answers");
     assert_eq!(list.len(), 1);
-    assert_eq!(list[0].letter, letter("a"));
+    assert_eq!(list[0].dead_letter, a_dead_letter("a"));
 }
 
 /// Page by page, by number.
 pub async fn letters_are_listed_in_the_order_of_recording(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for id in ["c", "a", "b"] {
-        record(&store, letter(id)).await;
+        record(&store, a_dead_letter(id)).await;
     }
     let first = list(&store, None, 2).await;
     assert_eq!(
@@ -142,7 +145,7 @@ pub async fn letters_are_listed_in_the_order_of_recording(fixture: impl TimerSto
 /// Somebody has looked at it.
 pub async fn a_removed_letter_is_listed_no_more(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    record(&store, letter("a")).await;
+    record(&store, a_dead_letter("a")).await;
     let sequence = list(&store, None, 10).await[0].0;
     assert_eq!(remove(&store, sequence).await, RemoveOutcome::Removed);
     assert_eq!(remove(&store, sequence).await, RemoveOutcome::NotFound);
@@ -152,26 +155,29 @@ pub async fn a_removed_letter_is_listed_no_more(fixture: impl TimerStoreFixture)
 /// A number names one letter for ever.
 pub async fn a_removed_letter_s_number_is_not_given_again(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    record(&store, letter("a")).await;
+    record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
-    record(&store, letter("b")).await;
+    record(&store, a_dead_letter("b")).await;
     assert!(list(&store, None, 10).await[0].0 > first);
 }
 
 /// It may fail again after it was driven again.
 pub async fn a_removed_letter_can_be_recorded_again(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    record(&store, letter("a")).await;
+    record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
-    assert_eq!(record(&store, letter("a")).await, RecordOutcome::Recorded);
+    assert_eq!(
+        record(&store, a_dead_letter("a")).await,
+        RecordOutcome::Recorded
+    );
 }
 
 /// Recorded means durable.
 pub async fn letters_survive_a_crash(fixture: impl TimerStoreFixture) {
     let mut store = Store::new(fixture);
-    record(&store, letter("a")).await;
+    record(&store, a_dead_letter("a")).await;
     let before = list(&store, None, 10).await;
     store.fixture.crash_and_reopen().await;
     assert_eq!(list(&store, None, 10).await, before);

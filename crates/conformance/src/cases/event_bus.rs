@@ -316,7 +316,7 @@ pub async fn a_message_held_back_is_delivered_again_however_often(fixture: impl 
     const OFTEN: usize = 25;
     let handler = Recorder::new(|_, earlier| {
         Some(if earlier < OFTEN {
-            Answer::HoldBack {
+            Answer::Pause {
                 reason: "the store is away".to_owned(),
             }
         } else {

@@ -1,13 +1,13 @@
 //! Messages wait in the order of commits until they are published, and go no sooner.
 
 use punctual_domain::{Message, MessageEnvelope};
-use punctual_ports::{OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow};
+use punctual_ports::{DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow};
 
 use OutboxOutcome::{AlreadyDone, Marked};
 
 use crate::CallStoreFixture;
 use crate::calls::{CANARY, Calls, details};
-use crate::store::{at, key, key_of, letter, only};
+use crate::store::{a_dead_letter, at, key, key_of, only};
 
 suite! { $ outbox_suite, outbox =>
     messages_wait_in_the_order_of_their_places,
@@ -32,7 +32,7 @@ async fn told<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64)
 
 async fn mark<F: CallStoreFixture>(
     store: &Calls<F>,
-    place: OutboxPlace,
+    place: OutboxPosition,
     now: i64,
 ) -> OutboxOutcome {
     let outbox = store.fixture.outbox();
@@ -40,7 +40,7 @@ async fn mark<F: CallStoreFixture>(
     only(answers.expect("mark_published answers")).expect("it has an outcome")
 }
 
-fn places(rows: &[OutboxRow]) -> Vec<OutboxPlace> {
+fn places(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
     rows.iter().map(|row| row.place).collect()
 }
 
@@ -116,7 +116,7 @@ pub async fn a_message_is_marked_once(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     told(&store, 1, 1_000).await;
     let place = store.unpublished().await[0].place;
-    let nowhere = OutboxPlace {
+    let nowhere = OutboxPosition {
         number: place.number + 1_000,
         ..place
     };
@@ -135,18 +135,21 @@ pub async fn a_buried_message_waits_no_more_and_its_letter_is_kept(fixture: impl
     let store = Calls::new(fixture);
     told(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
-    let burial = |id: &str| OutboxBurial {
+    let dead = |id: &str| DeadLetterMessage {
         place: rows[0].place,
-        letter: letter(id),
+        dead_letter: a_dead_letter(id),
     };
     let outbox = store.fixture.outbox();
-    let answers = outbox.bury(vec![burial("a"), burial("b")]).await.unwrap();
+    let answers = outbox
+        .dead_letter(vec![dead("a"), dead("b")])
+        .await
+        .unwrap();
     let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers, [Marked, AlreadyDone]);
     assert_eq!(store.unpublished().await, rows[1..]);
-    let letters = store.fixture.dead_letters().list(None, 10).await.unwrap();
-    let letters: Vec<_> = letters.into_iter().map(|it| it.letter).collect();
-    assert_eq!(letters, [letter("a")]);
+    let dead_letters = store.fixture.dead_letters().list(None, 10).await.unwrap();
+    let dead_letters: Vec<_> = dead_letters.into_iter().map(|it| it.dead_letter).collect();
+    assert_eq!(dead_letters, [a_dead_letter("a")]);
 }
 
 /// Published ones are not counted.
@@ -202,9 +205,9 @@ pub async fn what_is_secret_is_published_and_then_forgotten(fixture: impl CallSt
         let about = |()| async { outbox.about(key(n), 100).await.unwrap() };
         assert!(!about(()).await.iter().any(|it| shows(&it.envelope)));
         if buried {
-            let letter = letter("it");
+            let dead_letter = a_dead_letter("it");
             outbox
-                .bury(vec![OutboxBurial { place, letter }])
+                .dead_letter(vec![DeadLetterMessage { place, dead_letter }])
                 .await
                 .unwrap();
         } else {

@@ -1,10 +1,10 @@
 //! Looking back at what was fired, to publish it again.
 
 use punctual_domain::{ReachedTimer, TimerEntry, TimerKey};
-use punctual_ports::{Burial, FiredCursor, FiredPage};
+use punctual_ports::{DeadLetterClaim, FiredCursor, FiredPage};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, direct, key, key_of, letter, only, replacement, with_data};
+use crate::store::{Store, a_dead_letter, at, direct, key, key_of, only, replacement, with_data};
 
 suite! { $ timer_fired_suite, timer_fired =>
     what_was_fired_from_an_instant_on_is_given_whatever_its_tenant,
@@ -193,12 +193,12 @@ pub async fn a_buried_timer_is_among_the_fired(fixture: impl TimerStoreFixture) 
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
-    let burial = Burial {
+    let dead = DeadLetterClaim {
         claim: claim.reference(),
         reached_at: at(1_500),
-        letter: letter("a"),
+        dead_letter: a_dead_letter("a"),
     };
-    let buried = store.fixture.queue().bury(vec![burial]).await;
+    let buried = store.fixture.queue().dead_letter(vec![dead]).await;
     only(buried.expect("bury answers")).expect("bury has an outcome");
     let fired = page(&store, 1_500, None, 10).await.timers;
     assert_eq!(places(&fired), [(1_500, key(1))]);

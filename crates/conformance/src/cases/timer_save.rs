@@ -286,7 +286,7 @@ pub async fn an_empty_batch_is_answered_with_an_empty_list(fixture: impl TimerSt
     assert!(persistence.delete(vec![], at(1)).await.unwrap().is_empty());
     assert!(queue.retry_later(vec![]).await.unwrap().is_empty());
     assert!(queue.release(vec![]).await.unwrap().is_empty());
-    assert!(queue.bury(vec![]).await.unwrap().is_empty());
+    assert!(queue.dead_letter(vec![]).await.unwrap().is_empty());
     let renewed = queue.renew(vec![], at(1), crate::store::LEASE).await;
     assert!(renewed.unwrap().is_empty());
 }

@@ -1,10 +1,12 @@
 //! What a worker can say of its claims, and what a lost claim is worth.
 
 use punctual_domain::{Failures, TimerEntry};
-use punctual_ports::{Burial, Claim, ClaimOutcome, DeadLetter, RetryLater, TimerPageQuery};
+use punctual_ports::{
+    Claim, ClaimOutcome, DeadLetter, DeadLetterClaim, RetryLater, TimerPageQuery,
+};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, command, direct, key, key_of, letter, only, replacement};
+use crate::store::{Store, a_dead_letter, at, command, direct, key, key_of, only, replacement};
 
 suite! { $ timer_settle_suite, timer_settle =>
     a_failed_firing_is_due_again_at_its_retry_time,
@@ -27,20 +29,20 @@ suite! { $ timer_settle_suite, timer_settle =>
     a_claim_of_another_tenant_s_timer_is_another_claim,
 }
 
-async fn bury<F: TimerStoreFixture>(store: &Store<F>, claim: &Claim) -> ClaimOutcome {
-    let burial = Burial {
+async fn dead_letter<F: TimerStoreFixture>(store: &Store<F>, claim: &Claim) -> ClaimOutcome {
+    let dead = DeadLetterClaim {
         claim: claim.reference(),
         reached_at: at(1_500),
-        letter: DeadLetter {
+        dead_letter: DeadLetter {
             id: claim.timer.firing_id().to_string(),
-            ..letter("")
+            ..a_dead_letter("")
         },
     };
-    let answers = store.fixture.queue().bury(vec![burial]).await;
+    let answers = store.fixture.queue().dead_letter(vec![dead]).await;
     only(answers.expect("bury answers")).expect("bury has an outcome")
 }
 
-async fn letters<F: TimerStoreFixture>(store: &Store<F>) -> usize {
+async fn dead_letters<F: TimerStoreFixture>(store: &Store<F>) -> usize {
     let list = store.fixture.dead_letters().list(None, 100).await;
     list.expect("list answers").len()
 }
@@ -135,10 +137,10 @@ pub async fn a_buried_timer_is_reached_and_has_a_dead_letter(fixture: impl Timer
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
-    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Applied);
+    assert_eq!(dead_letter(&store, &claim).await, ClaimOutcome::Applied);
     let found = store.found(key(1)).await;
     assert_eq!(found.reached_at(), Some(at(1_500)));
-    assert_eq!(letters(&store).await, 1);
+    assert_eq!(dead_letters(&store).await, 1);
     assert_eq!(store.claim(999_999, 10).await, []);
 }
 
@@ -148,10 +150,10 @@ pub async fn a_firing_that_is_buried_again_has_one_dead_letter(fixture: impl Tim
     for _ in 0..2 {
         store.save(command(key(1), 500, 1_000), 500).await;
         let claim = store.claim_one(1_000).await;
-        assert_eq!(bury(&store, &claim).await, ClaimOutcome::Applied);
+        assert_eq!(dead_letter(&store, &claim).await, ClaimOutcome::Applied);
         assert_eq!(store.purge(2_000, 10).await, 1);
     }
-    assert_eq!(letters(&store).await, 1);
+    assert_eq!(dead_letters(&store).await, 1);
 }
 
 /// Its words change nothing, whatever they are.
@@ -161,7 +163,7 @@ pub async fn a_claim_that_another_worker_has_is_lost(fixture: impl TimerStoreFix
     assert_eq!(store.release(&first).await, ClaimOutcome::Lost);
     assert_eq!(store.retry(&first, 99_000).await, ClaimOutcome::Lost);
     assert_eq!(store.renew(&first, 31_000).await, ClaimOutcome::Lost);
-    assert_eq!(bury(&store, &first).await, ClaimOutcome::Lost);
+    assert_eq!(dead_letter(&store, &first).await, ClaimOutcome::Lost);
     assert_eq!(store.claim(60_999, 10).await, []);
     assert_eq!(store.release(&second).await, ClaimOutcome::Applied);
 }
@@ -190,13 +192,13 @@ pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
     store.save(direct(key(1), 5_000), 2_000).await;
     let rescheduled = store.found(key(1)).await;
     assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Moved);
-    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Moved);
+    assert_eq!(dead_letter(&store, &claim).await, ClaimOutcome::Moved);
     assert_eq!(store.found(key(1)).await, rescheduled);
     let new = store.claim_one(5_000).await;
     assert_eq!(new.attempts, 0);
     assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Moved);
-    assert_eq!(bury(&store, &claim).await, ClaimOutcome::Moved);
-    assert_eq!(letters(&store).await, 0);
+    assert_eq!(dead_letter(&store, &claim).await, ClaimOutcome::Moved);
+    assert_eq!(dead_letters(&store).await, 0);
     assert_eq!(store.retry(&new, 6_000).await, ClaimOutcome::Applied);
     assert_eq!(store.claim_one(6_000).await.attempts, 1);
 }
@@ -239,10 +241,10 @@ pub async fn a_buried_timer_shows_why(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
-    bury(&store, &claim).await;
+    dead_letter(&store, &claim).await;
     let buried = store.found(key(1)).await;
     let shown = buried.failures().last_error.as_ref();
-    assert_eq!(shown, Some(&letter("").reason));
+    assert_eq!(shown, Some(&a_dead_letter("").reason));
 }
 
 /// There is nothing to talk about.
@@ -260,12 +262,12 @@ pub async fn a_claim_of_a_deleted_timer_is_lost(fixture: impl TimerStoreFixture)
 pub async fn a_lost_claim_buries_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let (first, _) = overtaken(&store).await;
-    assert_eq!(bury(&store, &first).await, ClaimOutcome::Lost);
+    assert_eq!(dead_letter(&store, &first).await, ClaimOutcome::Lost);
     assert!(matches!(
         store.found(key(1)).await,
         TimerEntry::Scheduled { .. }
     ));
-    assert_eq!(letters(&store).await, 0);
+    assert_eq!(dead_letters(&store).await, 0);
 }
 
 /// Answers by place, each for itself.

@@ -33,7 +33,7 @@ pub(super) struct Model {
     pub(super) deleted: BTreeMap<TimerKey, Timestamp>,
     /// The ids of the dead letters. A firing that is buried again, after its row was purged and a
     /// redelivered command made it anew, has the id of the first and so is the same letter.
-    pub(super) letters: BTreeSet<String>,
+    pub(super) dead_letters: BTreeSet<String>,
 }
 
 impl Model {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use punctual_domain::{TimerEntry, TimerKey, Timestamp};
-use punctual_ports::{Burial, Claim, ClaimOutcome, FiredTimer, SaveTimer};
+use punctual_ports::{Claim, ClaimOutcome, DeadLetterClaim, FiredTimer, SaveTimer};
 
 use super::history::Event;
 use super::model::Model;
 use crate::TimerStoreFixture;
 use crate::store::{
-    LEASE, Store, at, command, direct, ensured, key_of, letter, only, replacement, with_data,
+    LEASE, Store, a_dead_letter, at, command, direct, ensured, key_of, only, replacement, with_data,
 };
 
 struct Runner<F> {
@@ -176,7 +176,7 @@ impl<F: TimerStoreFixture> Runner<F> {
                 self.model
                     .settle(claim, |row| row.claim = Some((claim.token, until))),
             ),
-            _ => self.bury(claim).await,
+            _ => self.dead_letter(claim).await,
         };
         same(&store, &model)
     }
@@ -198,16 +198,16 @@ impl<F: TimerStoreFixture> Runner<F> {
         same(&store, &self.model.mark(claim, reached_at))
     }
 
-    async fn bury(&mut self, claim: &Claim) -> (ClaimOutcome, ClaimOutcome) {
+    async fn dead_letter(&mut self, claim: &Claim) -> (ClaimOutcome, ClaimOutcome) {
         let reached_at = self.now.max(claim.timer.registration.due_at);
-        let mut dead = letter("");
+        let mut dead = a_dead_letter("");
         dead.id = claim.timer.firing_id().to_string();
-        let burial = Burial {
+        let dead = DeadLetterClaim {
             claim: claim.reference(),
             reached_at,
-            letter: dead,
+            dead_letter: dead,
         };
-        let answers = self.store.fixture.queue().bury(vec![burial]).await;
+        let answers = self.store.fixture.queue().dead_letter(vec![dead]).await;
         let store = only(answers.expect("bury answers")).expect("bury has an outcome");
         let model = self.model.settle_failed(claim, |row| {
             row.reached_at = Some(reached_at);
@@ -216,7 +216,7 @@ impl<F: TimerStoreFixture> Runner<F> {
         });
         if model == ClaimOutcome::Applied {
             self.model
-                .letters
+                .dead_letters
                 .insert(claim.timer.firing_id().to_string());
         }
         (store, model)
@@ -260,10 +260,10 @@ impl<F: TimerStoreFixture> Runner<F> {
                 &model.map(|row| row.attempts),
             )?;
         }
-        let letters = self.store.fixture.dead_letters().list(None, 1_000).await;
-        let letters = letters.map_err(|e| e.to_string())?.into_iter();
-        let mut ids: Vec<String> = letters.map(|stored| stored.letter.id).collect();
+        let dead_letters = self.store.fixture.dead_letters().list(None, 1_000).await;
+        let dead_letters = dead_letters.map_err(|e| e.to_string())?.into_iter();
+        let mut ids: Vec<String> = dead_letters.map(|stored| stored.dead_letter.id).collect();
         ids.sort();
-        same(&ids, &self.model.letters.iter().cloned().collect())
+        same(&ids, &self.model.dead_letters.iter().cloned().collect())
     }
 }

@@ -85,9 +85,9 @@ pub struct RunningCall {
     /// When the attempt began, if that was heard.
     pub attempt_began_at: Option<Timestamp>,
     /// When the command last went out.
-    pub asked_at: Timestamp,
+    pub dispatched_at: Timestamp,
     /// How often the command went out.
-    pub asked: u32,
+    pub dispatch_count: u32,
 }
 
 /// A call that has its outcome.
@@ -179,13 +179,13 @@ pub struct Start {
 
 /// What is to be done about a call that was looked at because nothing happened to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Check {
     /// Nothing, until this instant; never, if there is none.
     Wait(Option<Timestamp>),
     /// It is overdue: start it.
     Start(ScheduledCall),
     /// Its attempt was not heard of, or its result was not: ask again.
-    AskAgain(RunningCall),
+    Redispatch(RunningCall),
     /// Its attempt has no result, also after it was asked for once more: give it up.
     GiveUp(RunningCall),
 }
@@ -248,8 +248,8 @@ impl ScheduledCall {
             caused_by: start.caused_by,
             timeout: start.timeout,
             attempt_began_at: None,
-            asked_at: start.now,
-            asked: 1,
+            dispatched_at: start.now,
+            dispatch_count: 1,
         };
         let key = &running.details.key;
         let told = ServiceCallRunning {
@@ -306,9 +306,9 @@ impl RunningCall {
     }
 
     /// Nothing was heard of the attempt: the same command goes out again.
-    pub fn ask_again(mut self, now: Timestamp) -> CallStep {
-        self.asked_at = now;
-        self.asked = self.asked.saturating_add(1);
+    pub fn redispatch(mut self, now: Timestamp) -> CallStep {
+        self.dispatched_at = now;
+        self.dispatch_count = self.dispatch_count.saturating_add(1);
         let outgoing = vec![self.command()];
         let call = ServiceCall::Running(self);
         CallStep { call, outgoing }
@@ -384,19 +384,19 @@ impl RunningCall {
 
     /// Whether the deadline is over and the result was asked for since.
     fn was_asked_in_vain(&self) -> bool {
-        self.deadline().is_some_and(|at| self.asked_at >= at)
+        self.deadline().is_some_and(|at| self.dispatched_at >= at)
     }
 
-    fn look_at(&self) -> Timestamp {
+    fn next_check_at(&self) -> Timestamp {
         if self.was_asked_in_vain() {
-            return self.asked_at.saturating_add(GRACE);
+            return self.dispatched_at.saturating_add(GRACE);
         }
         if let Some(deadline) = self.deadline() {
             return deadline;
         }
-        let doublings = self.asked.saturating_sub(1).min(10);
+        let doublings = self.dispatch_count.saturating_sub(1).min(10);
         let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
-        self.asked_at.saturating_add(wait)
+        self.dispatched_at.saturating_add(wait)
     }
 }
 
@@ -463,25 +463,25 @@ impl ServiceCall {
     }
 
     /// When somebody should look whether something that ought to have happened has not.
-    pub fn look_at(&self) -> Option<Timestamp> {
+    pub fn next_check_at(&self) -> Option<Timestamp> {
         match self {
             Self::Scheduled(call) => Some(call.details.due_at.saturating_add(OVERDUE)),
-            Self::Running(call) => Some(call.look_at()),
+            Self::Running(call) => Some(call.next_check_at()),
             Self::Finished(_) => None,
         }
     }
 
     /// Looks whether something that ought to have happened has not.
-    pub fn look(self, now: Timestamp) -> Verdict {
-        let look_at = self.look_at();
-        if look_at.is_none_or(|at| now < at) {
-            return Verdict::Wait(look_at);
+    pub fn check(self, now: Timestamp) -> Check {
+        let next_check_at = self.next_check_at();
+        if next_check_at.is_none_or(|at| now < at) {
+            return Check::Wait(next_check_at);
         }
         match self {
-            Self::Scheduled(call) => Verdict::Start(call),
-            Self::Running(call) if call.was_asked_in_vain() => Verdict::GiveUp(call),
-            Self::Running(call) => Verdict::AskAgain(call),
-            Self::Finished(_) => Verdict::Wait(None),
+            Self::Scheduled(call) => Check::Start(call),
+            Self::Running(call) if call.was_asked_in_vain() => Check::GiveUp(call),
+            Self::Running(call) => Check::Redispatch(call),
+            Self::Finished(_) => Check::Wait(None),
         }
     }
 }

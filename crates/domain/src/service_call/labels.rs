@@ -115,7 +115,7 @@ impl CallName {
     /// The same without the secrets of the call's request: whoever names a call by its URL means no harm.
     #[must_use]
     pub fn redacted(&self, redaction: &Redaction) -> Self {
-        let shown: String = redaction.blot(self.as_str()).chars().take(200).collect();
+        let shown: String = redaction.redact(self.as_str()).chars().take(200).collect();
         Self::new(shown).unwrap_or_else(|_| Self(REDACTED.to_owned()))
     }
 }

@@ -173,7 +173,7 @@ impl Redaction {
     }
 
     /// The text without the secrets.
-    pub fn blot(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.secrets {
             if text.contains(secret.as_str()) {
@@ -198,7 +198,7 @@ impl Redaction {
                 c => c,
             })
             .collect();
-        let mut text = self.blot(&text);
+        let mut text = self.redact(&text);
         let is_cut = taken.len() < body.len() || text.len() > Snippet::LONGEST;
         truncate(&mut text, Snippet::LONGEST);
         Snippet { text, is_cut }
@@ -207,8 +207,8 @@ impl Redaction {
     /// A header's value as it may be shown.
     pub fn header(&self, name: &str, value: &str) -> String {
         match secret_part(name, value) {
-            Some(from) => self.blot(&value[..from]) + REDACTED,
-            None => self.blot(value),
+            Some(from) => self.redact(&value[..from]) + REDACTED,
+            None => self.redact(value),
         }
     }
 }
@@ -368,7 +368,7 @@ mod tests {
             assert!(shown.contains("q=open"), "{row:?}: {shown}");
             let redaction = Redaction::of(&request);
             assert_eq!(redaction.header(&name, "any"), REDACTED, "{row:?}");
-            assert!(!redaction.blot("canary-1 canary-2").contains("canary"));
+            assert!(!redaction.redact("canary-1 canary-2").contains("canary"));
         }
     }
 
@@ -419,7 +419,7 @@ mod tests {
     fn what_a_target_repeats_is_blotted_out_in_whole_and_in_part() {
         let redaction = Redaction::of(&with_secrets());
         let echo = "you sent Bearer auth-canary, sid=cookie-canary, api-canary, k%65y-canary, key-canary, odd-canary";
-        let shown = redaction.blot(echo);
+        let shown = redaction.redact(echo);
         assert!(!shown.contains("canary"), "{shown}");
         assert!(shown.starts_with("you sent "), "{shown}");
         assert_eq!(redaction.header("Set-Cookie", "new=one"), REDACTED);

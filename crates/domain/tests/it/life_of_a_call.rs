@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use punctual_domain::service_call::call::{
-    CallDetails, CallStatus, CallStep, GRACE, OVERDUE, Outgoing, RunningCall, ScheduledCall,
-    ServiceCall, Start, UNHEARD, Verdict,
+    CallDetails, CallStatus, CallStep, Check, GRACE, OVERDUE, Outgoing, RunningCall, ScheduledCall,
+    ServiceCall, Start, UNHEARD,
 };
 use punctual_domain::service_call::{
     ErrorKind, ErrorMeta, FinishedCall, Outcome, ResponseMeta, Submission, UnknownFields,
@@ -185,7 +185,7 @@ fn a_started_call_is_told_and_its_attempt_is_asked_for_under_the_attempts_own_id
     );
     assert_eq!(command.timeout(), TIMEOUT);
     let running = running();
-    assert_eq!((running.started_at, running.asked), (at(201), 1));
+    assert_eq!((running.started_at, running.dispatch_count), (at(201), 1));
     assert_eq!(running.attempt_began_at, None);
 }
 
@@ -204,13 +204,13 @@ fn an_overdue_call_is_started_after_a_minute_and_not_before() {
     let call = || ServiceCall::Scheduled(scheduled());
     let limit = at(200).saturating_add(OVERDUE);
     assert_eq!(OVERDUE, Duration::from_mins(1));
-    assert_eq!(call().look_at(), Some(limit));
+    assert_eq!(call().next_check_at(), Some(limit));
     assert_eq!(
-        call().look(limit.saturating_sub(MS)),
-        Verdict::Wait(Some(limit))
+        call().check(limit.saturating_sub(MS)),
+        Check::Wait(Some(limit))
     );
     for now in [limit, limit.saturating_add(MS)] {
-        assert_eq!(call().look(now), Verdict::Start(scheduled()));
+        assert_eq!(call().check(now), Check::Start(scheduled()));
     }
 }
 
@@ -219,15 +219,15 @@ fn an_attempt_that_is_not_heard_of_is_asked_for_again_under_the_same_id() {
     let call = || ServiceCall::Running(running());
     let limit = at(201).saturating_add(UNHEARD);
     assert_eq!(UNHEARD, Duration::from_mins(1));
-    assert_eq!(call().look_at(), Some(limit));
+    assert_eq!(call().next_check_at(), Some(limit));
     assert_eq!(
-        call().look(limit.saturating_sub(MS)),
-        Verdict::Wait(Some(limit))
+        call().check(limit.saturating_sub(MS)),
+        Check::Wait(Some(limit))
     );
     for now in [limit, limit.saturating_add(MS)] {
-        assert_eq!(call().look(now), Verdict::AskAgain(running()));
+        assert_eq!(call().check(now), Check::Redispatch(running()));
     }
-    let step = running().ask_again(limit);
+    let step = running().redispatch(limit);
     let (due, execution) = (envelope_id(DUE), envelope_id(EXECUTION));
     assert_eq!(told(&step), [("StartExecution", due, Some(execution))]);
     let first = scheduled()
@@ -244,10 +244,10 @@ fn asking_again_becomes_rarer_up_to_once_an_hour() {
     let mut call = running();
     let mut waits = Vec::new();
     for _ in 0..70 {
-        let asked_at = call.asked_at;
-        let look_at = ServiceCall::Running(call.clone()).look_at().unwrap();
-        waits.push(look_at.since(asked_at).as_secs());
-        call = match call.ask_again(look_at).call {
+        let dispatched_at = call.dispatched_at;
+        let next_check_at = ServiceCall::Running(call.clone()).next_check_at().unwrap();
+        waits.push(next_check_at.since(dispatched_at).as_secs());
+        call = match call.redispatch(next_check_at).call {
             ServiceCall::Running(running) => running,
             other => panic!("asking does not make it {other:?}"),
         };
@@ -258,8 +258,10 @@ fn asking_again_becomes_rarer_up_to_once_an_hour() {
         "{waits:?}"
     );
     assert!(waits[8..].iter().all(|wait| *wait == 3_600));
-    call.asked = u32::MAX;
-    assert!(matches!(call.ask_again(at(1)).call, ServiceCall::Running(it) if it.asked == u32::MAX));
+    call.dispatch_count = u32::MAX;
+    assert!(
+        matches!(call.redispatch(at(1)).call, ServiceCall::Running(it) if it.dispatch_count == u32::MAX)
+    );
 }
 
 #[test]
@@ -292,13 +294,13 @@ fn the_deadline_begins_with_the_attempt_and_hearing_of_it_twice_moves_nothing() 
     assert_eq!(GRACE, Duration::from_secs(30));
     let limit = at(500).saturating_add(TIMEOUT + GRACE);
     let call = || ServiceCall::Running(began.clone());
-    assert_eq!(call().look_at(), Some(limit));
+    assert_eq!(call().next_check_at(), Some(limit));
     assert_eq!(
-        call().look(limit.saturating_sub(MS)),
-        Verdict::Wait(Some(limit))
+        call().check(limit.saturating_sub(MS)),
+        Check::Wait(Some(limit))
     );
     for now in [limit, limit.saturating_add(MS)] {
-        assert_eq!(call().look(now), Verdict::AskAgain(began.clone()));
+        assert_eq!(call().check(now), Check::Redispatch(began.clone()));
     }
 }
 
@@ -307,8 +309,8 @@ fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
     let began = running().attempt_began(at(500));
     let deadline = at(500).saturating_add(TIMEOUT + GRACE);
     // However late it is by then.
-    for asked_at in [deadline, deadline.saturating_add(Duration::from_hours(5))] {
-        let step = began.clone().ask_again(asked_at);
+    for dispatched_at in [deadline, deadline.saturating_add(Duration::from_hours(5))] {
+        let step = began.clone().redispatch(dispatched_at);
         let execution = envelope_id(EXECUTION);
         let due = envelope_id(DUE);
         assert_eq!(told(&step), [("StartExecution", due, Some(execution))]);
@@ -316,13 +318,13 @@ fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
             panic!("asking ends nothing");
         };
         let call = || ServiceCall::Running(asked.clone());
-        let limit = asked_at.saturating_add(GRACE);
-        assert_eq!(call().look_at(), Some(limit));
+        let limit = dispatched_at.saturating_add(GRACE);
+        assert_eq!(call().next_check_at(), Some(limit));
         assert_eq!(
-            call().look(limit.saturating_sub(MS)),
-            Verdict::Wait(Some(limit))
+            call().check(limit.saturating_sub(MS)),
+            Check::Wait(Some(limit))
         );
-        assert_eq!(call().look(limit), Verdict::GiveUp(asked.clone()));
+        assert_eq!(call().check(limit), Check::GiveUp(asked.clone()));
     }
 }
 
@@ -370,8 +372,8 @@ fn a_result_ends_a_call_because_of_the_message_that_brought_it() {
 fn a_finished_call_is_left_alone_for_ever_and_keeps_no_secret() {
     for outcome in [succeeded(), failed()] {
         let step = running().finish(outcome, at(205), envelope_id(RESULT));
-        assert_eq!(step.call.look_at(), None);
-        assert_eq!(step.call.clone().look(Timestamp::MAX), Verdict::Wait(None));
+        assert_eq!(step.call.next_check_at(), None);
+        assert_eq!(step.call.clone().check(Timestamp::MAX), Check::Wait(None));
         let kept = serde_json::to_string(&step.call.details().request).unwrap();
         assert!(!kept.contains("canary"), "{kept}");
         let sent = format!("{:?}", step.outgoing);
@@ -382,14 +384,17 @@ fn a_finished_call_is_left_alone_for_ever_and_keeps_no_secret() {
 #[test]
 fn instants_at_the_end_of_time_do_not_overflow() {
     let mut call = running();
-    call.asked_at = Timestamp::MAX;
+    call.dispatched_at = Timestamp::MAX;
     assert_eq!(
-        ServiceCall::Running(call.clone()).look_at(),
+        ServiceCall::Running(call.clone()).next_check_at(),
         Some(Timestamp::MAX)
     );
     call.timeout = Duration::MAX;
     let began = call.attempt_began(Timestamp::MAX);
-    assert_eq!(ServiceCall::Running(began).look_at(), Some(Timestamp::MAX));
+    assert_eq!(
+        ServiceCall::Running(began).next_check_at(),
+        Some(Timestamp::MAX)
+    );
 }
 
 #[test]

@@ -61,12 +61,15 @@ pub(crate) async fn dead_letters(
 
 async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> {
     let one_more = args.limit.saturating_add(1);
-    let mut letters = session.store.list(args.after, one_more).await?;
-    let has_more = letters.len() > args.limit;
-    letters.truncate(args.limit);
-    let last = letters.last().map(|it| it.sequence);
+    let mut dead_letters = session.store.list(args.after, one_more).await?;
+    let has_more = dead_letters.len() > args.limit;
+    dead_letters.truncate(args.limit);
+    let last = dead_letters.last().map(|it| it.sequence);
     let next_after = last.filter(|_| has_more);
-    let items: Vec<Shown<'_>> = letters.iter().map(|it| shown(it, args.payload)).collect();
+    let items: Vec<Shown<'_>> = dead_letters
+        .iter()
+        .map(|it| shown(it, args.payload))
+        .collect();
     let mut answers = Answers::open()?;
     match args.output {
         Output::Json => answers.line(&Page { items, next_after }),
@@ -100,16 +103,16 @@ struct Removed {
 }
 
 fn shown(stored: &StoredDeadLetter, with_payload: bool) -> Shown<'_> {
-    let letter = &stored.letter;
+    let dead_letter = &stored.dead_letter;
     Shown {
         sequence: stored.sequence,
-        id: &letter.id,
-        source: letter.origin.to_string(),
-        tenant_id: letter.tenant_id.as_ref(),
-        reason: &letter.reason,
-        failed_at: letter.failed_at,
-        bytes: letter.payload.len(),
-        payload: with_payload.then(|| text(&letter.payload)).flatten(),
+        id: &dead_letter.id,
+        source: dead_letter.origin.to_string(),
+        tenant_id: dead_letter.tenant_id.as_ref(),
+        reason: &dead_letter.reason,
+        failed_at: dead_letter.failed_at,
+        bytes: dead_letter.payload.len(),
+        payload: with_payload.then(|| text(&dead_letter.payload)).flatten(),
     }
 }
 
@@ -123,23 +126,23 @@ fn text(payload: &[u8]) -> Option<String> {
     Some(format!("{}…", text.get(..end).unwrap_or_default()))
 }
 
-fn table(letters: &[Shown<'_>]) -> String {
+fn table(dead_letters: &[Shown<'_>]) -> String {
     let mut table = format!(
         "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  REASON\n",
         "SEQUENCE", "FAILED AT", "SOURCE", "BYTES"
     );
-    for letter in letters {
+    for dead_letter in dead_letters {
         // Writing to a string does not fail.
         let _ = writeln!(
             table,
             "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  {}",
-            letter.sequence,
-            letter.failed_at,
-            cut_to(&letter.source, SOURCE_WIDTH),
-            letter.bytes,
-            cut_to(letter.reason, REASON_WIDTH),
+            dead_letter.sequence,
+            dead_letter.failed_at,
+            cut_to(&dead_letter.source, SOURCE_WIDTH),
+            dead_letter.bytes,
+            cut_to(dead_letter.reason, REASON_WIDTH),
         );
-        if let Some(payload) = &letter.payload {
+        if let Some(payload) = &dead_letter.payload {
             let _ = writeln!(table, "{:>8}  {}", "", cut_to(payload, LONGEST_PAYLOAD));
         }
     }

@@ -130,7 +130,7 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
                 .map(|error| error.to_string());
             let writable = punctual.writable().await;
             crate::metrics::show_writable(&writable);
-            let worker = match punctual.last_look() {
+            let worker = match punctual.last_poll() {
                 Some(at) if clock.now().since(at) <= TICKS_WITHIN => None,
                 Some(at) => Some(format!("it looked for due timers last at {at}")),
                 None => Some("it has not looked for due timers yet".to_owned()),

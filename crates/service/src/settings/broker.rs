@@ -76,7 +76,7 @@ pub(super) fn suited(worker: WorkerSettings) -> WorkerSettings {
         batch_size: worker.batch_size,
         polling_interval: worker.polling_interval,
         // A claim has to fit.
-        max_in_hand: suitable.max_in_hand.max(worker.max_in_hand),
+        max_in_flight: suitable.max_in_flight.max(worker.max_in_flight),
         ..suitable
     }
 }
@@ -507,12 +507,12 @@ mod tests {
         let numbers = (
             worker.publish_batch,
             worker.publishes_in_flight,
-            worker.max_in_hand,
+            worker.max_in_flight,
         );
         assert_eq!(numbers, (256, 8, 2_048));
         let large = ("TIMER_BATCH_SIZE", "3000");
         let worker = serve(&[given[0], large]).unwrap().worker;
-        assert_eq!(worker.max_in_hand, 3_000, "a batch fits in hand");
+        assert_eq!(worker.max_in_flight, 3_000, "a batch fits in hand");
         assert_eq!(serve(&[]).unwrap().worker, WorkerSettings::for_calls());
     }
 }

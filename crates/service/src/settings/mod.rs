@@ -425,7 +425,7 @@ impl Sources<'_> {
             worker: WorkerSettings {
                 polling_interval: polling_interval.unwrap_or(worker.polling_interval),
                 batch_size,
-                max_in_hand: worker.max_in_hand.max(batch_size),
+                max_in_flight: worker.max_in_flight.max(batch_size),
                 ..worker
             },
             retention: RetentionSettings { keep, ..retention },

@@ -1,4 +1,4 @@
-//! `dead-letters`: what cannot be handled is listed and removed beside whoever serves.
+//! `dead-dead_letters`: what cannot be handled is listed and removed beside whoever serves.
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_domain::{DeadLetterOrigin, Timestamp};
@@ -11,7 +11,7 @@ use crate::running::Home;
 /// Puts letters into the file, as somebody does who meets them.
 fn record(home: &Home, payloads: &[&[u8]]) {
     let now = Timestamp::from_millis(1_000).unwrap();
-    let letters = payloads.iter().enumerate().map(|(n, payload)| DeadLetter {
+    let dead_letters = payloads.iter().enumerate().map(|(n, payload)| DeadLetter {
         id: format!("letter-{n}"),
         origin: DeadLetterOrigin::Delivery {
             subject: "timer.commands.a".to_owned(),
@@ -23,11 +23,11 @@ fn record(home: &Home, payloads: &[&[u8]]) {
         reason: "it is no envelope".to_owned(),
         failed_at: now,
     });
-    let letters = letters.collect();
+    let dead_letters = dead_letters.collect();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = SqliteTimerStore::open(&SqliteSettings::client(home.db()), now).unwrap();
-        let recorded = store.record(letters).await.unwrap();
+        let recorded = store.record(dead_letters).await.unwrap();
         assert!(recorded.iter().all(Result::is_ok));
         store.close().await;
     });

@@ -92,8 +92,8 @@ fn the_second_example_is_a_call_and_schedule_says_so() {
     assert_eq!(get.code, Some(0), "{get:?}");
     let list = typed(&home, "timer-service list --tenant demo --output table");
     assert!(list.stdout.contains(id), "{list:?}");
-    let letters = typed(&home, "timer-service dead-letters");
-    assert_eq!(letters.code, Some(0), "{letters:?}");
+    let dead_letters = typed(&home, "timer-service dead-letters");
+    assert_eq!(dead_letters.code, Some(0), "{dead_letters:?}");
     let fired = typed(
         &home,
         &format!("timer-service cancel --tenant demo --id {id}"),

@@ -98,15 +98,15 @@ fn what_can_never_be_handled_becomes_a_dead_letter_and_the_next_goes_on() {
     // The two are of other consumers and other turns than the good one, so they may come later.
     let clock = SystemClock::start().unwrap();
     let begun = clock.monotonic();
-    let letters = loop {
-        let letters = home.json("dead-letters --payload");
-        if letters["items"].as_array().unwrap().len() == 2 {
-            break letters;
+    let dead_letters = loop {
+        let dead_letters = home.json("dead-letters --payload");
+        if dead_letters["items"].as_array().unwrap().len() == 2 {
+            break dead_letters;
         }
         let waited = clock.monotonic().saturating_sub(begun);
-        assert!(waited < PATIENCE, "{letters}");
+        assert!(waited < PATIENCE, "{dead_letters}");
     };
-    let payloads = letters["items"].as_array().unwrap().iter();
+    let payloads = dead_letters["items"].as_array().unwrap().iter();
     let payloads: Vec<_> = payloads.filter_map(|it| it["payload"].as_str()).collect();
     assert_eq!(payloads, ["{\"no\":\"envelope\"}"]);
     stop(serving);

@@ -139,7 +139,7 @@ impl MessageHandler for AcceptExecutions {
             }
         }
         let accepted = self.ports.executions.accept(wanted).await;
-        self.ports.to_execute.ring();
+        self.ports.to_execute.notify();
         let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {

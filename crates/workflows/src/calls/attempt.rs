@@ -106,7 +106,7 @@ impl Attempt {
         let mut failures = 0_u32;
         loop {
             let finished = self.ports.executions.finish(vec![finish.clone()]).await;
-            self.ports.to_publish.ring();
+            self.ports.to_publish.notify();
             let error = match finished.map(|finished| finished.into_iter().next()) {
                 Ok(Some(Ok(_))) => return Ok(()),
                 Ok(Some(Err(error))) | Err(error) => error,
@@ -152,7 +152,7 @@ fn judged(
         }
         Err(failure) => Outcome::Failed(ErrorMeta {
             latency_ms,
-            ..ErrorMeta::new(failure.kind, redaction.blot(&failure.message))
+            ..ErrorMeta::new(failure.kind, redaction.redact(&failure.message))
         }),
     }
 }
@@ -164,7 +164,7 @@ fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> Res
         .headers
         .iter()
         .take(HEADERS)
-        .map(|(name, value)| (redaction.blot(name), redaction.header(name, value)))
+        .map(|(name, value)| (redaction.redact(name), redaction.header(name, value)))
         .take_while(|(name, value)| {
             bytes += name.len() + value.len();
             bytes <= HEADER_BYTES

@@ -13,12 +13,12 @@ use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{Backoff, DeadLetterOrigin, Message, MessageEnvelope};
 use punctual_ports::{
-    CallChange, DeadLetter, OutboxBurial, OutboxOutcome, OutboxPlace, OutboxRow, PortError,
+    CallChange, DeadLetter, DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow, PortError,
     PortErrorKind, PublishOutcome,
 };
 
 use super::envelopes::wrap;
-use super::{CallPorts, CallSettings, Chore, ChoreWorker};
+use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings};
 use crate::fire_due_timers::WorkerStopped;
 use crate::metric_names;
 
@@ -47,10 +47,10 @@ pub struct DispatchOutbox {
     ports: CallPorts,
     settings: CallSettings,
     /// Everything up to here was published, or is set aside.
-    after: Option<OutboxPlace>,
+    after: Option<OutboxPosition>,
     /// What was published and is not marked yet.
-    to_mark: Vec<OutboxPlace>,
-    aside: BTreeMap<OutboxPlace, Aside>,
+    to_mark: Vec<OutboxPosition>,
+    aside: BTreeMap<OutboxPosition, Aside>,
     failures: u32,
     /// When to count what waits, on the monotonic clock.
     count_at: Duration,
@@ -66,17 +66,17 @@ struct Aside {
 /// What became of a batch.
 #[derive(Default)]
 struct Published {
-    done: Vec<OutboxPlace>,
+    done: Vec<OutboxPosition>,
     refused: Vec<(OutboxRow, String)>,
-    failed: Vec<(OutboxPlace, PortError)>,
+    failed: Vec<(OutboxPosition, PortError)>,
     /// The bus was away for some of them.
     away: Option<PortError>,
 }
 
 impl DispatchOutbox {
     /// On these adapters.
-    pub fn worker(ports: &CallPorts, settings: CallSettings) -> ChoreWorker<Self> {
-        let chore = Self {
+    pub fn worker(ports: &CallPorts, settings: CallSettings) -> BackgroundWorker<Self> {
+        let task = Self {
             ports: ports.clone(),
             settings,
             after: None,
@@ -85,7 +85,7 @@ impl DispatchOutbox {
             failures: 0,
             count_at: Duration::ZERO,
         };
-        ChoreWorker::new(chore, &ports.clock, &ports.to_publish)
+        BackgroundWorker::new(task, &ports.clock, &ports.to_publish)
     }
 
     /// One batch; tells whether there may be more.
@@ -131,11 +131,11 @@ impl DispatchOutbox {
             });
             aside.failures = aside.failures.saturating_add(1);
             aside.again_at = now.saturating_add(ASIDE.after(aside.failures, &place));
-            metrics::counter!(metric_names::OUTBOX_SET_ASIDE).increment(1);
+            metrics::counter!(metric_names::OUTBOX_PARKED).increment(1);
             tracing::warn!(%error, number = place.number, "a message cannot be published now and is set aside");
         }
         if !published.refused.is_empty() {
-            self.bury(published.refused).await?;
+            self.dead_letter(published.refused).await?;
         }
         Ok(published.away)
     }
@@ -179,7 +179,7 @@ impl DispatchOutbox {
         published
     }
 
-    async fn mark(&self, places: Vec<OutboxPlace>) -> Result<(), PortError> {
+    async fn mark(&self, places: Vec<OutboxPosition>) -> Result<(), PortError> {
         if places.is_empty() {
             return Ok(());
         }
@@ -223,16 +223,16 @@ impl DispatchOutbox {
             // What somebody else has changed meanwhile is asked for again, and refused again.
             one?;
         }
-        self.ports.to_publish.ring();
+        self.ports.to_publish.notify();
         Ok(())
     }
 
-    async fn bury(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
+    async fn dead_letter(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
         for (row, reason) in &refused {
             self.end_its_call(row, reason).await?;
         }
         let failed_at = self.ports.clock.now();
-        let burials = refused
+        let dead = refused
             .into_iter()
             .map(|(row, reason)| {
                 tracing::error!(
@@ -240,13 +240,13 @@ impl DispatchOutbox {
                     number = row.place.number,
                     "a message can never be published and becomes a dead letter"
                 );
-                OutboxBurial {
+                DeadLetterMessage {
                     place: row.place,
-                    letter: letter(row, reason, failed_at),
+                    dead_letter: dead_letter(row, reason, failed_at),
                 }
             })
             .collect();
-        for one in self.ports.outbox.bury(burials).await? {
+        for one in self.ports.outbox.dead_letter(dead).await? {
             one?;
         }
         Ok(())
@@ -255,7 +255,7 @@ impl DispatchOutbox {
     /// Tries again what was set aside and whose time has come.
     async fn retry_aside(&mut self) -> Result<(), PortError> {
         let now = self.ports.clock.monotonic();
-        let due: Vec<OutboxPlace> = self
+        let due: Vec<OutboxPosition> = self
             .aside
             .iter()
             .filter(|(_, aside)| aside.again_at <= now)
@@ -263,7 +263,7 @@ impl DispatchOutbox {
             .take(ASIDE_BATCH)
             .collect();
         for place in due {
-            let before = OutboxPlace {
+            let before = OutboxPosition {
                 number: place.number - 1,
                 ..place
             };
@@ -321,7 +321,7 @@ impl DispatchOutbox {
 impl Published {
     fn take(
         &mut self,
-        place: OutboxPlace,
+        place: OutboxPosition,
         envelope: MessageEnvelope,
         answer: Result<PublishOutcome, PortError>,
     ) {
@@ -353,7 +353,11 @@ impl Published {
     }
 }
 
-fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp) -> DeadLetter {
+fn dead_letter(
+    row: OutboxRow,
+    reason: String,
+    failed_at: punctual_domain::Timestamp,
+) -> DeadLetter {
     match row.envelope {
         Ok(envelope) => DeadLetter {
             id: envelope.deduplication_id(),
@@ -377,7 +381,7 @@ fn letter(row: OutboxRow, reason: String, failed_at: punctual_domain::Timestamp)
 }
 
 #[async_trait]
-impl Chore for DispatchOutbox {
+impl BackgroundTask for DispatchOutbox {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
         let done = self.all().await;
         self.count().await;

@@ -54,7 +54,7 @@ pub struct ExecuteCalls {
     /// The attempts that are being made here.
     under_way: BTreeSet<ExecutionKey>,
     /// When to look for attempts that nobody makes, on the monotonic clock; `None` for at once.
-    look_back_at: Option<Duration>,
+    recheck_at: Option<Duration>,
     /// Whether what an earlier process left behind was ended.
     has_recovered: bool,
     failures: u32,
@@ -80,7 +80,7 @@ impl ExecuteCalls {
             settings,
             places: Places::default(),
             under_way: BTreeSet::new(),
-            look_back_at: None,
+            recheck_at: None,
             has_recovered: false,
             failures: 0,
             interrupt: watch::Sender::new(false),
@@ -96,14 +96,14 @@ impl ExecuteCalls {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<usize, WorkerStopped> {
         let mut shutdown = pin!(shutdown);
         let mut under_way = UnderWay::new();
-        let (clock, bell) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
+        let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
             let alarm = self.fill(&mut under_way).await?;
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
                 Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
-                () = bell.rung() => {}
+                () = notifier.notified() => {}
                 () = alarm.wait(clock.as_ref()) => {}
             }
         }
@@ -236,25 +236,25 @@ impl ExecuteCalls {
             })
             .collect();
         let outcomes = self.ports.executions.begin(beginnings).await;
-        self.ports.to_publish.ring();
+        self.ports.to_publish.notify();
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => {
                 for (_, place) in &chosen {
                     self.places.give_back(place);
                 }
-                self.look_back_at = None;
+                self.recheck_at = None;
                 return Err(error);
             }
         };
         let mut failure = None;
         for ((execution, place), outcome) in chosen.into_iter().zip(outcomes) {
             match outcome {
-                Ok(ExecutionOutcome::Taken) => begun.push(self.attempt(execution, place)),
+                Ok(ExecutionOutcome::Applied) => begun.push(self.attempt(execution, place)),
                 Ok(_) => self.places.give_back(&place),
                 Err(error) => {
                     self.places.give_back(&place);
-                    self.look_back_at = None;
+                    self.recheck_at = None;
                     failure = Some(error);
                 }
             }
@@ -288,12 +288,12 @@ impl ExecuteCalls {
     /// Looks for attempts that nobody makes, if it is time to.
     async fn look_back(&mut self) -> Result<(), PortError> {
         let now = self.ports.clock.monotonic();
-        if self.look_back_at.is_some_and(|at| now < at) {
+        if self.recheck_at.is_some_and(|at| now < at) {
             return Ok(());
         }
         self.end_abandoned().await?;
         self.has_recovered = true;
-        self.look_back_at = Some(now.saturating_add(LOOK_BACK));
+        self.recheck_at = Some(now.saturating_add(LOOK_BACK));
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl ExecuteCalls {
                 })
                 .collect();
             let outcomes = executions.finish(finished).await;
-            self.ports.to_publish.ring();
+            self.ports.to_publish.notify();
             for outcome in outcomes? {
                 outcome?;
             }
@@ -339,16 +339,16 @@ impl ExecuteCalls {
 impl SteppedWorker for ExecuteCalls {
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
         let mut under_way = UnderWay::new();
-        let (clock, bell) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
+        let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
             let alarm = self.fill(&mut under_way).await?;
-            if under_way.is_empty() && !bell.is_rung() {
+            if under_way.is_empty() && !notifier.is_notified() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
                 Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
-                () = bell.rung() => {}
+                () = notifier.notified() => {}
                 () = alarm.poll_only(clock.as_ref()) => {}
             }
         }
@@ -356,9 +356,9 @@ impl SteppedWorker for ExecuteCalls {
 
     fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
         let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.ports.clock));
-        let bell = self.ports.to_execute.clone();
+        let notifier = self.ports.to_execute.clone();
         Arc::new(move || match alarm.get() {
-            Some(alarm) if !bell.is_rung() => alarm.on_the_wall(clock.as_ref()),
+            Some(alarm) if !notifier.is_notified() => alarm.on_the_wall(clock.as_ref()),
             _ => Some(clock.now()),
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`SubmitCalls`] takes and deletes calls, for callers and for commands from a bus;
 //! - [`ReactToEvents`] starts a call when its due time is reached, and ends it with its result;
-//! - [`LookAfterCalls`] helps a call on when a message about it was lost;
+//! - [`CallSweeper`] helps a call on when a message about it was lost;
 //! - [`AcceptExecutions`] and [`ExecuteCalls`] make the one attempt of a call;
 //! - [`DispatchOutbox`] publishes what was committed; nothing else here publishes, but that
 //!   [`AcceptExecutions`] repeats what was told of an attempt to whoever has not heard it;
@@ -16,13 +16,12 @@
 
 mod accept;
 mod attempt;
-mod bell;
-mod chore;
+mod background;
 mod dispatch;
 mod envelopes;
 mod execute;
 mod forget;
-mod look_after;
+mod notifier;
 mod others;
 mod outcome;
 mod places;
@@ -32,15 +31,15 @@ mod read;
 mod retention;
 mod settings;
 mod submit;
+mod sweep;
 mod trace;
 
 pub use accept::AcceptExecutions;
-pub use bell::Bell;
-pub use chore::{Chore, ChoreWorker};
+pub use background::{BackgroundTask, BackgroundWorker};
 pub use dispatch::DispatchOutbox;
 pub use execute::ExecuteCalls;
 pub use forget::ForgetDeletedCalls;
-pub use look_after::LookAfterCalls;
+pub use notifier::Notifier;
 pub use others::{NobodyToTell, TellOfOtherTimers};
 pub use ports::CallPorts;
 pub use react::ReactToEvents;
@@ -48,4 +47,5 @@ pub use read::{CallView, ReadCalls};
 pub use retention::ForgetOldCalls;
 pub use settings::CallSettings;
 pub use submit::{DeleteCallOutcome, SubmitCalls};
+pub use sweep::CallSweeper;
 pub use trace::{Trace, TraceStep};

@@ -8,7 +8,7 @@ pub(super) fn answer_of(error: &PortError) -> Answer {
     match error.kind() {
         PortErrorKind::Rejected => Answer::Poison { reason },
         kind if kind.concerns_the_item() => Answer::RetryLater { reason },
-        _ => Answer::HoldBack { reason },
+        _ => Answer::Pause { reason },
     }
 }
 

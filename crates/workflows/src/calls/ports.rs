@@ -7,7 +7,7 @@ use punctual_ports::{
     TimerPersistencePort,
 };
 
-use super::Bell;
+use super::Notifier;
 
 /// Everything that the life of a call needs from outside. Clones share it.
 #[derive(Clone)]
@@ -27,9 +27,9 @@ pub struct CallPorts {
     /// Their timers.
     pub timers: Arc<dyn TimerPersistencePort>,
     /// Rings when there is something to publish.
-    pub to_publish: Bell,
+    pub to_publish: Notifier,
     /// Rings when there is an attempt to make.
-    pub to_execute: Bell,
+    pub to_execute: Notifier,
 }
 
 impl CallPorts {
@@ -53,8 +53,8 @@ impl CallPorts {
             outbox: Arc::<S>::clone(&store),
             executions: store,
             timers,
-            to_publish: Bell::default(),
-            to_execute: Bell::default(),
+            to_publish: Notifier::default(),
+            to_execute: Notifier::default(),
         }
     }
 }

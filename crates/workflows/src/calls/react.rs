@@ -103,7 +103,7 @@ impl ReactToEvents {
             return Ok(ByCall::new());
         }
         let outcomes = self.ports.calls.change(changes).await;
-        self.ports.to_publish.ring();
+        self.ports.to_publish.notify();
         let mut outdated = ByCall::new();
         for (((key, places), outcome), made) in changing.into_iter().zip(outcomes?).zip(made) {
             let answer = match outcome {

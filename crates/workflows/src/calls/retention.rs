@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use punctual_domain::Backoff;
 use punctual_ports::PortError;
 
-use super::{Bell, CallPorts, CallSettings, Chore, ChoreWorker};
+use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings, Notifier};
 use crate::fire_due_timers::WorkerStopped;
 use crate::metric_names;
 
@@ -31,17 +31,17 @@ pub struct ForgetOldCalls {
 
 impl ForgetOldCalls {
     /// On these adapters.
-    pub fn worker(ports: &CallPorts, settings: CallSettings) -> ChoreWorker<Self> {
-        let chore = Self {
+    pub fn worker(ports: &CallPorts, settings: CallSettings) -> BackgroundWorker<Self> {
+        let task = Self {
             ports: ports.clone(),
             settings,
             failures: 0,
         };
-        ChoreWorker::new(chore, &ports.clock, &Bell::default())
+        BackgroundWorker::new(task, &ports.clock, &Notifier::default())
     }
 
     /// Removes one bite, and tells whether there may be more.
-    async fn bite(&self) -> Result<bool, PortError> {
+    async fn batch(&self) -> Result<bool, PortError> {
         let now = self.ports.clock.now();
         let before = now.saturating_sub(self.settings.keep);
         let calls = self.ports.calls.purge(before, now, BITE).await?;
@@ -52,9 +52,9 @@ impl ForgetOldCalls {
 }
 
 #[async_trait]
-impl Chore for ForgetOldCalls {
+impl BackgroundTask for ForgetOldCalls {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
-        match self.bite().await {
+        match self.batch().await {
             Ok(is_full) => {
                 self.failures = 0;
                 Ok(if is_full { BETWEEN_BITES } else { EVERY })

@@ -100,7 +100,7 @@ impl SubmitCalls {
                 outbox: wrap(vec![told], correlation_id, now, self.ports.ids.as_ref()),
             };
             let deleted = self.ports.calls.delete(vec![deletion]).await;
-            self.ports.to_publish.ring();
+            self.ports.to_publish.notify();
             match deleted?.into_iter().next() {
                 Some(Ok(ChangeOutcome::Changed)) => {
                     metrics::counter!(metric_names::CALLS_DELETED).increment(1);
@@ -159,7 +159,7 @@ impl SubmitCalls {
     ) -> Result<Vec<Result<SubmitOutcome, PortError>>, PortError> {
         let stored = self.ports.calls.submit(batch).await;
         // Also after an error, which may hide a success.
-        self.ports.to_publish.ring();
+        self.ports.to_publish.notify();
         let stored = stored?;
         let accepted = stored
             .iter()
@@ -176,9 +176,9 @@ impl SubmitCalls {
             Ok(stored) => stored
                 .into_iter()
                 .map(|one| match one {
-                    Ok(SubmitOutcome::Conflict { taken, by }) => Answer::Poison {
+                    Ok(SubmitOutcome::Conflict { field, by }) => Answer::Poison {
                         reason: format!(
-                            "another call was submitted under the same {taken:?}: {by}"
+                            "another call was submitted under the same {field:?}: {by}"
                         ),
                     },
                     Ok(_) => Answer::Done,

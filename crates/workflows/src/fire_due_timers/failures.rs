@@ -3,7 +3,7 @@
 //! Not before: a handler may have rescheduled its own timer and failed then. The new schedule stands,
 //! the failure is neither retried nor a dead letter, and to say anything else would be untrue.
 
-use punctual_ports::{Burial, ClaimOutcome, RetryLater};
+use punctual_ports::{ClaimOutcome, DeadLetterClaim, RetryLater};
 use tracing::Span;
 
 use crate::metric_names;
@@ -51,14 +51,14 @@ impl Retry {
 /// A firing that can never succeed.
 #[derive(Debug, Clone)]
 pub(super) struct DeadLettered {
-    pub(super) request: Burial,
+    pub(super) request: DeadLetterClaim,
     pub(super) span: Span,
 }
 
 impl DeadLettered {
     pub(super) fn report(&self, outcome: ClaimOutcome) {
         let _in_span = self.span.enter();
-        let reason = &self.request.letter.reason;
+        let reason = &self.request.dead_letter.reason;
         if outcome != ClaimOutcome::Applied {
             return report_superseded(outcome, reason, "is no dead letter");
         }

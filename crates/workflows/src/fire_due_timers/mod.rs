@@ -11,7 +11,7 @@
 //!
 //! | what | bounded by |
 //! |---|---|
-//! | claimed and not settled (published-but-unmarked included) | `max_in_hand`; full: nothing is claimed |
+//! | claimed and not settled (published-but-unmarked included) | `max_in_flight`; full: nothing is claimed |
 //! | of that, what a backlog takes at once | three quarters; the rest in small portions, for what becomes due meanwhile |
 //! | publishes in flight | `publishes_in_flight` |
 //! | of those, what one tenant has | `publishes_per_tenant`; a sixteenth of that when half of what is left to the others is taken, and one when three quarters are, so that hundreds of tenants may hang before one finds no place |
@@ -31,7 +31,7 @@
 //! - The **store** is broken: the worker stops with the cause.
 
 mod failures;
-mod in_hand;
+mod in_flight;
 mod operations;
 mod pause;
 mod places;
@@ -56,7 +56,7 @@ use thiserror::Error;
 use crate::TimerPorts;
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
-use in_hand::InHand;
+use in_flight::InFlight;
 use operations::Event;
 use pause::Pause;
 use places::Places;
@@ -89,7 +89,7 @@ pub struct TimerWorker {
     ports: TimerPorts,
     settings: WorkerSettings,
     operations: FuturesUnordered<BoxFuture<'static, Event>>,
-    in_hand: InHand,
+    in_flight: InFlight,
     ready: ReadyQueue,
     unsettled: Settlements,
     /// Who has how many of the publishes in flight.
@@ -111,7 +111,7 @@ pub struct TimerWorker {
     next_renewal: Option<Duration>,
     backlog: Backlog,
     /// How long the last look at the store took.
-    last_look_took: Duration,
+    last_poll_took: Duration,
     bus_pause: Pause,
     /// Looks at the store fail.
     store_pause: Pause,
@@ -156,11 +156,11 @@ impl TimerWorker {
             ports: ports.clone(),
             settings,
             operations: FuturesUnordered::new(),
-            in_hand: InHand::default(),
+            in_flight: InFlight::default(),
             ready: ReadyQueue::default(),
             unsettled: Settlements::default(),
             places: Places::new(
-                settings.publishes_in_flight.min(settings.max_in_hand),
+                settings.publishes_in_flight.min(settings.max_in_flight),
                 settings.publishes_per_tenant,
             ),
             saturation: Saturation::default(),
@@ -171,7 +171,7 @@ impl TimerWorker {
             is_draining: false,
             next_renewal: None,
             backlog: Backlog::default(),
-            last_look_took: Duration::ZERO,
+            last_poll_took: Duration::ZERO,
             bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
             store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
             settle_pause: Pause::new("settle", FIRST_PAUSE, LONGEST_PAUSE),
@@ -237,7 +237,7 @@ impl TimerWorker {
                 () = &mut limit => break,
             }
         }
-        let unfinished = self.in_hand.len();
+        let unfinished = self.in_flight.len();
         if unfinished > 0 {
             tracing::warn!(unfinished, "shutdown did not wait any longer");
         }
@@ -258,7 +258,7 @@ impl TimerWorker {
         let completed = tokio::select! {
             biased;
             Some(event) = self.operations.next() => Some(event),
-            () = wake.rung() => None,
+            () = wake.notified() => None,
             () = rings => None,
         };
         if let Some(event) = completed {

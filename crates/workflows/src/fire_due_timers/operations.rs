@@ -8,7 +8,7 @@ use punctual_domain::{EnvelopeId, ScheduledTimer, Timestamp};
 use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
 
 use super::failures::Retry;
-use super::in_hand::{Lease, Stage};
+use super::in_flight::{Lease, Stage};
 use super::publishing::{self, Firing, Verdict, tenants};
 use super::settlements::{Settled, settle};
 use super::{LONGEST_PAUSE, TimerWorker};
@@ -88,7 +88,7 @@ impl TimerWorker {
         }
         self.under_way.settlement = true;
         let mut batch = self.unsettled.take();
-        batch.refresh_claims(&self.in_hand);
+        batch.refresh_claims(&self.in_flight);
         let (persistence, queue) = (self.ports.persistence.clone(), self.ports.queue.clone());
         self.start(
             settle(persistence, queue, batch)
@@ -110,13 +110,13 @@ impl TimerWorker {
             alarm.at_monotonic(next_renewal);
             return;
         }
-        if self.in_hand.is_empty() {
+        if self.in_flight.is_empty() {
             self.next_renewal = None;
             return;
         }
         self.next_renewal = Some(monotonic.saturating_add(self.settings.renewal_interval()));
         self.under_way.renewal = true;
-        let claims = self.in_hand.references();
+        let claims = self.in_flight.references();
         let (queue, duration) = (self.ports.queue.clone(), self.settings.lease);
         let lease = Lease {
             wall: now.saturating_add(duration),
@@ -171,27 +171,27 @@ impl TimerWorker {
         let firing_id = timer.firing_id();
         // It may have been lost while it waited, and even be under way again under a newer claim.
         let held = self
-            .in_hand
+            .in_flight
             .get(&firing_id)
             .filter(|held| held.is_ready())?;
         let has_ended = held.lease_has_ended(self.ports.clock.as_ref());
-        let claim = self.in_hand.reference(&firing_id)?;
+        let claim = self.in_flight.reference(&firing_id)?;
         if has_ended {
             // Somebody else may have it by now, and if not, nobody should have to wait for us.
-            self.in_hand.set_stage(&firing_id, Stage::Settling);
+            self.in_flight.set_stage(&firing_id, Stage::Settling);
             self.unsettled.releases.push(claim);
             return None;
         }
         match timer.reach(self.ports.clock.now()) {
             Ok(reached) => {
-                self.in_hand.begins(&firing_id, self.ports.begun.begin());
+                self.in_flight.begins(&firing_id, self.ports.begun.begin());
                 let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
                 Some(Firing::new(reached, id))
             }
             Err(early) => {
                 tracing::warn!(%early, "a claimed timer is not due: was the clock set back?");
                 let retry_at = early.timer.registration.due_at;
-                self.in_hand.set_stage(&firing_id, Stage::Settling);
+                self.in_flight.set_stage(&firing_id, Stage::Settling);
                 let request = RetryLater::new(claim, retry_at, &early.to_string());
                 self.unsettled.retries.push(Retry {
                     request,
@@ -207,7 +207,10 @@ impl TimerWorker {
     /// While a backlog is worked off, the last places are kept for what becomes due meanwhile, and
     /// given out in ever smaller portions, so that some are left however long nothing is settled.
     fn wish(&self) -> Option<Wish> {
-        let room = self.settings.max_in_hand.saturating_sub(self.in_hand.len());
+        let room = self
+            .settings
+            .max_in_flight
+            .saturating_sub(self.in_flight.len());
         let reserve = if self.backlog.is_there {
             self.settings.reserve()
         } else {
@@ -276,7 +279,7 @@ impl TimerWorker {
         self.backlog.is_wanted &= wish.is_of_reserve;
         self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
         self.backlog.next_of_reserve = monotonic.saturating_add(RESERVE_EVERY);
-        self.ports.wake.begin_look();
+        self.ports.wake.begin_poll();
         let mut limit = if is_full { 1 } else { wish.limit };
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
@@ -286,7 +289,7 @@ impl TimerWorker {
         let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());
         // A lease counts from before the call: one that is slow must not bring claims that have
         // ended on arrival, for ever.
-        let lease = self.settings.lease.saturating_add(self.last_look_took * 2);
+        let lease = self.settings.lease.saturating_add(self.last_poll_took * 2);
         let claiming = async move {
             let batch = queue.claim_due_except(now, limit, lease, passed_over).await;
             Event::Claimed {

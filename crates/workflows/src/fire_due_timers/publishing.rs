@@ -8,7 +8,7 @@ use punctual_domain::{
     TenantId, Timestamp,
 };
 use punctual_ports::{
-    BatchResult, Burial, ClaimRef, DeadLetter, EventBusPort, PortError, PublishOutcome,
+    BatchResult, ClaimRef, DeadLetter, DeadLetterClaim, EventBusPort, PortError, PublishOutcome,
 };
 use tracing::Instrument;
 
@@ -50,16 +50,16 @@ impl Firing {
     }
 
     /// What is kept of a firing that can never succeed.
-    pub(super) fn burial(&self, claim: ClaimRef, reason: &str, now: Timestamp) -> Burial {
-        Burial {
-            letter: self.letter(reason, now),
+    pub(super) fn dead(&self, claim: ClaimRef, reason: &str, now: Timestamp) -> DeadLetterClaim {
+        DeadLetterClaim {
+            dead_letter: self.dead_letter(reason, now),
             claim,
             reached_at: self.reached.reached_at(),
         }
     }
 
     /// The event as a dead letter, under its firing id.
-    pub(crate) fn letter(&self, reason: &str, now: Timestamp) -> DeadLetter {
+    pub(crate) fn dead_letter(&self, reason: &str, now: Timestamp) -> DeadLetter {
         DeadLetter {
             id: self.firing_id().to_string(),
             origin: DeadLetterOrigin::Firing,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use punctual_domain::TenantId;
 
 use super::TimerWorker;
-use super::in_hand::Stage;
+use super::in_flight::Stage;
 use crate::alarm::Alarm;
 use crate::metric_names;
 
@@ -136,11 +136,11 @@ impl TimerWorker {
 
     fn give_back_what_waits(&mut self, tenant: &TenantId) {
         let under_way = self.places.held_by(tenant) * self.settings.publish_batch;
-        let kept = (under_way / KEPT_OF_UNDER_WAY).min(self.settings.max_in_hand / KEPT_OF_ALL);
+        let kept = (under_way / KEPT_OF_UNDER_WAY).min(self.settings.max_in_flight / KEPT_OF_ALL);
         for timer in self.ready.take_beyond(tenant, kept) {
             let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_hand.reference(&firing_id) {
-                self.in_hand.set_stage(&firing_id, Stage::Settling);
+            if let Some(claim) = self.in_flight.reference(&firing_id) {
+                self.in_flight.set_stage(&firing_id, Stage::Settling);
                 metrics::counter!(metric_names::RELEASED).increment(1);
                 self.unsettled.held_back.push(claim);
             }

@@ -24,7 +24,7 @@ pub struct WorkerSettings {
     pub publish_batch: usize,
     /// How many timers may be claimed and not yet settled, published-but-unmarked ones included.
     /// When so many are, nothing more is claimed.
-    pub max_in_hand: usize,
+    pub max_in_flight: usize,
     /// How long to finish what is in flight on shutdown.
     pub drain_limit: Duration,
 }
@@ -38,7 +38,7 @@ impl Default for WorkerSettings {
             publishes_in_flight: 1_000,
             publishes_per_tenant: 64,
             publish_batch: 1,
-            max_in_hand: 2_000,
+            max_in_flight: 2_000,
             drain_limit: Duration::from_secs(25),
         }
     }
@@ -64,7 +64,7 @@ impl WorkerSettings {
         Self {
             publish_batch,
             publishes_in_flight,
-            max_in_hand: publish_batch * publishes_in_flight,
+            max_in_flight: publish_batch * publishes_in_flight,
             ..Self::default()
         }
     }
@@ -75,7 +75,7 @@ impl WorkerSettings {
         Self {
             publish_batch: 100,
             publishes_in_flight: 8,
-            max_in_hand: 1_000,
+            max_in_flight: 1_000,
             ..Self::default()
         }
     }
@@ -124,8 +124,8 @@ impl WorkerSettings {
             "give 1 to 10000",
         )?;
         check(
-            "max_in_hand",
-            &self.max_in_hand,
+            "max_in_flight",
+            &self.max_in_flight,
             self.batch_size..=1_000_000,
             "give at least batch_size and at most a million",
         )?;
@@ -150,7 +150,7 @@ impl WorkerSettings {
     /// How many places in hand a backlog leaves free for what becomes due meanwhile: while a commit
     /// takes long, nothing that was claimed is settled, and what is fresh would have to wait for it.
     pub(super) const fn reserve(&self) -> usize {
-        self.max_in_hand / 4
+        self.max_in_flight / 4
     }
 
     /// How often claims are renewed: well before their lease ends, even if one try fails.
@@ -216,7 +216,7 @@ mod tests {
                 ..default
             },
             WorkerSettings {
-                max_in_hand: 99,
+                max_in_flight: 99,
                 ..default
             },
             WorkerSettings {
@@ -234,14 +234,14 @@ mod tests {
                 "publishes_in_flight",
                 "publishes_per_tenant",
                 "publish_batch",
-                "max_in_hand",
+                "max_in_flight",
                 "drain_limit"
             ]
         );
         let error = bad[6].check().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "max_in_hand is 99: give at least batch_size and at most a million"
+            "max_in_flight is 99: give at least batch_size and at most a million"
         );
     }
 }

@@ -10,14 +10,14 @@ use punctual_ports::{
 };
 
 use super::failures::{DeadLettered, Retry};
-use super::in_hand::{InHand, Told};
+use super::in_flight::{InFlight, Told};
 
 /// Things to tell the store. Each firing is in at most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct Settlements {
     pub(super) marks: Vec<FiredTimer>,
     pub(super) retries: Vec<Retry>,
-    pub(super) burials: Vec<DeadLettered>,
+    pub(super) dead: Vec<DeadLettered>,
     pub(super) releases: Vec<ClaimRef>,
     /// Claims that go back because their tenant may not begin them: unlike other releases, they are
     /// no reason to look at the store again before it may.
@@ -31,7 +31,7 @@ impl Settlements {
     pub(super) fn is_empty(&self) -> bool {
         self.marks.is_empty()
             && self.retries.is_empty()
-            && self.burials.is_empty()
+            && self.dead.is_empty()
             && self.releases.is_empty()
             && self.held_back.is_empty()
     }
@@ -41,21 +41,21 @@ impl Settlements {
         Self {
             marks: take_first(&mut self.marks),
             retries: take_first(&mut self.retries),
-            burials: take_first(&mut self.burials),
+            dead: take_first(&mut self.dead),
             releases: take_first(&mut self.releases),
             held_back: take_first(&mut self.held_back),
         }
     }
 
     /// A lease that ended under us and was ours again has another token by now.
-    pub(super) fn refresh_claims(&mut self, in_hand: &InHand) {
+    pub(super) fn refresh_claims(&mut self, in_flight: &InFlight) {
         let retries = self.retries.iter_mut();
         let retries = retries.map(|retry| &mut retry.request.claim);
-        let burials = self.burials.iter_mut();
-        let burials = burials.map(|burial| &mut burial.request.claim);
+        let dead = self.dead.iter_mut();
+        let dead = dead.map(|dead| &mut dead.request.claim);
         let releases = self.releases.iter_mut().chain(&mut self.held_back);
-        for claim in retries.chain(burials).chain(releases) {
-            if let Some(current) = in_hand.reference(&claim.firing_id) {
+        for claim in retries.chain(dead).chain(releases) {
+            if let Some(current) = in_flight.reference(&claim.firing_id) {
                 *claim = current;
             }
         }
@@ -65,7 +65,7 @@ impl Settlements {
     pub(super) fn put_back(&mut self, failed: Self) {
         self.marks.extend(failed.marks);
         self.retries.extend(failed.retries);
-        self.burials.extend(failed.burials);
+        self.dead.extend(failed.dead);
         self.releases.extend(failed.releases);
         self.held_back.extend(failed.held_back);
     }
@@ -85,7 +85,7 @@ pub(super) struct Settled {
     pub(super) processed: u64,
     /// What became of the failed firings.
     pub(super) retries: Vec<(Retry, ClaimOutcome)>,
-    pub(super) burials: Vec<(DeadLettered, ClaimOutcome)>,
+    pub(super) dead: Vec<(DeadLettered, ClaimOutcome)>,
     /// Whether claims were given back that somebody should look for again.
     pub(super) released: bool,
     /// Whose claims are back because they might not be begun.
@@ -123,14 +123,14 @@ pub(super) async fn settle(
         settled.retries = told.done;
         settled.failed.retries = told.again;
     }
-    if !batch.burials.is_empty() {
-        let requests = batch.burials.iter().map(|burial| burial.request.clone());
-        let answer = queue.bury(requests.collect()).await;
-        let told = settled.hear(batch.burials, answer, |burial| {
-            Told::of_claim(&burial.request.claim)
+    if !batch.dead.is_empty() {
+        let requests = batch.dead.iter().map(|dead| dead.request.clone());
+        let answer = queue.dead_letter(requests.collect()).await;
+        let told = settled.hear(batch.dead, answer, |dead| {
+            Told::of_claim(&dead.request.claim)
         });
-        settled.burials = told.done;
-        settled.failed.burials = told.again;
+        settled.dead = told.done;
+        settled.failed.dead = told.again;
     }
     if !batch.releases.is_empty() {
         let answer = queue.release(batch.releases.clone()).await;

@@ -9,7 +9,7 @@ use punctual_ports::{
 };
 
 use super::failures::{DeadLettered, Failure, Retry};
-use super::in_hand::{Lease, Stage, Taken};
+use super::in_flight::{Admission, Lease, Stage};
 use super::operations::Event;
 use super::pause::Pause;
 use super::publishing::{Firing, Verdict, tenants};
@@ -37,9 +37,9 @@ impl TimerWorker {
                 took,
             } => {
                 self.under_way.claim = false;
-                self.last_look_took = took.min(LONGEST_ALLOWANCE);
+                self.last_poll_took = took.min(LONGEST_ALLOWANCE);
                 metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
-                self.take_in_look(batch, now, lease_until)
+                self.take_in_poll(batch, now, lease_until)
             }
             Event::Published {
                 batch,
@@ -73,7 +73,7 @@ impl TimerWorker {
         }
     }
 
-    fn take_in_look(
+    fn take_in_poll(
         &mut self,
         batch: Result<ClaimBatch, PortError>,
         now: Timestamp,
@@ -87,19 +87,19 @@ impl TimerWorker {
             }
             Err(error) => {
                 // The look saw nothing, so the next one is due as this one was.
-                self.ports.wake.end_look(Some(now));
+                self.ports.wake.end_poll(Some(now));
                 return self.store_failed(error);
             }
         };
         self.store_pause.succeeded();
-        self.ports.last_look.is_now(now);
+        self.ports.last_poll.is_now(now);
         metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
         let found_some = self.take_in_claims(batch.claims, lease_until);
         // A look that brought nothing to do although more is due, because the store is confused, is
         // repeated when something changes or by the poll, and not at once: that would be a busy loop.
         self.backlog.is_there = batch.more_due;
         self.backlog.is_wanted = batch.more_due && (found_some || self.backlog.is_wanted);
-        self.ports.wake.end_look(batch.next_due_at);
+        self.ports.wake.end_poll(batch.next_due_at);
         if self.is_draining {
             self.give_back_what_is_ready();
         }
@@ -111,9 +111,9 @@ impl TimerWorker {
         let mut found_some = false;
         let monotonic = self.ports.clock.monotonic();
         for claim in claims {
-            match self.in_hand.take(&claim, lease_until) {
-                Taken::WasInHand => {}
-                Taken::Ready => {
+            match self.in_flight.take(&claim, lease_until) {
+                Admission::WasInFlight => {}
+                Admission::Ready => {
                     found_some = true;
                     self.ready.push(claim.timer, monotonic);
                 }
@@ -122,7 +122,7 @@ impl TimerWorker {
         if found_some {
             self.waits_since(monotonic);
         }
-        if self.next_renewal.is_none() && !self.in_hand.is_empty() {
+        if self.next_renewal.is_none() && !self.in_flight.is_empty() {
             let interval = self.settings.renewal_interval();
             self.next_renewal = Some(monotonic.saturating_add(interval));
         }
@@ -131,11 +131,11 @@ impl TimerWorker {
 
     fn take_in_verdict(&mut self, firing: &Firing, verdict: Verdict) {
         let firing_id = firing.firing_id();
-        let Some(claim) = self.in_hand.reference(&firing_id) else {
+        let Some(claim) = self.in_flight.reference(&firing_id) else {
             return;
         };
         let _in_span = firing.span().entered();
-        self.in_hand.set_stage(&firing_id, Stage::Settling);
+        self.in_flight.set_stage(&firing_id, Stage::Settling);
         let now = self.ports.clock.now();
         match verdict {
             Verdict::Acknowledged => {
@@ -151,8 +151,8 @@ impl TimerWorker {
             }
             Verdict::Poison(reason) => {
                 self.bus_pause.succeeded();
-                self.unsettled.burials.push(DeadLettered {
-                    request: firing.burial(claim, &reason, now),
+                self.unsettled.dead.push(DeadLettered {
+                    request: firing.dead(claim, &reason, now),
                     span: firing.span(),
                 });
             }
@@ -173,7 +173,7 @@ impl TimerWorker {
 
     fn retry_later(&mut self, firing: &Firing, claim: ClaimRef, error: &PortError, now: Timestamp) {
         let attempts = self
-            .in_hand
+            .in_flight
             .get(&claim.firing_id)
             .map_or(0, |held| held.attempts);
         let attempt = attempts.saturating_add(1);
@@ -192,8 +192,8 @@ impl TimerWorker {
     pub(super) fn give_back_what_is_ready(&mut self) {
         for timer in self.ready.take_all() {
             let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_hand.reference(&firing_id) {
-                self.in_hand.set_stage(&firing_id, Stage::Settling);
+            if let Some(claim) = self.in_flight.reference(&firing_id) {
+                self.in_flight.set_stage(&firing_id, Stage::Settling);
                 metrics::counter!(metric_names::RELEASED).increment(1);
                 self.unsettled.releases.push(claim);
             }
@@ -204,7 +204,7 @@ impl TimerWorker {
         metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.processed);
         for told in &settled.done {
             // Claimed again while it was being settled: what was said concerned the old claim.
-            if let Some(newer) = self.in_hand.settled(told) {
+            if let Some(newer) = self.in_flight.settled(told) {
                 self.unsettled.releases.push(newer);
             }
         }
@@ -212,8 +212,8 @@ impl TimerWorker {
             retry.report(outcome);
             self.ports.wake.due_at(retry.request.retry_at);
         }
-        for (burial, outcome) in settled.burials {
-            burial.report(outcome);
+        for (dead, outcome) in settled.dead {
+            dead.report(outcome);
         }
         // What had to go back because its tenant might not begin it is looked for when the tenant may
         // again. If that has happened already, the look for it was too early to find it.
@@ -247,8 +247,8 @@ impl TimerWorker {
         };
         for (claim, answer) in claims.iter().zip(answers) {
             match answer {
-                Ok(ClaimOutcome::Applied) => self.in_hand.renewed(claim, lease),
-                Ok(_) if self.in_hand.lost(claim) => self.ready.remove(&claim.firing_id),
+                Ok(ClaimOutcome::Applied) => self.in_flight.renewed(claim, lease),
+                Ok(_) if self.in_flight.lost(claim) => self.ready.remove(&claim.firing_id),
                 Ok(_) => {}
                 Err(error) if error.kind().is_critical() => return self.store_failed(error),
                 Err(error) => tracing::warn!(%error, "a claim could not be renewed"),

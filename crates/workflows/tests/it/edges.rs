@@ -146,7 +146,7 @@ async fn a_worker_with_room_for_a_few_timers_fires_them_all() {
     for batch_size in [1, 7, 8, 9] {
         let world = World::with(WorkerSettings {
             batch_size,
-            max_in_hand: batch_size,
+            max_in_flight: batch_size,
             ..rare_polls()
         })
         .await;

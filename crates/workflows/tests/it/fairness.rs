@@ -146,7 +146,7 @@ async fn of_a_few_places_too_one_is_left_for_the_others() {
     for places in [8, 9, 12] {
         let world = World::with(WorkerSettings {
             batch_size: 4,
-            max_in_hand: places,
+            max_in_flight: places,
             ..rare_polls()
         })
         .await;
@@ -392,7 +392,7 @@ async fn a_hanging_handler_and_one_hold_back_stop_nobody_else() {
                 "hanging" => clock.sleep_for(HOURS).await,
                 "b" if earlier == 0 => {
                     let reason = "the store is busy".to_owned();
-                    return Answer::HoldBack { reason };
+                    return Answer::Pause { reason };
                 }
                 _ => {}
             }
@@ -418,7 +418,7 @@ async fn a_probe_that_hangs_is_not_waited_for() {
         Box::pin(async move {
             if name == key_of("b", "x") && earlier == 0 {
                 let reason = "the store is busy".to_owned();
-                return Answer::HoldBack { reason };
+                return Answer::Pause { reason };
             }
             if name == key_of("b", "x") {
                 clock.sleep_for(HOURS).await;

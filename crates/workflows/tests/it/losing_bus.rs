@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use punctual_adapters_memory::FakeClock;
 use punctual_domain::{Message, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
-    BatchResult, ClockPort, EventBusPort, Loss, PortError, PortErrorKind, PublishOutcome,
+    BatchResult, ClockPort, DataLoss, EventBusPort, PortError, PortErrorKind, PublishOutcome,
     Subscribe, Subscription,
 };
 use tokio::sync::Notify;
@@ -24,15 +24,15 @@ pub(crate) struct Published {
 
 pub(crate) struct LosingBus {
     clock: FakeClock,
-    losses: Mutex<VecDeque<Loss>>,
+    losses: Mutex<VecDeque<DataLoss>>,
     news: Notify,
     published: Mutex<Vec<Published>>,
     script: Mutex<Script>,
-    /// What `made_good` answers first.
-    made_good_fails: Mutex<VecDeque<PortErrorKind>>,
+    /// What `recovered` answers first.
+    recovery_fails: Mutex<VecDeque<PortErrorKind>>,
     /// The numbers that were made good, each with how many calls of `publish` were before it.
-    made_good: Mutex<Vec<(u64, usize)>>,
-    made_good_until: Mutex<Vec<Timestamp>>,
+    recovered: Mutex<Vec<(u64, usize)>>,
+    recovered_until: Mutex<Vec<Timestamp>>,
 }
 
 #[expect(
@@ -63,14 +63,14 @@ impl LosingBus {
             news: Notify::new(),
             published: Mutex::default(),
             script: Mutex::new(Box::new(accept)),
-            made_good_fails: Mutex::default(),
-            made_good: Mutex::default(),
-            made_good_until: Mutex::default(),
+            recovery_fails: Mutex::default(),
+            recovered: Mutex::default(),
+            recovered_until: Mutex::default(),
         })
     }
 
     pub(crate) fn loses(&self, number: u64, since: Timestamp) {
-        self.losses.lock().unwrap().push_back(Loss {
+        self.losses.lock().unwrap().push_back(DataLoss {
             number,
             since,
             reason: format!("loss number {number}"),
@@ -86,7 +86,7 @@ impl LosingBus {
     }
 
     pub(crate) fn fails_to_take_note(&self, kinds: impl IntoIterator<Item = PortErrorKind>) {
-        self.made_good_fails.lock().unwrap().extend(kinds);
+        self.recovery_fails.lock().unwrap().extend(kinds);
     }
 
     /// The timers of each call of `publish`.
@@ -111,13 +111,13 @@ impl LosingBus {
         published.iter().map(|call| call.at).collect()
     }
 
-    pub(crate) fn made_good(&self) -> Vec<(u64, usize)> {
-        self.made_good.lock().unwrap().clone()
+    pub(crate) fn recovered(&self) -> Vec<(u64, usize)> {
+        self.recovered.lock().unwrap().clone()
     }
 
     /// Up to which instants all was published again.
-    pub(crate) fn made_good_until(&self) -> Vec<Timestamp> {
-        self.made_good_until.lock().unwrap().clone()
+    pub(crate) fn recovered_until(&self) -> Vec<Timestamp> {
+        self.recovered_until.lock().unwrap().clone()
     }
 }
 
@@ -137,7 +137,7 @@ impl EventBusPort for LosingBus {
         Err(trouble(PortErrorKind::Rejected))
     }
 
-    async fn lost(&self) -> Loss {
+    async fn lost(&self) -> DataLoss {
         loop {
             let news = self.news.notified();
             tokio::pin!(news);
@@ -150,17 +150,17 @@ impl EventBusPort for LosingBus {
         }
     }
 
-    async fn made_good(&self, loss: &Loss) -> Result<(), PortError> {
-        if let Some(kind) = self.made_good_fails.lock().unwrap().pop_front() {
+    async fn recovered(&self, loss: &DataLoss) -> Result<(), PortError> {
+        if let Some(kind) = self.recovery_fails.lock().unwrap().pop_front() {
             return Err(trouble(kind));
         }
         let calls = self.published.lock().unwrap().len();
-        self.made_good.lock().unwrap().push((loss.number, calls));
+        self.recovered.lock().unwrap().push((loss.number, calls));
         self.losses.lock().unwrap().retain(|it| it != loss);
         Ok(())
     }
 
-    fn made_good_until(&self, _loss: &Loss, until: Timestamp) {
-        self.made_good_until.lock().unwrap().push(until);
+    fn recovered_until(&self, _loss: &DataLoss, until: Timestamp) {
+        self.recovered_until.lock().unwrap().push(until);
     }
 }

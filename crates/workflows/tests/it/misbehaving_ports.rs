@@ -130,7 +130,7 @@ async fn each_command_is_answered_by_what_became_of_itself() {
     let answers = timers.handle(batch).await;
     assert_eq!(answers[0], Answer::Done);
     assert!(matches!(answers[1], Answer::Poison { .. }));
-    assert!(matches!(answers[2], Answer::HoldBack { .. }));
+    assert!(matches!(answers[2], Answer::Pause { .. }));
     assert!(
         matches!(answers[3], Answer::RetryLater { .. }),
         "no answer is no success"

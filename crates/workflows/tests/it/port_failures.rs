@@ -86,12 +86,12 @@ async fn poison_becomes_a_dead_letter_and_the_timer_is_reached() {
     world.advance(Duration::from_hours(2)).await;
     assert_eq!(world.ledger.seen().len(), 1);
     assert!(world.is_reached(&key("a")).await);
-    let letters = world.store.list(None, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    let (letter, seen) = (&letters[0].letter, &world.ledger.seen()[0]);
-    assert_eq!(letter.reason, "not ever");
-    assert_eq!(letter.id, seen.event.firing_id.to_string());
-    assert_eq!(letter.payload, seen.envelope.to_json().unwrap());
+    let dead_letters = world.store.list(None, 10).await.unwrap();
+    assert_eq!(dead_letters.len(), 1);
+    let (dead_letter, seen) = (&dead_letters[0].dead_letter, &world.ledger.seen()[0]);
+    assert_eq!(dead_letter.reason, "not ever");
+    assert_eq!(dead_letter.id, seen.event.firing_id.to_string());
+    assert_eq!(dead_letter.payload, seen.envelope.to_json().unwrap());
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_mark_that_fails_is_repeated_and_the_event_is_not() {
 async fn published_but_unmarked_is_bounded_and_full_means_no_more_claims() {
     let settings = WorkerSettings {
         batch_size: 10,
-        max_in_hand: 20,
+        max_in_flight: 20,
         ..WorkerSettings::default()
     };
     let world = World::with(settings).await;
@@ -171,10 +171,10 @@ async fn published_but_unmarked_is_bounded_and_full_means_no_more_claims() {
     let batch = (0..100).map(|n| TimerRequest::at(key(&n.to_string()), due_at));
     world.timers.schedule(batch.collect()).await.unwrap();
     world.advance(secs(10)).await;
-    let in_hand = world.ledger.seen().len();
+    let in_flight = world.ledger.seen().len();
     assert!(
-        (10..=20).contains(&in_hand),
-        "no more than may be in hand: {in_hand}"
+        (10..=20).contains(&in_flight),
+        "no more than may be in hand: {in_flight}"
     );
     world.advance(Duration::from_mins(5)).await;
     assert_eq!(world.ledger.seen().len(), 100, "each once");

@@ -64,9 +64,12 @@ impl Lossy {
         }
     }
 
-    async fn letters(&self) -> Vec<DeadLetter> {
-        let letters = self.world.store.list(None, 10_000).await.unwrap();
-        letters.into_iter().map(|stored| stored.letter).collect()
+    async fn dead_letters(&self) -> Vec<DeadLetter> {
+        let dead_letters = self.world.store.list(None, 10_000).await.unwrap();
+        dead_letters
+            .into_iter()
+            .map(|stored| stored.dead_letter)
+            .collect()
     }
 
     /// Lets the task do what it can without time passing.
@@ -93,7 +96,7 @@ async fn exactly_what_was_fired_since_is_published_again() {
     lossy.bus.loses(1, since);
     lossy.settle().await;
     assert_eq!(lossy.bus.timers(), [key("b"), key("c"), other]);
-    assert_eq!(lossy.bus.made_good(), [(1, 1)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 1)]);
     task.stop().await;
 }
 
@@ -153,12 +156,12 @@ async fn what_the_bus_does_not_take_is_tried_again_by_itself() {
         1,
         "it waits before it tries again"
     );
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     lossy.world.advance(secs(2)).await;
     let left = vec![key("d"), key("e")];
     let expected = [left.clone(), left, vec![key("b")]];
     assert_eq!(lossy.bus.batches()[1..], expected);
-    assert_eq!(lossy.bus.made_good(), [(1, 4)], "not before all are taken");
+    assert_eq!(lossy.bus.recovered(), [(1, 4)], "not before all are taken");
     task.stop().await;
 }
 
@@ -179,10 +182,10 @@ async fn a_bus_that_is_away_is_tried_less_and_less_often_but_for_ever() {
     assert!(gaps[0] >= ms(75) && gaps[0] <= ms(101), "{gaps:?}");
     assert!(gaps.iter().all(|gap| *gap <= ms(5_001)), "{gaps:?}");
     assert!(gaps[10..].iter().all(|gap| *gap >= ms(3_750)), "{gaps:?}");
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     lossy.bus.answers(accept);
     lossy.world.advance(secs(6)).await;
-    assert_eq!(lossy.bus.made_good().len(), 1);
+    assert_eq!(lossy.bus.recovered().len(), 1);
     task.stop().await;
 }
 
@@ -206,8 +209,8 @@ async fn what_is_refused_for_ever_holds_up_nothing() {
     let task = lossy.start();
     lossy.settle().await;
     assert_eq!(lossy.bus.timers().len(), 2);
-    assert_eq!(lossy.bus.made_good(), [(1, 1)]);
-    assert_eq!(lossy.letters().await.len(), 1);
+    assert_eq!(lossy.bus.recovered(), [(1, 1)]);
+    assert_eq!(lossy.dead_letters().await.len(), 1);
     task.stop().await;
 }
 
@@ -255,7 +258,7 @@ async fn thousands_of_firings_are_never_in_memory_together() {
     seen.dedup();
     keys.sort_unstable();
     assert_eq!(seen, keys);
-    assert_eq!(lossy.bus.made_good(), [(1, 16)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 16)]);
     task.stop().await;
 }
 
@@ -275,10 +278,10 @@ async fn a_firing_that_is_not_marked_yet_is_waited_for() {
     lossy.bus.loses(1, since);
     let task = lossy.start();
     lossy.settle().await;
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     lossy.world.advance(secs(30)).await;
     assert_eq!(lossy.bus.timers(), [key("a")]);
-    assert_eq!(lossy.bus.made_good(), [(1, 1)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 1)]);
     task.stop().await;
 }
 
@@ -299,7 +302,7 @@ async fn a_firing_that_begins_after_the_loss_is_not_waited_for() {
     lossy.world.advance(secs(10)).await;
     lossy.bus.answers(accept);
     lossy.world.advance(secs(10)).await;
-    assert_eq!(lossy.bus.made_good().len(), 1);
+    assert_eq!(lossy.bus.recovered().len(), 1);
     assert!(!lossy.world.is_reached(&key("slow")).await);
     task.stop().await;
 }
@@ -318,13 +321,13 @@ async fn a_process_that_ends_in_between_begins_again_from_the_start() {
     lossy.settle().await;
     assert_eq!(lossy.bus.batches().len(), 2, "the second hangs");
     task.task.abort();
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     let task = lossy.start();
     lossy.settle().await;
     let batches = lossy.bus.batches();
     let sizes: Vec<usize> = batches.iter().map(Vec::len).collect();
     assert_eq!(sizes, [500, 200, 500, 200]);
-    assert_eq!(lossy.bus.made_good(), [(1, 4)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 4)]);
     task.stop().await;
 }
 
@@ -339,9 +342,9 @@ async fn that_all_is_published_is_said_until_it_is_heard() {
     lossy.bus.loses(1, since);
     let task = lossy.start();
     lossy.settle().await;
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     lossy.world.advance(secs(1)).await;
-    assert_eq!(lossy.bus.made_good(), [(1, 1)], "and nothing is sent twice");
+    assert_eq!(lossy.bus.recovered(), [(1, 1)], "and nothing is sent twice");
     task.stop().await;
 }
 
@@ -365,7 +368,7 @@ async fn a_loss_that_is_found_meanwhile_is_the_next() {
     lossy.settle().await;
     let (a, b) = (key("a"), key("b"));
     assert_eq!(lossy.bus.batches(), [vec![b.clone()], vec![a, b]]);
-    assert_eq!(lossy.bus.made_good(), [(1, 1), (2, 2)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 1), (2, 2)]);
     task.stop().await;
 }
 
@@ -375,7 +378,7 @@ async fn a_loss_without_firings_is_made_good_without_publishing() {
     lossy.bus.loses(1, lossy.world.now());
     let task = lossy.start();
     lossy.settle().await;
-    assert_eq!(lossy.bus.made_good(), [(1, 0)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 0)]);
     task.stop().await;
 }
 
@@ -393,17 +396,17 @@ async fn a_store_that_fails_for_now_is_asked_again() {
     lossy.settle().await;
     assert!(lossy.bus.batches().is_empty());
     lossy.world.advance(secs(1)).await;
-    assert_eq!(lossy.bus.made_good(), [(1, 1)]);
+    assert_eq!(lossy.bus.recovered(), [(1, 1)]);
     task.stop().await;
 }
 
 #[tokio::test]
 async fn a_broken_store_ends_it_with_the_cause() {
-    for breaks_at in ["fired_since", "made_good"] {
+    for breaks_at in ["fired_since", "recovered"] {
         let lossy = Lossy::new().await;
         let fault = Fault::FailBefore(PortErrorKind::Broken);
         lossy.world.faults.at_call_of("fired_since", 1, fault);
-        if breaks_at == "made_good" {
+        if breaks_at == "recovered" {
             lossy.world.faults.clear();
             lossy.bus.fails_to_take_note([PortErrorKind::Broken]);
         }
@@ -411,7 +414,7 @@ async fn a_broken_store_ends_it_with_the_cause() {
         let task = lossy.start();
         let stopped = task.task.await.unwrap().unwrap_err();
         assert_eq!(stopped.cause.kind(), PortErrorKind::Broken);
-        assert!(lossy.bus.made_good().is_empty(), "{breaks_at}");
+        assert!(lossy.bus.recovered().is_empty(), "{breaks_at}");
     }
 }
 
@@ -446,7 +449,7 @@ async fn it_stops_wherever_it_waits() {
     lossy.settle().await;
     task.stop().await;
     assert_eq!(lossy.bus.batches().len(), 2);
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
 }
 
 /// Accepts everything but the events of some timers, which are too long for the broker, now.
@@ -480,12 +483,12 @@ async fn one_event_that_never_can_be_published_keeps_no_other_from_it() {
     lossy.settle().await;
     assert_eq!(distinct(&lossy), 1_200, "without any time passing");
     lossy.world.advance(secs(60)).await;
-    assert!(lossy.bus.made_good().is_empty(), "one is not dealt with");
+    assert!(lossy.bus.recovered().is_empty(), "one is not dealt with");
     lossy.world.advance(secs(3_600)).await;
-    assert_eq!(lossy.bus.made_good().len(), 1);
-    let letters = lossy.letters().await;
-    assert_eq!(letters.len(), 1, "it is kept");
-    assert!(letters[0].reason.contains("not this time"));
+    assert_eq!(lossy.bus.recovered().len(), 1);
+    let dead_letters = lossy.dead_letters().await;
+    assert_eq!(dead_letters.len(), 1, "it is kept");
+    assert!(dead_letters[0].reason.contains("not this time"));
     let tries = lossy.bus.timers();
     let tries = tries.iter().filter(|key| **key == keys[0]).count();
     assert_eq!(tries, 20);
@@ -502,11 +505,11 @@ async fn an_event_that_was_parked_is_published_once_it_can_be() {
     let task = lossy.start();
     lossy.settle().await;
     lossy.world.advance(secs(100)).await;
-    assert!(lossy.bus.made_good().is_empty());
+    assert!(lossy.bus.recovered().is_empty());
     lossy.bus.answers(accept);
     lossy.world.advance(secs(60)).await;
-    assert_eq!(lossy.bus.made_good().len(), 1);
-    assert!(lossy.letters().await.is_empty());
+    assert_eq!(lossy.bus.recovered().len(), 1);
+    assert!(lossy.dead_letters().await.is_empty());
     task.stop().await;
 }
 
@@ -523,11 +526,11 @@ async fn more_unpublishable_events_than_can_be_parked_become_dead_letters_and_ho
         lossy.settle().await;
     }
     assert_eq!(distinct(&lossy), 2_600);
-    assert_eq!(lossy.letters().await.len(), 500);
-    assert!(lossy.bus.made_good().is_empty());
+    assert_eq!(lossy.dead_letters().await.len(), 500);
+    assert!(lossy.bus.recovered().is_empty());
     lossy.world.advance(secs(3_600)).await;
-    assert_eq!(lossy.bus.made_good().len(), 1);
-    assert_eq!(lossy.letters().await.len(), 1_500, "none is lost");
+    assert_eq!(lossy.bus.recovered().len(), 1);
+    assert_eq!(lossy.dead_letters().await.len(), 1_500, "none is lost");
     task.stop().await;
 }
 
@@ -551,7 +554,7 @@ async fn the_bus_hears_up_to_where_all_is_published_again() {
         } else {
             [reached(499), reached(999)]
         };
-        assert_eq!(lossy.bus.made_good_until(), expected);
+        assert_eq!(lossy.bus.recovered_until(), expected);
         task.stop().await;
     }
 }

@@ -147,9 +147,9 @@ async fn settings_that_make_no_sense_are_refused_and_named() {
             },
         ),
         (
-            "between_bites",
+            "between_batches",
             RetentionSettings {
-                between_bites: Duration::ZERO,
+                between_batches: Duration::ZERO,
                 ..default
             },
         ),

@@ -99,7 +99,7 @@ async fn a_command_is_answered_done_only_after_it_is_stored() {
         let sent = command(&key("a"), world.now(), world.in_(secs(30)));
         let answers = world.timers.handle(vec![sent.clone()]).await;
         assert!(
-            matches!(answers[0], Answer::HoldBack { .. }),
+            matches!(answers[0], Answer::Pause { .. }),
             "{fault:?}: {answers:?}"
         );
         let again = world.timers.handle(vec![sent]).await;

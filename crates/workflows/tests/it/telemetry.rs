@@ -240,18 +240,18 @@ fn logs_name_the_request_and_never_show_the_data() {
 }
 
 /// Publishes again what was fired, of a loss that finds something or of one that does not.
-async fn make_good(world: &World, since: punctual_domain::Timestamp) {
+async fn recover(world: &World, since: punctual_domain::Timestamp) {
     let bus = LosingBus::new(&world.clock);
     bus.loses(1, since);
     let mut ports = world.ports.clone();
     ports.bus = bus.clone();
     let until = async {
-        while bus.made_good().is_empty() {
+        while bus.recovered().is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    let letters = Arc::new(world.store.clone());
-    let republish = RepublishLost::new(&ports, letters);
+    let dead_letters = Arc::new(world.store.clone());
+    let republish = RepublishLost::new(&ports, dead_letters);
     republish.run(until).await.unwrap();
 }
 
@@ -270,9 +270,9 @@ fn losses_and_firings_that_are_published_again_are_counted() {
                 world.schedule(&key(name), secs(1)).await;
             }
             world.advance(secs(30)).await;
-            make_good(&world, start).await;
+            recover(&world, start).await;
             // Nothing was fired since: that is no loss.
-            make_good(&world, world.now()).await;
+            recover(&world, world.now()).await;
         });
     });
     let all = snapshots.snapshot().into_vec();
@@ -304,11 +304,11 @@ fn a_loss_is_told_in_two_lines_and_one_that_lost_nothing_in_none() {
         runtime.block_on(async {
             let world = World::new().await;
             let start = world.now();
-            make_good(&world, start).await;
+            recover(&world, start).await;
             assert_eq!(*log.0.lock().unwrap(), b"", "nothing was fired");
             world.schedule(&key("a"), secs(1)).await;
             world.advance(secs(30)).await;
-            make_good(&world, start).await;
+            recover(&world, start).await;
         });
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

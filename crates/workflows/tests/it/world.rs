@@ -12,8 +12,8 @@ use punctual_ports::{
     TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{
-    Begun, Driven, LastLook, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WakeSignal,
-    WorkerSettings,
+    Driven, InFlightEpoch, LastPoll, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker,
+    WakeSignal, WorkerSettings,
 };
 
 use crate::ledger::Ledger;
@@ -73,8 +73,8 @@ pub(crate) fn faulty_ports(
         queue: store as Arc<dyn TimerQueuePort>,
         bus: Arc::new(Faulty::new(Arc::new(bus.clone()), faults)),
         wake: WakeSignal::new(),
-        begun: Begun::default(),
-        last_look: LastLook::default(),
+        begun: InFlightEpoch::default(),
+        last_poll: LastPoll::default(),
     }
 }
 

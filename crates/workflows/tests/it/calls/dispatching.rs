@@ -189,15 +189,15 @@ async fn a_message_that_is_poison_becomes_a_dead_letter_also_after_it_was_set_as
             world.submit(call("bad", world.in_(secs(2)))).await;
             world.submit(call("b", world.in_(secs(2)))).await;
             world.advance(secs(30)).await;
-            let letters = world.outside.store.timers().list(None, 10).await.unwrap();
-            assert_eq!(letters.len(), 1);
-            let letter = &letters[0].letter;
+            let dead_letters = world.outside.store.timers().list(None, 10).await.unwrap();
+            assert_eq!(dead_letters.len(), 1);
+            let dead_letter = &dead_letters[0].dead_letter;
             let topic = Topic::OrchestrationEvents;
-            assert_eq!(letter.origin, DeadLetterOrigin::Outbox(Some(topic)));
-            assert_eq!(letter.reason, "not ever");
-            let kept = MessageEnvelope::from_json(&letter.payload).unwrap();
+            assert_eq!(dead_letter.origin, DeadLetterOrigin::Outbox(Some(topic)));
+            assert_eq!(dead_letter.reason, "not ever");
+            let kept = MessageEnvelope::from_json(&dead_letter.payload).unwrap();
             assert_eq!(kept.message.type_name(), "ServiceCallScheduled");
-            assert_eq!(letter.id, kept.id.to_string());
+            assert_eq!(dead_letter.id, kept.id.to_string());
             assert_eq!(waiting(&world).await, 0);
             for name in ["bad", "b"] {
                 let status = world.status(&key(name)).await;
@@ -360,9 +360,9 @@ async fn a_call_whose_command_can_never_be_delivered_fails_and_leaves_no_secret_
         1,
         "it is not asked for again"
     );
-    let letters = world.outside.store.timers().list(None, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    let kept = String::from_utf8(letters[0].letter.payload.clone()).unwrap();
+    let dead_letters = world.outside.store.timers().list(None, 10).await.unwrap();
+    assert_eq!(dead_letters.len(), 1);
+    let kept = String::from_utf8(dead_letters[0].dead_letter.payload.clone()).unwrap();
     assert!(
         kept.contains("StartExecution") && !kept.contains("canary"),
         "{kept}"

@@ -170,8 +170,8 @@ async fn a_timer_that_nobody_can_be_told_of_is_a_dead_letter() {
     told(&mut world, Arc::new(NobodyToTell)).await;
     schedule(&world, key("x")).await;
     world.advance(secs(10)).await;
-    let letters = world.outside.timers.list(None, 10).await.unwrap();
-    assert_eq!(letters.len(), 1);
-    let reason = &letters[0].letter.reason;
+    let dead_letters = world.outside.timers.list(None, 10).await.unwrap();
+    assert_eq!(dead_letters.len(), 1);
+    let reason = &dead_letters[0].dead_letter.reason;
     assert!(reason.contains("belongs to no service call"), "{reason}");
 }

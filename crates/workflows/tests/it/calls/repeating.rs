@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual_domain::MessageEnvelope;
 use punctual_domain::service_call::{CallStatus, IdempotencyKey, Submission};
-use punctual_ports::{SubmitOutcome, Taken};
+use punctual_ports::{ConflictField, SubmitOutcome};
 use punctual_workflows::calls::{CallSettings, DeleteCallOutcome};
 
 use super::http::Behaviour;
@@ -43,14 +43,14 @@ async fn bring_about(world: &CallWorld, submission: &Submission, state: &str) {
     }
     let mut other = submission.clone();
     other.due_at = world.in_(secs(99));
-    let taken = match submission.idempotency_key {
-        Some(_) => Taken::Key,
-        None => Taken::Id,
+    let field = match submission.idempotency_key {
+        Some(_) => ConflictField::Key,
+        None => ConflictField::Id,
     };
     let by = first.service_call_id;
     assert_eq!(
         world.try_submit(other).await,
-        SubmitOutcome::Conflict { taken, by },
+        SubmitOutcome::Conflict { field, by },
         "{state}"
     );
     world.advance(Duration::from_hours(1)).await;

@@ -318,7 +318,7 @@ impl Scenario {
     }
 
     async fn is_quiet(&self) -> bool {
-        let open = self.outside.store.overlooked(Timestamp::MAX, 1).await;
+        let open = self.outside.store.find_stuck(Timestamp::MAX, 1).await;
         let waiting = OutboxPort::count(&self.outside.store, 1).await;
         open.unwrap().calls.is_empty() && waiting.unwrap() == 0
     }

@@ -20,11 +20,12 @@ use punctual_ports::{
     Subscription, TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::calls::{
-    AcceptExecutions, Bell, CallPorts, CallSettings, DispatchOutbox, ExecuteCalls,
-    ForgetDeletedCalls, ForgetOldCalls, LookAfterCalls, ReactToEvents, ReadCalls, SubmitCalls,
+    AcceptExecutions, CallPorts, CallSettings, CallSweeper, DispatchOutbox, ExecuteCalls,
+    ForgetDeletedCalls, ForgetOldCalls, Notifier, ReactToEvents, ReadCalls, SubmitCalls,
 };
 use punctual_workflows::{
-    Begun, Driven, LastLook, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal, WorkerSettings,
+    Driven, InFlightEpoch, LastPoll, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal,
+    WorkerSettings,
 };
 
 use super::http::FakeHttp;
@@ -114,8 +115,8 @@ impl Outside {
             queue: Arc::clone(&timers) as Arc<dyn TimerQueuePort>,
             bus: Arc::clone(&bus),
             wake: WakeSignal::new(),
-            begun: Begun::default(),
-            last_look: LastLook::default(),
+            begun: InFlightEpoch::default(),
+            last_poll: LastPoll::default(),
         };
         let ports = CallPorts {
             clock,
@@ -125,8 +126,8 @@ impl Outside {
             outbox: Arc::<Faulty<_>>::clone(&store),
             executions: store,
             timers,
-            to_publish: Bell::default(),
-            to_execute: Bell::default(),
+            to_publish: Notifier::default(),
+            to_execute: Notifier::default(),
         };
         (ports, timer_ports)
     }
@@ -164,7 +165,7 @@ impl Process {
         let workers: [Arc<dyn Stepped>; 5] = [
             Driven::new(timer_worker),
             Driven::new(DispatchOutbox::worker(&process.ports, settings)),
-            Driven::new(LookAfterCalls::worker(&process.ports, settings)),
+            Driven::new(CallSweeper::worker(&process.ports, settings)),
             Driven::new(ForgetOldCalls::worker(&process.ports, settings)),
             Driven::new(executor),
         ];

@@ -57,7 +57,7 @@ const SETTINGS: WorkerSettings = WorkerSettings {
     publishes_in_flight: 3,
     publishes_per_tenant: 2,
     publish_batch: 2,
-    max_in_hand: 6,
+    max_in_flight: 6,
     drain_limit: Duration::from_secs(25),
 };
 

@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 
-use super::Bell;
+use super::Notifier;
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::WorkerStopped;
 
 /// Something to do in steps.
 #[async_trait]
-pub trait Chore: Send {
+pub trait BackgroundTask: Send {
     /// Does some of it, and tells how long to rest if nobody rings before.
     ///
     /// # Errors
@@ -23,19 +23,19 @@ pub trait Chore: Send {
 }
 
 /// Does a chore for as long as it is needed.
-pub struct ChoreWorker<C> {
-    chore: C,
+pub struct BackgroundWorker<C> {
+    task: C,
     clock: Arc<dyn ClockPort>,
-    bell: Bell,
+    notifier: Notifier,
     alarm: SharedAlarm,
 }
 
-impl<C: Chore> ChoreWorker<C> {
-    pub(crate) fn new(chore: C, clock: &Arc<dyn ClockPort>, bell: &Bell) -> Self {
+impl<C: BackgroundTask> BackgroundWorker<C> {
+    pub(crate) fn new(task: C, clock: &Arc<dyn ClockPort>, notifier: &Notifier) -> Self {
         Self {
-            chore,
+            task,
             clock: Arc::clone(clock),
-            bell: bell.clone(),
+            notifier: notifier.clone(),
             alarm: SharedAlarm::default(),
         }
     }
@@ -47,7 +47,7 @@ impl<C: Chore> ChoreWorker<C> {
     /// With the cause, if the store cannot be relied on any more.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerStopped> {
         tokio::pin!(shutdown);
-        let (clock, bell) = (Arc::clone(&self.clock), self.bell.clone());
+        let (clock, notifier) = (Arc::clone(&self.clock), self.notifier.clone());
         loop {
             let alarm = tokio::select! {
                 biased;
@@ -57,15 +57,15 @@ impl<C: Chore> ChoreWorker<C> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                () = bell.rung() => {}
+                () = notifier.notified() => {}
                 () = alarm.wait(clock.as_ref()) => {}
             }
         }
     }
 
     async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
-        self.bell.answer();
-        let rest = self.chore.step().await?;
+        self.notifier.answer();
+        let rest = self.task.step().await?;
         let mut alarm = Alarm::default();
         alarm.at_monotonic(self.clock.monotonic().saturating_add(rest));
         self.alarm.set(alarm);
@@ -74,19 +74,19 @@ impl<C: Chore> ChoreWorker<C> {
 }
 
 #[async_trait]
-impl<C: Chore> SteppedWorker for ChoreWorker<C> {
+impl<C: BackgroundTask> SteppedWorker for BackgroundWorker<C> {
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
         self.step().await.map(drop)
     }
 
     fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
-        let (alarm, clock, bell) = (
+        let (alarm, clock, notifier) = (
             self.alarm.clone(),
             Arc::clone(&self.clock),
-            self.bell.clone(),
+            self.notifier.clone(),
         );
         Arc::new(move || match alarm.get() {
-            Some(alarm) if !bell.is_rung() => alarm.on_the_wall(clock.as_ref()),
+            Some(alarm) if !notifier.is_notified() => alarm.on_the_wall(clock.as_ref()),
             _ => Some(clock.now()),
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use punctual_domain::{FiringId, Timestamp};
 use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort, FiredTimer};
 
-use crate::begun::Round;
+use crate::in_flight_epoch::Round;
 
 /// How far a claimed timer has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl Held {
 
 /// The claims of this worker, by what they would fire.
 #[derive(Default)]
-pub(super) struct InHand {
+pub(super) struct InFlight {
     held: HashMap<FiringId, Held>,
 }
 
-impl InHand {
+impl InFlight {
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -70,7 +70,7 @@ impl InHand {
     }
 
     /// Takes a claim in hand, and says what to do with it.
-    pub(super) fn take(&mut self, claim: &Claim, monotonic: Duration) -> Taken {
+    pub(super) fn take(&mut self, claim: &Claim, monotonic: Duration) -> Admission {
         let firing_id = claim.timer.firing_id();
         let lease = Lease {
             wall: claim.lease_until,
@@ -79,7 +79,7 @@ impl InHand {
         if let Some(held) = self.held.get_mut(&firing_id) {
             held.token = claim.token;
             held.lease = lease;
-            return Taken::WasInHand;
+            return Admission::WasInFlight;
         }
         self.held.insert(
             firing_id,
@@ -91,7 +91,7 @@ impl InHand {
                 begun: None,
             },
         );
-        Taken::Ready
+        Admission::Ready
     }
 
     /// How to name a claim in hand to the store.
@@ -191,11 +191,11 @@ impl Told {
 
 /// What to do with a new claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Admission {
     /// It waits for its turn.
     Ready,
     /// Its firing was in hand already: the lease had ended under us and was ours again before
     /// anybody else's. What is under way goes on, under the new token, and the event is not
     /// published a second time.
-    WasInHand,
+    WasInFlight,
 }

@@ -9,9 +9,9 @@ const NEVER: i64 = -1;
 
 /// When the worker last looked. Clones share it.
 #[derive(Debug, Clone)]
-pub struct LastLook(Arc<AtomicI64>);
+pub struct LastPoll(Arc<AtomicI64>);
 
-impl LastLook {
+impl LastPoll {
     /// When that was, if it was.
     pub fn at(&self) -> Option<Timestamp> {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed)).ok()
@@ -22,7 +22,7 @@ impl LastLook {
     }
 }
 
-impl Default for LastLook {
+impl Default for LastPoll {
     fn default() -> Self {
         Self(Arc::new(AtomicI64::new(NEVER)))
     }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn there_is_none_until_there_was_one() {
-        let look = LastLook::default();
+        let look = LastPoll::default();
         assert_eq!(look.at(), None);
         look.clone().is_now(Timestamp::MIN);
         assert_eq!(look.at(), Some(Timestamp::MIN));

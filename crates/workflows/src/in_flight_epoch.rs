@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The firings that have begun. Clones share them.
 #[derive(Clone, Default)]
-pub struct Begun {
+pub struct InFlightEpoch {
     rounds: Arc<Mutex<Rounds>>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct Round {
     shared: Arc<()>,
 }
 
-impl Begun {
+impl InFlightEpoch {
     /// A firing begins; it is settled when the answer is dropped.
     pub(crate) fn begin(&self) -> Round {
         self.lock().current.clone()
     }
 
     /// Whatever begins from now on is of another round.
-    pub(crate) fn begin_round(&self) {
+    pub(crate) fn begin_epoch(&self) {
         let mut rounds = self.lock();
         let ended = std::mem::take(&mut rounds.current);
         rounds.earlier.push(Arc::downgrade(&ended.shared));
@@ -57,11 +57,11 @@ mod tests {
 
     #[test]
     fn only_what_began_before_is_waited_for() {
-        let begun = Begun::default();
-        begun.begin_round();
+        let begun = InFlightEpoch::default();
+        begun.begin_epoch();
         assert!(begun.earlier_are_settled(), "nothing has begun");
         let (first, second) = (begun.begin(), begun.begin());
-        begun.begin_round();
+        begun.begin_epoch();
         let _later = begun.begin();
         assert!(!begun.earlier_are_settled());
         drop(first);
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn whoever_begins_another_round_waits_for_all_before_it() {
-        let begun = Begun::default();
+        let begun = InFlightEpoch::default();
         let first = begun.begin();
-        begun.begin_round();
-        begun.begin_round();
+        begun.begin_epoch();
+        begun.begin_epoch();
         assert!(!begun.earlier_are_settled());
         drop(first);
         assert!(begun.earlier_are_settled());

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::service_call::call::{GRACE, RunningCall, Start, Verdict};
+use punctual_domain::service_call::call::{Check, GRACE, RunningCall, Start};
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_domain::{Backoff, EnvelopeId, Timestamp};
 use punctual_ports::{CallChange, StoredCall};
 
 use super::envelopes::wrap;
-use super::{Bell, CallPorts, CallSettings, Chore, ChoreWorker};
+use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings, Notifier};
 use crate::fire_due_timers::WorkerStopped;
 use crate::metric_names;
 
@@ -27,7 +27,7 @@ const AFTER_FAILURE: Backoff = Backoff {
 
 /// Looks at calls to which something should have happened by now: starts the overdue, asks again for
 /// attempts that were not heard of and for results, and ends those that have none.
-pub struct LookAfterCalls {
+pub struct CallSweeper {
     ports: CallPorts,
     settings: CallSettings,
     failures: u32,
@@ -36,10 +36,10 @@ pub struct LookAfterCalls {
     awake_since: Timestamp,
 }
 
-impl LookAfterCalls {
+impl CallSweeper {
     /// On these adapters.
-    pub fn worker(ports: &CallPorts, settings: CallSettings) -> ChoreWorker<Self> {
-        let chore = Self {
+    pub fn worker(ports: &CallPorts, settings: CallSettings) -> BackgroundWorker<Self> {
+        let task = Self {
             ports: ports.clone(),
             settings,
             failures: 0,
@@ -47,13 +47,13 @@ impl LookAfterCalls {
             awake_since: Timestamp::MIN,
         };
         // Nobody rings: what it looks for is what nobody has said.
-        ChoreWorker::new(chore, &ports.clock, &Bell::default())
+        BackgroundWorker::new(task, &ports.clock, &Notifier::default())
     }
 
     fn help(&self, stored: StoredCall, now: Timestamp) -> Option<CallChange> {
         let (seen, correlation_id) = (stored.version, stored.call.details().correlation_id);
         let (helped, step) = self.step_of(stored.call, now)?;
-        metrics::counter!(metric_names::CALLS_HELPED, "how" => helped).increment(1);
+        metrics::counter!(metric_names::CALLS_RESCUED, "how" => helped).increment(1);
         Some(CallChange {
             call: step.call,
             seen,
@@ -63,9 +63,9 @@ impl LookAfterCalls {
 
     fn step_of(&self, call: ServiceCall, now: Timestamp) -> Option<(&'static str, CallStep)> {
         let key = call.details().key.clone();
-        match call.look(now) {
-            Verdict::Wait(_) => None,
-            Verdict::Start(scheduled) => {
+        match call.check(now) {
+            Check::Wait(_) => None,
+            Check::Start(scheduled) => {
                 tracing::debug!(%key, "a call is overdue, and nobody has said so: it is started");
                 let start = Start {
                     reached_at: now,
@@ -76,15 +76,15 @@ impl LookAfterCalls {
                 };
                 Some(("started", scheduled.start(start).ok()?))
             }
-            Verdict::AskAgain(running) => {
-                tracing::debug!(%key, asked = running.asked, "nothing was heard of an attempt or of its result: it is asked for again");
-                Some(("asked_again", running.ask_again(now)))
+            Check::Redispatch(running) => {
+                tracing::debug!(%key, dispatch_count = running.dispatch_count, "nothing was heard of an attempt or of its result: it is asked for again");
+                Some(("redispatched", running.redispatch(now)))
             }
-            Verdict::GiveUp(running) if self.may_go_on(&running) => {
+            Check::GiveUp(running) if self.may_go_on(&running) => {
                 tracing::debug!(%key, "an attempt has no result, and may still go on: it is asked for again");
-                Some(("asked_again", running.ask_again(now)))
+                Some(("redispatched", running.redispatch(now)))
             }
-            Verdict::GiveUp(running) => {
+            Check::GiveUp(running) => {
                 tracing::debug!(%key, "an attempt has no result in time: the call has failed");
                 Some(("given_up", running.give_up(now)))
             }
@@ -95,7 +95,7 @@ impl LookAfterCalls {
     /// way has all of its time left at worst. Its result is asked for once that is over.
     fn may_go_on(&self, running: &RunningCall) -> bool {
         let longest = running.timeout.saturating_add(GRACE);
-        running.asked_at < self.awake_since.saturating_add(longest)
+        running.dispatched_at < self.awake_since.saturating_add(longest)
     }
 
     fn after_failure(
@@ -114,7 +114,7 @@ impl LookAfterCalls {
 }
 
 #[async_trait]
-impl Chore for LookAfterCalls {
+impl BackgroundTask for CallSweeper {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
         let now = self.ports.clock.now();
         // Before its first step it did not see anything either; and no clock that was set back keeps calls
@@ -129,14 +129,14 @@ impl Chore for LookAfterCalls {
     }
 }
 
-impl LookAfterCalls {
+impl CallSweeper {
     async fn sweep(&mut self, now: Timestamp) -> Result<Duration, WorkerStopped> {
-        let overlooked = match self.ports.calls.overlooked(now, BATCH).await {
-            Ok(overlooked) => overlooked,
+        let find_stuck = match self.ports.calls.find_stuck(now, BATCH).await {
+            Ok(find_stuck) => find_stuck,
             Err(error) => return self.after_failure(&error),
         };
-        let is_full = overlooked.calls.len() >= BATCH;
-        let helped: Vec<CallChange> = overlooked
+        let is_full = find_stuck.calls.len() >= BATCH;
+        let helped: Vec<CallChange> = find_stuck
             .calls
             .into_iter()
             .filter_map(|stored| self.help(stored, now))
@@ -149,7 +149,7 @@ impl LookAfterCalls {
                 "calls were helped on because messages about them are late or lost"
             );
             let changed = self.ports.calls.change(helped).await;
-            self.ports.to_publish.ring();
+            self.ports.to_publish.notify();
             // What somebody else has changed meanwhile needs no help.
             let failed = match changed {
                 Ok(changed) => changed.into_iter().find_map(Result::err),
@@ -164,7 +164,7 @@ impl LookAfterCalls {
         if is_full || has_helped {
             return Ok(Duration::ZERO);
         }
-        let until_next = overlooked.next.map(|next| next.since(now));
+        let until_next = find_stuck.next.map(|next| next.since(now));
         let poll = self.settings.polling_interval;
         Ok(until_next.map_or(poll, |wait| wait.min(poll)))
     }
