@@ -12,6 +12,7 @@
 //! - [`Intercepted`] is any port with an [`Interceptor`] around its calls: [`Faulty`](faults::Faulty)
 //!   with faults, [`Awaited`] with a clock that stands still meanwhile.
 
+mod backend;
 mod call_store;
 mod fake_clock;
 pub mod faults;

@@ -17,6 +17,7 @@
 //! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DSQLITE_DEFAULT_MEMSTATUS=0"
 //! ```
 
+mod backend;
 mod backup;
 mod bus_positions;
 #[doc(hidden)]
@@ -50,4 +51,3 @@ pub use rusqlite;
 pub use schedule_in::schedule_in;
 pub use settings::{OnStatement, Role, SqliteSettings, Synchronous};
 pub use timer_store::SqliteTimerStore;
-pub use writer::WriteHealth;

@@ -17,6 +17,7 @@
 //! as they take. Whoever calls may drop the future: what was asked for may then have happened or
 //! not, as with an error.
 
+mod backend;
 mod bus_position;
 mod clock;
 mod dead_letter;
@@ -31,6 +32,7 @@ mod stepped;
 mod timer_persistence;
 mod timer_queue;
 
+pub use backend::{Backend, CallStores, Capabilities, OnChange, WriteHealth};
 pub use bus_position::{BusPosition, BusPositionPort};
 pub use clock::ClockPort;
 pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};

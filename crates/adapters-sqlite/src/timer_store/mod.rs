@@ -46,8 +46,8 @@ pub(crate) use saving::save_on;
 /// One thread writes, and whatever waits for it shares one commit. Reads go beside it. An answer
 /// means that the commit has returned; what it survives, [`Synchronous`](crate::Synchronous) says.
 ///
-/// Needs a tokio runtime to be called in. A process that fires should also run
-/// [`watch_foreign_commits`](Self::watch_foreign_commits), so that what other programs, or
+/// Needs a tokio runtime to be called in. A process that fires should also
+/// [`watch`](punctual_ports::Backend::watch) it, so that what other programs, or
 /// [`schedule_in`](crate::schedule_in), commit is noticed within a second, and [`close`](Self::close)
 /// the store in the end.
 #[derive(Clone)]
@@ -61,7 +61,7 @@ pub struct SqliteTimerStore {
     identity: FileIdentity,
     health: SharedHealth,
     pub(crate) role: Role,
-    set: SchemaSet,
+    pub(crate) set: SchemaSet,
     limits_commands: bool,
     path: PathBuf,
     /// How long another process may go on firing what it had in hand when we looked.

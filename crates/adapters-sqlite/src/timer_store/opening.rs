@@ -138,11 +138,13 @@ impl SqliteTimerStore {
     }
 
     /// Waits until the file is renamed, removed or replaced, which is noticed within a second also
-    /// while nobody writes, and gives the error that everybody gets from then on.
+    /// while nobody writes, and gives the error that everybody gets from then on. A file that cannot be
+    /// checked at this moment may still be there.
     pub async fn file_moved(&self, clock: &dyn ClockPort) -> PortError {
         loop {
-            if let Err(moved) = self.check_file() {
-                return moved;
+            match self.check_file() {
+                Err(moved) if !moved.is_retryable() => return moved,
+                _ => {}
             }
             clock.sleep_for(CHECK_FILE_EVERY).await;
         }

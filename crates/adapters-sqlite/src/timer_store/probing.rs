@@ -4,10 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-use punctual_ports::{PortError, PortErrorKind};
+use punctual_ports::{PortError, PortErrorKind, WriteHealth};
 
 use super::SqliteTimerStore;
-use crate::WriteHealth;
 use crate::port_errors::stopped;
 use crate::writer::Transaction;
 

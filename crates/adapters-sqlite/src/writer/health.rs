@@ -2,18 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_ports::{PortError, PortErrorKind};
+use punctual_ports::{PortError, PortErrorKind, WriteHealth};
 
-/// What became of the last writes.
-#[derive(Debug, Clone, Default)]
-pub struct WriteHealth {
-    /// Number of commits since the file was opened.
-    pub commits: u64,
-    /// Why the last write failed, if nothing has shown since that the reason is gone.
-    pub problem: Option<PortError>,
-}
-
-/// The same, shared with the thread that writes.
+/// Health of writes, shared with the thread that writes.
 #[derive(Clone, Default)]
 pub(crate) struct SharedHealth(Arc<Mutex<WriteHealth>>);
 

@@ -28,7 +28,6 @@ use crate::port_errors::{is_full, port_error, stopped};
 use crate::role_lock::RoleLock;
 
 pub(crate) use health::SharedHealth;
-pub use health::WriteHealth;
 pub(crate) use job::{Batch, Job, Transaction};
 pub(crate) use room::{Limit, Unfinished};
 

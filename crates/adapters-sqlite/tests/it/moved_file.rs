@@ -8,7 +8,9 @@ use std::time::Duration;
 use punctual_adapters_memory::FakeClock;
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous};
 use punctual_domain::Timestamp;
-use punctual_ports::{FiredTimer, PortErrorKind, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::{
+    Backend, ClockPort, FiredTimer, PortErrorKind, TimerPersistencePort, TimerQueuePort,
+};
 
 use crate::store::{OnFile, at, folder, save_some, timer, with_end};
 
@@ -138,5 +140,27 @@ async fn an_idle_store_notices_within_a_second() {
     std::fs::remove_file(file.path()).unwrap();
     clock.advance(Duration::from_secs(1)).await;
     let moved = noticing.await.unwrap();
+    assert_eq!(moved.kind(), PortErrorKind::Broken, "{moved}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_cannot_be_checked_for_a_moment_is_not_taken_for_moved() {
+    let outer = folder();
+    let (inner, aside) = (outer.path().join("data"), outer.path().join("aside"));
+    let settings = SqliteSettings::timers(inner.join("timer.db"));
+    let store = SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap();
+    let clock = FakeClock::new(Timestamp::MIN);
+    let on: Arc<dyn ClockPort> = Arc::new(clock.clone());
+    let watching = tokio::spawn(async move { store.watch(on, Arc::new(|| {})).await });
+    clock.advance(Duration::from_mins(1)).await;
+    // A link to itself leads nowhere: whether the file is there cannot be found out.
+    std::fs::rename(&inner, &aside).unwrap();
+    std::os::unix::fs::symlink(&inner, &inner).unwrap();
+    clock.advance(Duration::from_secs(3)).await;
+    assert!(!watching.is_finished());
+    std::fs::remove_file(&inner).unwrap();
+    clock.advance(Duration::from_secs(1)).await;
+    let moved = watching.await.unwrap();
     assert_eq!(moved.kind(), PortErrorKind::Broken, "{moved}");
 }

@@ -1,0 +1,75 @@
+//! The file as an engine takes it: every port, the watch over the file, its health and its end.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use punctual_ports::{
+    Backend, BusPositionPort, CallStores, Capabilities, ClockPort, DeadLetterPort, OnChange,
+    PortError, TimerPersistencePort, TimerQueuePort, WriteHealth,
+};
+
+use crate::{Role, SchemaSet, SqliteTimerStore};
+
+#[async_trait]
+impl Backend for SqliteTimerStore {
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
+        Arc::new(self.clone())
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        Arc::new(self.clone())
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        Arc::new(self.clone())
+    }
+
+    fn positions(&self) -> Arc<dyn BusPositionPort> {
+        Arc::new(self.clone())
+    }
+
+    fn call_stores(&self) -> Option<CallStores> {
+        self.calls().ok().map(CallStores::new)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fires: self.role != Role::Client,
+            standalone_timers: self.set == SchemaSet::TimersOnly,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    async fn watch(&self, clock: Arc<dyn ClockPort>, on_change: OnChange) -> PortError {
+        let commits = async {
+            let clock = Arc::clone(&clock);
+            self.watch_foreign_commits(clock, || on_change()).await;
+            // It was closed, or is broken, which the worker notices by itself.
+            pending().await
+        };
+        tokio::select! {
+            moved = self.file_moved(clock.as_ref()) => moved,
+            never = commits => never,
+        }
+    }
+
+    fn write_health(&self) -> WriteHealth {
+        Self::write_health(self)
+    }
+
+    async fn probe_write(&self) -> Result<(), PortError> {
+        Self::probe_write(self).await
+    }
+
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+
+    fn close_soon(&self) {
+        Self::close_soon(self);
+    }
+}
