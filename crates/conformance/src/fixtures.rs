@@ -91,8 +91,14 @@ pub trait EventBusFixture: Send + Sync {
     /// The bus.
     fn bus(&self) -> Arc<dyn EventBusPort>;
 
+    /// Whether it delivers to subscribers. If not, it publishes only: it refuses every subscription, and
+    /// what it accepted is for readers that it does not know.
+    fn delivers(&self) -> bool {
+        true
+    }
+
     /// Whether a message that nobody subscribes to is kept until somebody does. If not, it is
-    /// refused with `NoSubscriber`.
+    /// refused with `NoSubscriber`. A bus that publishes only keeps every message.
     fn keeps_messages_for_later(&self) -> bool;
 
     /// Waits until something has become true; fails the test if it takes too long.

@@ -129,6 +129,8 @@ pub struct DataLoss {
 /// - `publish` answers for each envelope by itself. An error may hide a success whose answer was
 ///   lost, so publishing the same envelope again is always safe.
 /// - An accepted message reaches every consumer of its topic, at least once, as it was published.
+/// - A bus that publishes only, for readers that it does not know, refuses every subscription with
+///   `Rejected`, and keeps what it accepted.
 /// - Events may have any number of consumers. Commands have one: a second consumer name on a topic
 ///   of commands is refused with `Rejected` while a subscription of the first lives.
 /// - Subscriptions with the same consumer name share the messages: each goes to one of them.

@@ -6,4 +6,5 @@ mod call_store;
 mod fake_clock;
 mod faults;
 mod ids;
+mod publish_only_bus;
 mod timer_store;
