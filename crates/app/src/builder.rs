@@ -1,33 +1,28 @@
-//! Putting an engine together, with every mistake told before anything is opened.
+//! Putting an engine together, with every mistake reported before anything is opened.
 
 use std::fmt;
 use std::future::Future;
-#[cfg(feature = "sqlite")]
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-#[cfg(feature = "testing")]
-use punctual_adapters_memory::FakeClock;
-#[cfg(feature = "nats")]
-use punctual_adapters_nats::NatsSettings;
-#[cfg(feature = "sqlite")]
-use punctual_adapters_sqlite::{Role, SqliteSettings};
 use punctual_domain::DueTimeReached;
-use punctual_ports::{EventBusPort, MessageHandler};
+use punctual_ports::{Backend, EventBusPort, MessageHandler};
 use punctual_workflows::{
     InFlightEpoch, LastPoll, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker,
     WakeSignal, WorkerSettings,
 };
 
-use crate::assembly::{Bus, Storage, connect, ids, open};
-use crate::clock::Clock;
-use crate::engine::{Engine, Plan};
-use crate::handler::{HandlerError, Told};
+use crate::bus::{BusSource, Connected, OwnBus};
+use crate::calls::{self, CallOptions};
+use crate::clock::{EngineClock, OnSystemClock};
+use crate::engine::{Assembled, Engine, Plan};
+use crate::handler::{HandlerError, Receiver};
+use crate::stores::{OwnStore, Storage, Stores};
 use crate::{Error, ErrorKind, Punctual};
 
-/// Makes a [`Punctual`]: name a place for the timers and somebody to tell, and [`build`](Self::build).
+/// Makes a [`Punctual`]: name a store for the timers and a receiver for due ones, and
+/// [`build`](Self::build).
 ///
 /// ```
 /// # use punctual::testing::FakeClock;
@@ -50,78 +45,46 @@ use crate::{Error, ErrorKind, Punctual};
 /// ```
 #[must_use = "nothing is opened before `build`"]
 pub struct Builder {
-    storage: Vec<Storage>,
-    handlers: Vec<Told>,
-    bus: Option<Bus>,
+    pub(crate) storage: Vec<Box<dyn Storage>>,
+    /// `None`: the calls, if there are any, are beside their timers.
+    pub(crate) calls_storage: Option<Box<dyn Storage>>,
+    receivers: Vec<Receiver>,
+    pub(crate) bus: Option<Box<dyn BusSource>>,
     takes_commands: bool,
-    #[cfg(feature = "calls")]
-    calls: Option<crate::CallOptions>,
-    #[cfg(all(feature = "calls", feature = "sqlite"))]
-    calls_storage: Option<SqliteSettings>,
+    pub(crate) calls: Option<CallOptions>,
     /// `None`: whatever suits the clock.
     worker: Option<WorkerSettings>,
     retention: RetentionSettings,
-    #[cfg(feature = "testing")]
-    clock: Option<FakeClock>,
+    /// `None`: the machine's.
+    pub(crate) clock: Option<Arc<dyn EngineClock>>,
 }
 
 impl Builder {
     pub(crate) fn new() -> Self {
         Self {
             storage: Vec::new(),
-            handlers: Vec::new(),
+            calls_storage: None,
+            receivers: Vec::new(),
             bus: None,
             takes_commands: false,
-            #[cfg(feature = "calls")]
             calls: None,
-            #[cfg(all(feature = "calls", feature = "sqlite"))]
-            calls_storage: None,
             worker: None,
             retention: RetentionSettings::default(),
-            #[cfg(feature = "testing")]
             clock: None,
         }
     }
 
-    /// Keeps the timers in an SQLite file, which this engine fires. File and folder are created if
-    /// they are missing. A file has one engine; others may use it as [clients](Self::sqlite_client).
-    #[cfg(feature = "sqlite")]
-    pub fn sqlite(self, path: impl Into<PathBuf>) -> Self {
-        self.sqlite_with(SqliteSettings::timers(path))
-    }
-
-    /// Schedules, reads and cancels in a file that another process fires. What it schedules is
-    /// noticed there within a second.
-    #[cfg(feature = "sqlite")]
-    pub fn sqlite_client(self, path: impl Into<PathBuf>) -> Self {
-        self.sqlite_with(SqliteSettings::client(path))
-    }
-
-    /// The same with all settings: how durable, how large, how long to wait for a lock.
-    #[cfg(feature = "sqlite")]
-    pub fn sqlite_with(mut self, settings: SqliteSettings) -> Self {
-        self.storage.push(Storage::Sqlite(settings));
+    /// Keeps the timers in a store of your own, which is open and is closed with the engine.
+    ///
+    /// An adapter is a trait with a written contract, [`Backend`](crate::ports::Backend), over a few
+    /// ports; the feature `conformance` has the test cases that such a store passes.
+    pub fn store(mut self, store: impl Backend) -> Self {
+        self.storage.push(Box::new(OwnStore(Arc::new(store))));
         self
     }
 
-    /// Keeps the timers in memory, on a clock that is moved by hand: for tests.
-    #[cfg(feature = "testing")]
-    pub fn in_memory(mut self, clock: FakeClock) -> Self {
-        self.storage.push(Storage::Memory);
-        self.fake_clock(clock)
-    }
-
-    /// Goes by a clock that is moved by hand, also on SQLite: for tests of code that uses
-    /// [`schedule_in`](Punctual::schedule_in). Commit before you advance the clock: while you hold the
-    /// write lock, each write of the engine waits for it, in real time.
-    #[cfg(feature = "testing")]
-    pub fn fake_clock(mut self, clock: FakeClock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Who is told when a timer is due: at least once, so the handler has to be correct when it is
-    /// told twice (by [`firing_id`](DueTimeReached::firing_id) it knows). An error means again
+    /// The handler of due timers. It is called at least once for each, so it has to be correct when it is
+    /// called twice (with the same [`firing_id`](DueTimeReached::firing_id)). An error means again
     /// later, [`HandlerError::poison`] never again, a panic is an error like any other.
     ///
     /// Up to 64 calls of one tenant run at once, and a thousand in all, as tasks of the runtime. A
@@ -177,7 +140,7 @@ impl Builder {
         F: Future<Output = Result<(), HandlerError>> + Send + 'static,
     {
         let handle = move |due, punctual| handler(due, punctual).boxed();
-        self.handlers.push(Told::Function(Arc::new(handle)));
+        self.receivers.push(Receiver::Function(Arc::new(handle)));
         self
     }
 
@@ -185,7 +148,8 @@ impl Builder {
     /// `max_batch` of them at once, and answers for each.
     pub fn subscriber(mut self, handler: impl MessageHandler + 'static, max_batch: usize) -> Self {
         let handler = Arc::new(handler);
-        self.handlers.push(Told::Subscriber(handler, max_batch));
+        self.receivers
+            .push(Receiver::Subscriber(handler, max_batch));
         self
     }
 
@@ -194,25 +158,7 @@ impl Builder {
     ///
     /// An adapter is a small trait with a written contract: [`EventBusPort`](crate::ports::EventBusPort).
     pub fn bus(mut self, bus: impl EventBusPort + 'static) -> Self {
-        self.bus = Some(Bus::Own(Arc::new(bus)));
-        self
-    }
-
-    /// Sends the events through NATS JetStream, at an address such as `nats://host:4222`. A handler,
-    /// if there is one, gets them from there: also those that another engine has sent.
-    ///
-    /// A broker that does not answer is waited for, here and later: timers are accepted and stored
-    /// meanwhile, and fire when it is back.
-    #[cfg(feature = "nats")]
-    pub fn nats(mut self, url: impl AsRef<str>) -> Self {
-        self.bus = Some(Bus::Nats(Box::new(NatsSettings::new(url.as_ref()))));
-        self
-    }
-
-    /// The same with all settings: credentials, certificates, names of streams.
-    #[cfg(feature = "nats")]
-    pub fn nats_with(mut self, settings: NatsSettings) -> Self {
-        self.bus = Some(Bus::Nats(Box::new(Ok(settings))));
+        self.bus = Some(Box::new(OwnBus(Arc::new(bus))));
         self
     }
 
@@ -222,28 +168,8 @@ impl Builder {
         self
     }
 
-    /// Also takes service calls: HTTP requests that are made once, at their due time. They are in the
-    /// same database as their timers, so open one for both:
-    /// [`SqliteSettings::service_calls`](crate::SqliteSettings::service_calls). Nobody else has to be
-    /// told when a timer is due, and timers of your own have to belong to a call.
-    ///
-    /// The calls are submitted and read through [`Punctual::calls`].
-    #[cfg(feature = "calls")]
-    pub fn service_calls(mut self, options: crate::CallOptions) -> Self {
-        self.calls = Some(options);
-        self
-    }
-
-    /// Keeps the service calls in a file of their own, and the timers in theirs, which then may be
-    /// anybody's: deletions of calls are told to them by message.
-    #[cfg(all(feature = "calls", feature = "sqlite"))]
-    pub fn calls_in(mut self, settings: SqliteSettings) -> Self {
-        self.calls_storage = Some(settings);
-        self
-    }
-
-    /// How often to look at the store although nothing is known to be due: the safety net. Unless it
-    /// is set, 5 s; on a fake clock, which looks at the beginning of every `advance`, an hour.
+    /// How often to poll the store although nothing is known to be due: the safety net. Unless it is
+    /// set, 5 s; on a fake clock, which polls at the beginning of every `advance`, an hour.
     pub fn polling_interval(mut self, interval: Duration) -> Self {
         let mut settings = self.worker_settings();
         settings.polling_interval = interval;
@@ -274,76 +200,88 @@ impl Builder {
     ///
     /// # Errors
     /// [`Config`](ErrorKind::Config), before anything is opened, with all that is missing or makes no
-    /// sense; otherwise whatever is wrong with the file, of which nothing was changed then.
-    pub async fn build(self) -> Result<Punctual, Error> {
+    /// sense; otherwise whatever is wrong with the store, of which nothing was changed then.
+    pub async fn build(mut self) -> Result<Punctual, Error> {
         let problems = self.problems();
         if !problems.is_empty() {
             let message = format!("cannot build: {}", problems.join("; "));
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let (clock, worker) = (self.clock()?, self.worker_settings());
-        let wake = WakeSignal::new();
-        let Some(mut storage) = self.storage.into_iter().next() else {
+        let clock = match &self.clock {
+            Some(clock) => Arc::clone(clock),
+            None => Arc::new(OnSystemClock::start()?),
+        };
+        let Some(mut storage) = self.storage.pop() else {
             return Err(Error::new(ErrorKind::Config, NO_STORAGE));
         };
         if self.bus.is_none() {
             storage.takes_commands_of_calls_alone();
         }
-        let opened = open(storage, &clock, &wake).await?;
-        #[cfg(all(feature = "calls", feature = "sqlite"))]
-        let opened = crate::calls::with_file(opened, self.calls_storage.as_ref(), &clock).await?;
-        #[cfg(feature = "calls")]
-        let is_alone = self.bus.is_none() && self.handlers.is_empty();
-        let connected = match connect(self.bus, &opened, &clock, &worker).await {
-            Ok(connected) => connected,
+        let stores = Stores::open(storage, self.calls_storage.take(), &*clock).await?;
+        match self.assemble(&stores, &*clock).await {
+            Ok(assembled) => Ok(Punctual::built(Engine::new(assembled, stores, clock))),
             Err(error) => {
-                // The next try has to find the file free.
-                opened.store.close().await;
-                return Err(error);
+                // The next try has to find them free.
+                stores.close().await;
+                Err(error)
             }
+        }
+    }
+
+    async fn assemble(
+        mut self,
+        stores: &Stores,
+        clock: &dyn EngineClock,
+    ) -> Result<Assembled, Error> {
+        let worker = self.worker_settings();
+        let standalone_timers = stores.timers().capabilities().standalone_timers;
+        let may_vanish = standalone_timers && self.bus.is_none() && self.receivers.is_empty();
+        let store = clock.store_ports(stores.timers());
+        let connected = match self.bus.take() {
+            Some(bus) => bus.connect(stores.timers(), clock.port()).await?,
+            None => Connected::to(Arc::new(clock.bus(worker.publishes_in_flight))),
         };
         let ports = TimerPorts {
-            ids: ids(&clock),
-            persistence: opened.persistence,
-            queue: opened.queue,
+            ids: clock.ids(),
+            persistence: store.persistence,
+            queue: store.queue,
             bus: connected.bus,
             clock: clock.port(),
-            wake,
+            wake: WakeSignal::new(),
             begun: InFlightEpoch::default(),
             last_poll: LastPoll::default(),
         };
-        #[cfg(feature = "calls")]
         let (calls, calls_plan) = match &self.calls {
             Some(options) => {
-                let ports = crate::calls::open(&opened.store, &clock, &ports)?;
-                let own = opened.store.has_timers_of_their_own();
-                let plan = crate::calls::CallsPlan::new(&ports, options, own && is_alone)?;
-                (Some(crate::calls::service_calls(&ports)), Some(plan))
+                let of_calls = clock.call_stores(stores.calls());
+                let of_calls = of_calls.ok_or_else(|| no_calls_in(stores.calls()))?;
+                let (calls, plan) = calls::assemble(options, of_calls, &ports, may_vanish)?;
+                (Some(calls), Some(plan))
             }
             None => (None, None),
         };
-        let plan = if opened.store.is_client() {
+        let plan = if stores.is_client() {
             None
         } else {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::new(&ports, self.retention)?,
-                republish: RepublishLost::new(&ports, Arc::clone(&opened.dead_letters)),
-                told: self.handlers.into_iter().next(),
+                republish: RepublishLost::new(&ports, Arc::clone(&store.dead_letters)),
+                receiver: self.receivers.pop(),
                 takes_commands: self.takes_commands,
-                #[cfg(feature = "calls")]
                 calls: calls_plan,
             })
         };
-        let engine = Engine::new(ports, opened.dead_letters, opened.store, clock, plan);
-        #[cfg(feature = "calls")]
-        let engine = engine.with_calls(calls);
-        #[cfg(feature = "nats")]
-        let engine = engine.with_broker(connected.broker);
-        Ok(Punctual::built(engine))
+        Ok(Assembled {
+            ports,
+            dead_letters: store.dead_letters,
+            close_bus: connected.close,
+            calls,
+            plan,
+        })
     }
 
-    /// All that is wrong with what was asked for, each with what would be right.
+    /// All that is wrong with the configuration, each with what would be right.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut wrong = |is_wrong: bool, what: &str| {
@@ -356,102 +294,65 @@ impl Builder {
             self.storage.len() > 1,
             "there is more than one place for the timers: name one",
         );
-        let nobody = self.handlers.is_empty() && self.bus.is_none() && !self.has_calls();
-        wrong(nobody && !self.is_client(), NOBODY);
+        let is_client = self.storage.iter().any(|storage| storage.is_client());
+        let no_receiver = self.receivers.is_empty() && self.bus.is_none() && self.calls.is_none();
+        wrong(no_receiver && !is_client, NO_RECEIVER);
         wrong(
-            self.is_client() && !nobody,
-            "a client of a file fires nothing, so it needs neither `on_due` nor a bus: drop them, or open the file with `sqlite`",
+            is_client && !no_receiver,
+            "a client of a store fires nothing, so it needs neither `on_due` nor a bus: drop them, or open the file with `sqlite`",
         );
         wrong(
-            self.handlers.len() > 1,
+            self.receivers.len() > 1,
             "more than one handler was given: call `on_due` once, with one which may look at the event's tenant and data",
         );
         wrong(
             self.takes_commands && self.bus.is_none(),
             "`take_commands` needs the bus that they come from: call `bus` or `nats`",
         );
-        #[cfg(feature = "nats")]
-        if let Some(Bus::Nats(settings)) = &self.bus {
-            let checked = settings.as_ref().as_ref().map_err(Clone::clone);
-            let checked = checked.and_then(NatsSettings::check);
-            problems.extend(checked.err().map(|error| error.to_string()));
-            #[cfg(feature = "testing")]
-            if self.clock.is_some() {
-                problems.push(
-                    "a broker lives in real time: drop the fake clock, or give a `bus` of your own"
-                        .to_owned(),
-                );
-            }
+        if let Some(bus) = &self.bus {
+            let is_fake = self.clock.as_ref().is_some_and(|clock| clock.is_fake());
+            problems.extend(bus.problems(is_fake));
         }
-        problems.extend(
-            self.worker_settings()
-                .check()
-                .err()
-                .map(|error| error.to_string()),
-        );
+        let worker = self.worker_settings().check().err();
+        problems.extend(worker.map(|error| error.to_string()));
         problems.extend(self.retention.check().err().map(|error| error.to_string()));
         problems
-    }
-
-    #[cfg_attr(
-        not(feature = "calls"),
-        expect(clippy::unused_self, reason = "without them there are none")
-    )]
-    const fn has_calls(&self) -> bool {
-        #[cfg(feature = "calls")]
-        return self.calls.is_some();
-        #[cfg(not(feature = "calls"))]
-        false
-    }
-
-    fn is_client(&self) -> bool {
-        self.storage.iter().any(|storage| match storage {
-            #[cfg(feature = "sqlite")]
-            Storage::Sqlite(settings) => settings.role == Role::Client,
-            #[cfg(feature = "testing")]
-            Storage::Memory => false,
-        })
     }
 
     fn worker_settings(&self) -> WorkerSettings {
         if let Some(given) = self.worker {
             return given;
         }
-        let usual = if self.has_calls() && self.handlers.is_empty() && self.bus.is_none() {
+        let usual = match &self.bus {
+            Some(bus) if bus.is_broker() => WorkerSettings::for_a_broker(),
+            None if self.calls.is_some() && self.receivers.is_empty() => {
+                WorkerSettings::for_calls()
+            }
             // Somebody else's handler may be slow, and must not hold up other timers.
-            WorkerSettings::for_calls()
-        } else {
-            WorkerSettings::default()
+            _ => WorkerSettings::default(),
         };
-        #[cfg(feature = "nats")]
-        let usual = match self.bus {
-            Some(Bus::Nats(_)) => WorkerSettings::for_a_broker(),
-            _ => usual,
-        };
-        #[cfg(feature = "testing")]
-        let usual = match self.clock {
+        match &self.clock {
             // Days have to pass in milliseconds.
-            Some(_) => WorkerSettings {
+            Some(clock) if clock.is_fake() => WorkerSettings {
                 polling_interval: Duration::from_hours(1),
                 ..usual
             },
-            None => usual,
-        };
-        usual
-    }
-
-    fn clock(&self) -> Result<Clock, Error> {
-        #[cfg(feature = "testing")]
-        if let Some(clock) = &self.clock {
-            return Ok(Clock::Fake(clock.clone()));
+            _ => usual,
         }
-        Clock::system()
     }
 }
 
-const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), or `in_memory` in tests (feature `testing`)";
-const NOBODY: &str =
-    "there is nobody to tell when a timer is due: call `on_due`, `bus`, or `nats` (feature `nats`)";
+const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), `store`, or `in_memory` in tests (feature `testing`)";
+const NO_RECEIVER: &str =
+    "nothing receives the timers that are due: call `on_due`, `bus`, or `nats` (feature `nats`)";
+
+fn no_calls_in(store: &dyn Backend) -> Error {
+    let message = format!(
+        "cannot build: {} keeps no service calls: give a store that does, such as a file opened with `SqliteSettings::service_calls`, or drop `service_calls`",
+        store.name()
+    );
+    Error::new(ErrorKind::Config, message)
+}
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! Service calls on an engine: the parts that live beside its timers.
 //!
-//! The modules of a service talk through the engine's bus: orchestration hears the timer and the
-//! attempts, execution hears its commands, the timer hears its own and of deletions.
+//! The modules of a service communicate through the engine's bus: orchestration receives the events of the
+//! timer and of attempts, execution its commands, the timer its own commands and the deletions of calls.
 
 use std::fmt;
 use std::future::{pending, ready};
@@ -11,9 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use punctual_domain::Topic;
-use punctual_ports::{
-    ExecutionLogPort, HttpClientPort, MessageHandler, OutboxPort, ServiceCallPersistencePort,
-};
+use punctual_ports::{CallStores, HttpClientPort, MessageHandler};
 use punctual_workflows::calls::{
     AcceptExecutions, BackgroundWorker, CallPorts, CallSettings, CallSweeper, DispatchOutbox,
     ExecuteCalls, ForgetDeletedCalls, ForgetOldCalls, NobodyToTell, ReactToEvents, ReadCalls,
@@ -23,28 +21,40 @@ use punctual_workflows::calls::{
 use punctual_workflows::{TimerPorts, WorkerStopped};
 use tokio::sync::watch;
 
-#[cfg(feature = "sqlite")]
-use punctual_adapters_sqlite::SqliteSettings;
+use crate::{Builder, Error, Punctual};
 
-use crate::Error;
-#[cfg(feature = "sqlite")]
-use crate::assembly::Opened;
-use crate::clock::Clock;
-use crate::store::Store;
-
-/// Messages that a handler takes at once: one transaction each.
+/// Maximum number of messages in one call of a handler: one transaction each.
 const BATCH: usize = 500;
+
+impl Builder {
+    /// Also takes service calls: HTTP requests that are made once, at their due time. They are in the
+    /// same database as their timers, so open one for both, such as
+    /// `SqliteSettings::service_calls`. No other receiver of due timers is needed, and timers of your
+    /// own have to belong to a call where the store insists on that.
+    ///
+    /// The calls are submitted and read through [`Punctual::calls`].
+    pub fn service_calls(mut self, options: CallOptions) -> Self {
+        self.calls = Some(options);
+        self
+    }
+}
+
+impl Punctual {
+    /// The service calls, if the engine takes them.
+    pub fn calls(&self) -> Option<ServiceCalls> {
+        self.engine.calls.clone()
+    }
+}
 
 /// How an engine makes service calls.
 #[derive(Clone)]
 pub struct CallOptions {
     /// Who makes the requests.
     pub http: Arc<dyn HttpClientPort>,
-    /// How they are made and looked after.
+    /// Limits, timeouts and retention.
     pub settings: CallSettings,
-    /// Who is told of timers that belong to no call, where the calls have [a file of their
-    /// own](crate::Builder::calls_in). Without anybody, and without `on_due` or a bus, such a timer
-    /// becomes a dead letter when it is due.
+    /// The receiver of timers that belong to no call, where the store allows such timers. Without one,
+    /// and without `on_due` or a bus, such a timer becomes a dead letter when it is due.
     pub other_timers: Option<Arc<dyn MessageHandler>>,
 }
 
@@ -90,17 +100,13 @@ pub(crate) struct CallsPlan {
     pub(crate) forget: BackgroundWorker<ForgetOldCalls>,
     ports: CallPorts,
     settings: CallSettings,
-    /// Who is told of timers that belong to no call.
+    /// The receiver of timers that belong to no call.
     others: Option<Arc<dyn MessageHandler>>,
 }
 
 impl CallsPlan {
-    /// `may_vanish`: there may be timers that belong to no call, and nobody else is told of them.
-    pub(crate) fn new(
-        ports: &CallPorts,
-        options: &CallOptions,
-        may_vanish: bool,
-    ) -> Result<Self, Error> {
+    /// `may_vanish`: there may be timers that belong to no call, and no other receiver.
+    fn new(ports: &CallPorts, options: &CallOptions, may_vanish: bool) -> Result<Self, Error> {
         let settings = options.settings;
         let nobody = || may_vanish.then(|| Arc::new(NobodyToTell) as _);
         Ok(Self {
@@ -114,7 +120,7 @@ impl CallsPlan {
         })
     }
 
-    /// Who hears what, as which consumer.
+    /// The subscriptions: topic, consumer, batch and handler of each.
     pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
         let ports = &self.ports;
         let react = Arc::new(ReactToEvents::new(ports, self.settings));
@@ -146,8 +152,8 @@ impl CallsPlan {
     }
 }
 
-/// The two halves of what runs: the attempts, which drain when they are asked to stop, and whatever
-/// goes on until the end.
+/// The two halves of what runs: the attempts, which drain when a stop is requested, and whatever goes on
+/// until the end.
 pub(crate) fn run(
     plan: Option<CallsPlan>,
     mut stop: watch::Receiver<bool>,
@@ -158,11 +164,11 @@ pub(crate) fn run(
     let Some(plan) = plan else {
         return (ready(Ok(())).boxed(), pending().boxed());
     };
-    let asked = async move {
-        // An error means that the engine is gone, which asks for the same.
+    let stop_requested = async move {
+        // An error means that the engine is gone, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let execute = async move { plan.execute.run(asked).await.map(drop) };
+    let execute = async move { plan.execute.run(stop_requested).await.map(drop) };
     let rest = async move {
         let ended = tokio::try_join!(
             plan.dispatch.run(pending()),
@@ -177,66 +183,23 @@ pub(crate) fn run(
     (execute.boxed(), rest.boxed())
 }
 
-/// Opens the calls' own file, if they have one.
-#[cfg(feature = "sqlite")]
-pub(crate) async fn with_file(
-    mut opened: Opened,
-    settings: Option<&SqliteSettings>,
-    clock: &Clock,
-) -> Result<Opened, Error> {
-    if let (Store::Sqlite(sqlite), Some(settings)) = (&mut opened.store, settings) {
-        match crate::store::open(settings, clock).await {
-            Ok(calls) => sqlite.calls = Some(calls),
-            Err(error) => {
-                // The next try has to find the timers' file free.
-                opened.store.close().await;
-                return Err(error);
-            }
-        }
-    }
-    Ok(opened)
-}
-
-/// The calls in the database of the timers, or in their own.
-pub(crate) fn open(store: &Store, clock: &Clock, timers: &TimerPorts) -> Result<CallPorts, Error> {
-    match store {
-        #[cfg(feature = "sqlite")]
-        Store::Sqlite(sqlite) => {
-            let calls = sqlite.calls.as_ref().unwrap_or(&sqlite.store).calls()?;
-            Ok(match clock {
-                Clock::System { .. } => ports(calls, timers),
-                #[cfg(feature = "testing")]
-                Clock::Fake(clock) => {
-                    use punctual_adapters_memory::Awaited;
-                    ports(Awaited::new(Arc::new(calls), clock), timers)
-                }
-            })
-        }
-        #[cfg(feature = "testing")]
-        Store::Memory(memory) => {
-            let _ = clock;
-            let calls = punctual_adapters_memory::MemoryCallStore::beside(memory);
-            Ok(ports(calls, timers))
-        }
-    }
-}
-
-fn ports<S>(store: S, timers: &TimerPorts) -> CallPorts
-where
-    S: ServiceCallPersistencePort + OutboxPort + ExecutionLogPort + 'static,
-{
-    CallPorts::new(
+/// Puts the service calls of an engine together: their handle, and what runs.
+pub(crate) fn assemble(
+    options: &CallOptions,
+    stores: CallStores,
+    timers: &TimerPorts,
+    may_vanish: bool,
+) -> Result<(ServiceCalls, CallsPlan), Error> {
+    let ports = CallPorts::new(
         Arc::clone(&timers.clock),
         Arc::clone(&timers.ids),
         Arc::clone(&timers.bus),
-        store,
+        stores,
         Arc::clone(&timers.persistence),
-    )
-}
-
-pub(crate) fn service_calls(ports: &CallPorts) -> ServiceCalls {
-    ServiceCalls {
-        submit: SubmitCalls::new(ports),
-        read: ReadCalls::new(ports),
-    }
+    );
+    let handle = ServiceCalls {
+        submit: SubmitCalls::new(&ports),
+        read: ReadCalls::new(&ports),
+    };
+    Ok((handle, CallsPlan::new(&ports, options, may_vanish)?))
 }

@@ -1,63 +1,110 @@
-//! Which clock the engine goes by, and what that means for how it runs.
+//! The clock of an engine, and how the engine runs on it.
 
+use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
-#[cfg(feature = "testing")]
-use punctual_adapters_memory::FakeClock;
-use punctual_adapters_system::{Handlers, InProcessBus, SystemClock};
+use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::Timestamp;
-use punctual_ports::ClockPort;
+use punctual_ports::{Backend, CallStores, ClockPort, IdPort};
 use tokio::runtime::Handle;
 
+use crate::engine::Engine;
+use crate::running::{Parts, Ready, spawn};
+use crate::stores::StorePorts;
 use crate::{Error, ErrorKind};
 
-/// The clock.
-#[derive(Clone)]
-pub(crate) enum Clock {
-    /// The machine's: the engine runs as tasks of the caller's runtime.
-    System { clock: SystemClock, runtime: Handle },
-    /// One that is moved by hand and drives the engine while it moves.
-    #[cfg(feature = "testing")]
-    Fake(FakeClock),
+/// The clock of an engine, with all that depends on which one it is.
+pub(crate) trait EngineClock: Send + Sync {
+    fn port(&self) -> Arc<dyn ClockPort>;
+
+    /// The time, rounded up to the millisecond, where [`ClockPort::now`] truncates.
+    fn now_rounded_up(&self) -> Timestamp;
+
+    /// Whether it is moved by hand: nobody moves it while an engine is being built.
+    fn is_fake(&self) -> bool;
+
+    fn ids(&self) -> Arc<dyn IdPort>;
+
+    /// A bus inside this process.
+    fn bus(&self, concurrency: usize) -> InProcessBus;
+
+    /// The ports of a store of timers.
+    fn store_ports(&self, store: &dyn Backend) -> StorePorts {
+        StorePorts::of(store)
+    }
+
+    /// The ports of a store of service calls, if it is one.
+    fn call_stores(&self, store: &dyn Backend) -> Option<CallStores> {
+        store.call_stores()
+    }
+
+    /// Begins to fire.
+    fn run(&self, engine: &Arc<Engine>, ready: Ready) -> Box<dyn Parts>;
+
+    /// Calls [`Engine::check_start`] once, after a time, unless the engine was started or dropped by then.
+    /// What it answers is kept until then.
+    fn check_start_after(&self, patience: Duration, engine: &Arc<Engine>) -> Box<dyn Any + Send>;
 }
 
-impl Clock {
+/// The machine's clock: the engine runs as tasks of the caller's runtime.
+pub(crate) struct OnSystemClock {
+    clock: SystemClock,
+    runtime: Handle,
+}
+
+impl OnSystemClock {
     /// The machine's clock, on the runtime that we are called in.
-    pub(crate) fn system() -> Result<Self, Error> {
+    pub(crate) fn start() -> Result<Self, Error> {
         let runtime = current_runtime()?;
         let clock = SystemClock::start().map_err(|error| {
             let what = format!("no thread can be started for the clock: {error}");
             Error::new(ErrorKind::Unavailable, what)
         })?;
-        Ok(Self::System { clock, runtime })
+        Ok(Self { clock, runtime })
+    }
+}
+
+impl EngineClock for OnSystemClock {
+    fn port(&self) -> Arc<dyn ClockPort> {
+        Arc::new(self.clock.clone())
     }
 
-    pub(crate) fn port(&self) -> Arc<dyn ClockPort> {
-        match self {
-            Self::System { clock, .. } => Arc::new(clock.clone()),
-            #[cfg(feature = "testing")]
-            Self::Fake(clock) => Arc::new(clock.clone()),
-        }
+    fn now_rounded_up(&self) -> Timestamp {
+        self.clock.now().next()
     }
 
-    /// A bus inside this process: on the machine's clock handlers run as tasks, on a fake one in the
-    /// same order in every run.
-    pub(crate) fn bus(&self, concurrency: usize) -> InProcessBus {
-        let handlers = match self {
-            Self::System { runtime, .. } => Handlers::Spawned(runtime.clone()),
-            #[cfg(feature = "testing")]
-            Self::Fake(_) => Handlers::Inline,
-        };
-        InProcessBus::with_concurrency(handlers, concurrency)
+    fn is_fake(&self) -> bool {
+        false
     }
 
-    /// The time, rounded up to the millisecond, where [`ClockPort::now`] truncates.
-    pub(crate) fn now_rounded_up(&self) -> Timestamp {
-        match self {
-            Self::System { clock, .. } => clock.now().next(),
-            #[cfg(feature = "testing")]
-            Self::Fake(clock) => Timestamp::MIN.saturating_add(clock.exact()),
-        }
+    fn ids(&self) -> Arc<dyn IdPort> {
+        Arc::new(UuidIds)
+    }
+
+    fn bus(&self, concurrency: usize) -> InProcessBus {
+        InProcessBus::with_concurrency(Handlers::Spawned(self.runtime.clone()), concurrency)
+    }
+
+    fn run(&self, engine: &Arc<Engine>, ready: Ready) -> Box<dyn Parts> {
+        spawn(&self.runtime, engine, ready)
+    }
+
+    fn check_start_after(&self, patience: Duration, engine: &Arc<Engine>) -> Box<dyn Any + Send> {
+        let (clock, no_longer_waits) = (self.clock.clone(), engine.no_longer_waits());
+        let engine = Arc::downgrade(engine);
+        self.runtime.spawn(async move {
+            tokio::select! {
+                () = no_longer_waits => {}
+                () = clock.sleep_for(patience) => {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.check_start().await;
+                    }
+                }
+            }
+        });
+        // It ends by itself.
+        Box::new(())
     }
 }
 

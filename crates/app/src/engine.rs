@@ -1,23 +1,21 @@
 //! What all clones of a [`Punctual`](crate::Punctual) share: the adapters, and whether the engine
 //! runs.
 
-use std::sync::Arc;
-#[cfg(feature = "testing")]
-use std::sync::PoisonError;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 
-#[cfg(feature = "testing")]
-use punctual_adapters_memory::Driving;
-#[cfg(feature = "nats")]
-use punctual_adapters_nats::NatsEventBus;
 use punctual_domain::Timestamp;
-use punctual_ports::DeadLetterPort;
+use punctual_ports::{DeadLetterPort, PortError};
 use punctual_workflows::{RepublishLost, Retention, ScheduleTimers, TimerPorts, TimerWorker};
 use tokio::sync::{Mutex, watch};
 
-use crate::clock::Clock;
-use crate::handler::Told;
-use crate::store::Store;
+use crate::bus::CloseBus;
+use crate::calls::{CallsPlan, ServiceCalls};
+use crate::clock::EngineClock;
+use crate::handler::Receiver;
+use crate::hints::Hints;
+use crate::stores::Stores;
 use crate::{Error, ErrorKind, NotReady};
 
 /// What all clones share.
@@ -25,17 +23,20 @@ pub(crate) struct Engine {
     pub(crate) ports: TimerPorts,
     pub(crate) timers: ScheduleTimers,
     pub(crate) dead_letters: Arc<dyn DeadLetterPort>,
-    pub(crate) store: Store,
-    pub(crate) clock: Clock,
-    #[cfg(feature = "nats")]
-    broker: Option<NatsEventBus>,
-    #[cfg(feature = "calls")]
-    calls: Option<crate::ServiceCalls>,
+    pub(crate) stores: Stores,
+    pub(crate) clock: Arc<dyn EngineClock>,
+    pub(crate) hints: Arc<Hints>,
+    close_bus: CloseBus,
+    #[cfg_attr(
+        not(feature = "calls"),
+        expect(dead_code, reason = "there are none, and nobody can read them")
+    )]
+    pub(crate) calls: Option<ServiceCalls>,
     state: watch::Sender<State>,
     /// Whether a check is to come, or has warned, that the engine holds timers and was not started.
     expects_start: AtomicBool,
-    #[cfg(feature = "testing")]
-    driven_until_start: std::sync::Mutex<Option<Driving>>,
+    /// What that check needs.
+    kept_until_start: std::sync::Mutex<Option<Box<dyn Any + Send>>>,
     /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
     pub(crate) plan: Mutex<Option<Plan>>,
 }
@@ -45,10 +46,18 @@ pub(crate) struct Plan {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
     pub(crate) republish: RepublishLost,
-    pub(crate) told: Option<Told>,
+    pub(crate) receiver: Option<Receiver>,
     pub(crate) takes_commands: bool,
-    #[cfg(feature = "calls")]
-    pub(crate) calls: Option<crate::calls::CallsPlan>,
+    pub(crate) calls: Option<CallsPlan>,
+}
+
+/// What a builder puts together over open stores.
+pub(crate) struct Assembled {
+    pub(crate) ports: TimerPorts,
+    pub(crate) dead_letters: Arc<dyn DeadLetterPort>,
+    pub(crate) close_bus: CloseBus,
+    pub(crate) calls: Option<ServiceCalls>,
+    pub(crate) plan: Option<Plan>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,7 +65,7 @@ enum State {
     /// Built, and not started.
     Waiting,
     Running,
-    /// With the cause, if it was not asked to.
+    /// With the cause, if it has stopped by itself.
     Stopped {
         reason: String,
         failure: Option<Error>,
@@ -64,64 +73,42 @@ enum State {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        ports: TimerPorts,
-        dead_letters: Arc<dyn DeadLetterPort>,
-        store: Store,
-        clock: Clock,
-        plan: Option<Plan>,
-    ) -> Self {
+    pub(crate) fn new(assembled: Assembled, stores: Stores, clock: Arc<dyn EngineClock>) -> Self {
+        let ports = assembled.ports;
         Self {
             timers: ScheduleTimers::new(&ports),
+            hints: Hints::new(Arc::clone(&ports.clock), ports.wake.clone()),
             ports,
-            dead_letters,
-            store,
+            dead_letters: assembled.dead_letters,
+            stores,
             clock,
-            #[cfg(feature = "nats")]
-            broker: None,
-            #[cfg(feature = "calls")]
-            calls: None,
+            close_bus: assembled.close_bus,
+            calls: assembled.calls,
             state: watch::Sender::new(State::Waiting),
             expects_start: AtomicBool::new(false),
-            #[cfg(feature = "testing")]
-            driven_until_start: std::sync::Mutex::default(),
-            plan: Mutex::new(plan),
+            kept_until_start: std::sync::Mutex::default(),
+            plan: Mutex::new(assembled.plan),
         }
     }
 
-    /// The broker that is closed with the engine.
-    #[cfg(feature = "nats")]
-    pub(crate) fn with_broker(mut self, broker: Option<NatsEventBus>) -> Self {
-        self.broker = broker;
-        self
-    }
-
-    /// The service calls of the engine.
-    #[cfg(feature = "calls")]
-    pub(crate) fn with_calls(mut self, calls: Option<crate::ServiceCalls>) -> Self {
-        self.calls = calls;
-        self
-    }
-
-    /// The service calls, if it has any.
-    #[cfg(feature = "calls")]
-    pub(crate) const fn calls(&self) -> Option<&crate::ServiceCalls> {
-        self.calls.as_ref()
+    /// Watches the stores until one of them cannot be relied on any more; the worker polls whenever
+    /// somebody else has committed.
+    pub(crate) async fn watch_stores(&self) -> PortError {
+        let wake = self.ports.wake.clone();
+        let on_change = Arc::new(move || wake.due_at(Timestamp::MIN));
+        self.stores.watch(&self.ports.clock, on_change).await
     }
 
     /// Ends what the engine has opened, after everything else has stopped.
     pub(crate) async fn close(&self) {
-        #[cfg(feature = "nats")]
-        if let Some(broker) = &self.broker {
-            broker.close().await;
-        }
-        self.store.close().await;
+        (self.close_bus)().await;
+        self.stores.close().await;
     }
 
     /// Why there is no plan.
     pub(crate) fn nothing_to_start(&self) -> Error {
-        let why = if self.store.is_client() {
-            "this engine was opened with `sqlite_client`, which schedules and never fires"
+        let why = if self.stores.is_client() {
+            "its store, such as one opened with `sqlite_client`, schedules and never fires"
         } else {
             "this engine was started before: keep the `Running` that `start` gave"
         };
@@ -136,11 +123,11 @@ impl Engine {
         }
     }
 
-    /// Whether timers that are due now are told to whoever is to be told.
+    /// Whether timers that are due now reach their receiver.
     pub(crate) fn readiness(&self) -> Result<(), NotReady> {
         match &*self.state.borrow() {
             // A client schedules beside the engine that fires, and is never started.
-            State::Waiting if !self.store.is_client() => return Err(NotReady::NotStarted),
+            State::Waiting if !self.stores.is_client() => return Err(NotReady::NotStarted),
             State::Waiting | State::Running => {}
             State::Stopped { reason, .. } => {
                 return Err(NotReady::Stopped(Error::stopped(reason).to_string()));
@@ -158,12 +145,11 @@ impl Engine {
             }
             waits
         });
-        #[cfg(feature = "testing")]
         drop(self.kept_until_start().take());
     }
 
     fn waits_for_start(&self) -> bool {
-        matches!(*self.state.borrow(), State::Waiting) && !self.store.is_client()
+        matches!(*self.state.borrow(), State::Waiting) && !self.stores.is_client()
     }
 
     /// Whether a check has to be begun, because the engine waits and none is to come.
@@ -183,8 +169,7 @@ impl Engine {
     /// Warns, once, if the engine holds timers and was not started.
     pub(crate) async fn check_start(&self) {
         let backlog = self.ports.queue.backlog(self.ports.clock.now(), 1).await;
-        // Not before: a step that waits is given up with its `Driving`.
-        #[cfg(feature = "testing")]
+        // Not before: a step of a fake clock that waits is given up with this.
         drop(self.kept_until_start().take());
         if !self.waits_for_start() {
             return;
@@ -199,14 +184,12 @@ impl Engine {
         }
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn keep_until_start(&self, driving: Driving) {
-        *self.kept_until_start() = Some(driving);
+    pub(crate) fn keep_until_start(&self, kept: Box<dyn Any + Send>) {
+        *self.kept_until_start() = Some(kept);
     }
 
-    #[cfg(feature = "testing")]
-    fn kept_until_start(&self) -> std::sync::MutexGuard<'_, Option<Driving>> {
-        let kept = self.driven_until_start.lock();
+    fn kept_until_start(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Any + Send>>> {
+        let kept = self.kept_until_start.lock();
         kept.unwrap_or_else(PoisonError::into_inner)
     }
 

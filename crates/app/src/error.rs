@@ -12,7 +12,7 @@ use punctual_workflows::{SettingsError, WorkerStopped};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The builder was not told something, was told something twice, or a setting makes no sense.
+    /// The builder lacks something, got something twice, or a setting makes no sense.
     Config,
     /// The database cannot be used: it is damaged, newer than this program, another program's, or
     /// not writable.
@@ -23,7 +23,7 @@ pub enum ErrorKind {
     InUse,
     /// Another program held the write lock for longer than we wait.
     Busy,
-    /// Something did not answer in time, or too much was asked of it at once.
+    /// Something did not answer in time, or got too much at once.
     Unavailable,
     /// There is no room for new timers. Those that are stored go on firing.
     Full,
@@ -56,9 +56,7 @@ impl ErrorKind {
             Self::Unusable => {
                 "mend or replace the file, or name another: trying again does not help"
             }
-            Self::Broker => {
-                "correct the broker or what it is told about us: trying again does not help"
-            }
+            Self::Broker => "correct the broker or our settings for it: trying again does not help",
             Self::InUse => {
                 "stop the other one, name another file, or open this one with `sqlite_client`"
             }
@@ -115,7 +113,7 @@ impl Error {
         }
     }
 
-    fn caused(kind: ErrorKind, source: impl StdError + Send + Sync + 'static) -> Self {
+    pub(crate) fn caused(kind: ErrorKind, source: impl StdError + Send + Sync + 'static) -> Self {
         Self {
             kind,
             message: Arc::from(source.to_string()),
@@ -198,33 +196,6 @@ impl From<WorkerStopped> for Error {
 impl From<SettingsError> for Error {
     fn from(error: SettingsError) -> Self {
         Self::caused(ErrorKind::Config, error)
-    }
-}
-
-#[cfg(feature = "nats")]
-impl From<punctual_adapters_nats::NatsError> for Error {
-    fn from(error: punctual_adapters_nats::NatsError) -> Self {
-        use punctual_adapters_nats::NatsError;
-        let kind = match error {
-            NatsError::Setting { .. } => ErrorKind::Config,
-            NatsError::Unreachable { .. } => ErrorKind::Unavailable,
-            _ => ErrorKind::Broker,
-        };
-        Self::caused(kind, error)
-    }
-}
-
-#[cfg(feature = "sqlite")]
-impl From<punctual_adapters_sqlite::OpenError> for Error {
-    fn from(error: punctual_adapters_sqlite::OpenError) -> Self {
-        use punctual_adapters_sqlite::OpenError;
-        let kind = match error {
-            OpenError::RoleTaken { .. } => ErrorKind::InUse,
-            OpenError::Busy { .. } => ErrorKind::Busy,
-            OpenError::Full { .. } => ErrorKind::Full,
-            _ => ErrorKind::Unusable,
-        };
-        Self::caused(kind, error)
     }
 }
 

@@ -68,10 +68,10 @@ impl<E: Display> From<E> for HandlerError {
 pub(crate) type Handle =
     dyn Fn(DueTimeReached, Punctual) -> BoxFuture<'static, Result<(), HandlerError>> + Send + Sync;
 
-/// Who is told.
-pub(crate) enum Told {
+/// The receiver of due timers.
+pub(crate) enum Receiver {
     Function(Arc<Handle>),
-    /// With the most messages that it takes at once.
+    /// With the maximum number of messages in one call.
     Subscriber(Arc<dyn MessageHandler>, usize),
 }
 

@@ -1,6 +1,6 @@
 //! Durable timers for your service: schedule `(tenant, key, due time)`, and at or just after that
-//! instant your handler is told, at least once, whatever crashed, restarted or was cut off in
-//! between. Storage is one SQLite file; no server is needed.
+//! instant your handler is called, at least once, whatever crashed, restarted or was cut off in
+//! between. Storage is one SQLite file, or [a store of your own](Builder::store); no server is needed.
 //!
 //! One rule settles every trade-off: **a duplicate is acceptable, a lost or early timer never is.**
 //!
@@ -26,7 +26,7 @@
 //! }
 //! ```
 //!
-//! 1. [`Punctual::builder`] takes a place for the timers and somebody to tell, and tells you at
+//! 1. [`Punctual::builder`] takes a store for the timers and a handler for due ones, and says at
 //!    [`build`](Builder::build) what is missing.
 //! 2. [`start`](Punctual::start) fires on your own tokio runtime, also what became due while nobody
 //!    did.
@@ -108,6 +108,7 @@
 //! | `calls` | service calls: HTTP requests that are made once, at their due time: [`Builder::service_calls`] |
 //! | `nats` | commands in and events out through NATS JetStream: [`Builder::nats`] |
 //! | `testing` | the module `testing`: a fake clock and timers in memory |
+//! | `conformance` | the module `conformance`: test cases for a store or a bus of your own |
 //! | `time`, `jiff`, `chrono` | due times of these libraries: `Timer::at(key, their_instant)` |
 //!
 //! # What it reports
@@ -127,14 +128,12 @@
 //! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DSQLITE_DEFAULT_MEMSTATUS=0"
 //! ```
 
-#[cfg(not(any(feature = "sqlite", feature = "testing")))]
-compile_error!(
-    "punctual needs a place for its timers: enable the feature `sqlite`, which is a default, or `testing`"
-);
-
-mod assembly;
 mod builder;
+mod bus;
 #[cfg(feature = "calls")]
+mod calls;
+#[cfg(not(feature = "calls"))]
+#[path = "no_calls.rs"]
 mod calls;
 mod clock;
 #[cfg(feature = "testing")]
@@ -142,15 +141,17 @@ mod driven;
 mod engine;
 mod error;
 mod handler;
-#[cfg(feature = "sqlite")]
 mod hints;
+#[cfg(feature = "nats")]
+mod nats;
 mod outcomes;
 mod punctual;
 mod readiness;
 mod running;
-mod store;
-mod timer;
 #[cfg(feature = "sqlite")]
+mod sqlite;
+mod stores;
+mod timer;
 mod write_check;
 
 pub use builder::Builder;
@@ -177,15 +178,21 @@ pub use readiness::NotReady;
 pub use running::{Running, ShutDown};
 pub use timer::Timer;
 
-/// For authors of adapters: the bus that events go through, and the messages on it.
+/// For authors of stores and buses: every port with its contract, the values that go through them, and the
+/// rules that all adapters share, such as [`schedule_order`](ports::schedule_order) and
+/// [`timer_entry`](ports::timer_entry).
 pub mod ports {
-    pub use punctual_domain::{
-        Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic, messages,
-    };
-    pub use punctual_ports::{
-        Answer, BatchResult, ConsumerName, DataLoss, EventBusPort, MessageHandler, PortError,
-        PortErrorKind, PublishOutcome, Subscribe, Subscription,
-    };
+    pub use punctual_domain::*;
+    pub use punctual_ports::*;
+}
+
+/// For authors of stores and buses: the contract of every port as test cases.
+///
+/// An adapter's test is a fixture and one macro, `punctual::conformance::timer_store_suites!(MyFixture::new())`
+/// for a store of timers, `event_bus_suite!` for a bus.
+#[cfg(feature = "conformance")]
+pub mod conformance {
+    pub use punctual_conformance::*;
 }
 
 /// For whoever has service calls made: what is submitted, what comes of it, and who makes the requests.
@@ -201,10 +208,11 @@ pub mod service_calls {
     };
 }
 
-/// For your own tests: a clock that is moved by hand. Nothing here waits or reads a real clock.
+/// For your own tests: a clock that is moved by hand, and stores in memory. Nothing here waits or reads a
+/// real clock.
 #[cfg(feature = "testing")]
 pub mod testing {
-    pub use punctual_adapters_memory::FakeClock;
+    pub use punctual_adapters_memory::{FakeClock, MemoryCallStore, MemoryTimerStore};
     /// What any clock can do, for code of yours that takes one.
     pub use punctual_ports::ClockPort;
 }

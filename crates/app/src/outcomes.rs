@@ -1,4 +1,4 @@
-//! What became of what was asked for.
+//! The outcomes of calls.
 
 use punctual_domain::TimerKey;
 use punctual_ports::{DeleteOutcome, PortError, PortErrorKind, SaveOutcome};

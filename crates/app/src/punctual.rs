@@ -10,6 +10,7 @@ use punctual_workflows::ScheduleTimers;
 use crate::engine::Engine;
 use crate::outcomes::{BatchError, CancelOutcome, EnsureOutcome, ScheduleOutcome};
 use crate::readiness::{NotReady, expect_start};
+use crate::write_check::Probe;
 use crate::{Builder, Error, Running, Timer};
 
 /// Durable timers. Clones are the same engine; give one to whoever schedules.
@@ -17,7 +18,7 @@ use crate::{Builder, Error, Running, Timer};
 /// See the [first page](crate) for how it is used and what it promises.
 #[derive(Clone)]
 pub struct Punctual {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Punctual {
@@ -37,12 +38,7 @@ impl Punctual {
         Self { engine }
     }
 
-    #[cfg(feature = "sqlite")]
-    pub(crate) const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    /// Whether timers that are due now can be told to whoever is to be told: for a readiness check.
+    /// Whether timers that are due now reach their receiver: for a readiness check.
     ///
     /// # Errors
     /// With the reason: the engine [was not started](NotReady::NotStarted) or has stopped, or the broker is
@@ -53,20 +49,13 @@ impl Punctual {
 
     /// Whether new timers and calls can be stored now: for a readiness check. If nothing was written
     /// for two seconds, something small is, as durably as a timer; an answer holds for as long, so
-    /// that asking often costs nothing.
+    /// that frequent checks cost nothing.
     ///
     /// # Errors
-    /// With the reason, in a sentence that names the file: the disk is full, the file has grown to
+    /// With the reason, in a sentence that names the file or store: the disk is full, the file has grown to
     /// its limit, or another program holds its lock.
     pub async fn writable(&self) -> Result<(), String> {
-        #[cfg(feature = "sqlite")]
-        if let Some(problem) = self
-            .write_problem(crate::write_check::Probe::IfUnsure)
-            .await
-        {
-            return Err(problem);
-        }
-        Ok(())
+        self.check_write(Probe::IfUnsure).await
     }
 
     /// The same as far as it is known: nothing is written unless the last write has failed.
@@ -75,23 +64,18 @@ impl Punctual {
     /// As [`writable`](Self::writable).
     #[doc(hidden)]
     pub async fn writable_as_known(&self) -> Result<(), String> {
-        #[cfg(feature = "sqlite")]
-        if let Some(problem) = self
-            .write_problem(crate::write_check::Probe::IfFailing)
-            .await
-        {
-            return Err(problem);
+        self.check_write(Probe::IfFailing).await
+    }
+
+    async fn check_write(&self, probe: Probe) -> Result<(), String> {
+        let (stores, clock) = (&self.engine.stores, &self.engine.ports.clock);
+        match stores.write_problem(clock.as_ref(), probe).await {
+            Some(problem) => Err(problem),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// The service calls, if the engine takes them.
-    #[cfg(feature = "calls")]
-    pub fn calls(&self) -> Option<crate::ServiceCalls> {
-        self.engine.calls().cloned()
-    }
-
-    /// When the worker last looked for what is due; `None` before it has. Alarming if it is long ago.
+    /// When the worker last polled for due timers; `None` before it has. Alarming if it is long ago.
     pub fn last_poll(&self) -> Option<Timestamp> {
         self.engine.ports.last_poll.at()
     }
@@ -108,7 +92,8 @@ impl Punctual {
 
     /// Whether timers can be scheduled that belong to no service call.
     pub fn has_timers_of_their_own(&self) -> bool {
-        self.engine.store.has_timers_of_their_own()
+        let capabilities = self.engine.stores.timers().capabilities();
+        capabilities.standalone_timers
     }
 
     /// The store of timers and who schedules in it, for an adapter that speaks of them to others.
@@ -116,6 +101,14 @@ impl Punctual {
     pub fn timer_ports(&self) -> (Arc<dyn TimerPersistencePort>, ScheduleTimers) {
         let persistence = Arc::clone(&self.engine.ports.persistence);
         (persistence, self.engine.timers.clone())
+    }
+
+    /// Announces a timer that is due at this instant and that a transaction of your own is about to
+    /// commit to the store, past this handle: the worker polls then, and a few times more within three
+    /// seconds. Without it, the timer is found by the store's change feed or by the next poll.
+    /// `schedule_in` does this by itself.
+    pub fn expect_due_at(&self, due_at: impl Into<Timestamp>) {
+        self.engine.hints.leave(due_at.into());
     }
 
     /// Begins to fire: what became due while nobody did, first. It works once; if it fails because
@@ -346,148 +339,7 @@ impl Punctual {
     /// ended by [`Running::shutdown`]. Dropping the last clone does the same, but nobody waits.
     pub async fn close(&self) {
         self.engine.stop("it was closed", None);
-        self.engine.store.close().await;
-    }
-}
-
-#[cfg(feature = "sqlite")]
-mod on_sqlite {
-    use std::path::{Path, PathBuf};
-
-    use punctual_adapters_sqlite::{rusqlite, schedule_in};
-    use punctual_domain::{CorrelationId, ScheduleOrigin};
-    use punctual_ports::SaveTimer;
-
-    use super::{Error, Punctual, ScheduleOutcome, Timer};
-    use crate::ErrorKind;
-    use crate::store::{SqliteStore, Store};
-    use crate::write_check::Probe;
-
-    impl Punctual {
-        /// Schedules a timer inside your own transaction, on your own connection to the same file:
-        /// your rows and the timer commit together, or neither does.
-        ///
-        /// Begin the transaction with `TransactionBehavior::Immediate`: a transaction that reads
-        /// first may fail later with a `SQLITE_BUSY` that no waiting can cure. It is `rusqlite`'s
-        /// own type, which this crate [re-exports](crate::rusqlite). While you hold the write lock,
-        /// the engine's own writes wait, so keep it short.
-        ///
-        /// ```
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-        /// # use std::time::Duration;
-        /// # use punctual::*;
-        /// # let folder = tempfile::tempdir()?;
-        /// # let path = folder.path().join("app.db");
-        /// # let punctual = Punctual::builder().sqlite(&path).on_due(|_| async { Ok(()) }).build().await?;
-        /// use punctual::rusqlite::{Connection, TransactionBehavior};
-        ///
-        /// let mut mine = Connection::open(&path)?;
-        /// mine.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY)")?;
-        /// let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        /// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
-        /// let key = TimerKey::named(TenantId::default(), "order-123");
-        /// let timer = Timer::after(key.clone(), Duration::from_hours(1));
-        /// let _ = punctual.schedule_in(&transaction, timer)?;
-        /// transaction.commit()?; // both, or neither
-        /// assert!(punctual.find(&key).await?.is_some());
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// If it cannot be stored, has fired already, or the transaction is on another file. What the
-        /// transaction did before still stands, and you decide what becomes of it.
-        pub fn schedule_in(
-            &self,
-            transaction: &rusqlite::Transaction<'_>,
-            timer: Timer,
-        ) -> Result<ScheduleOutcome, Error> {
-            let engine = self.engine();
-            engine.check_open()?;
-            crate::readiness::expect_start(engine);
-            let sqlite = self.sqlite()?;
-            check_file(transaction.path(), sqlite.store.path())?;
-            sqlite.store.check_file()?;
-            let request = timer.request(engine.now_rounded_up());
-            let save = SaveTimer {
-                key: request.key,
-                correlation_id: request
-                    .correlation_id
-                    .unwrap_or_else(|| CorrelationId::from_uuid(engine.ports.ids.next_id())),
-                due_at: request.due_at,
-                data: request.data,
-                origin: ScheduleOrigin::Direct,
-            };
-            let saved = schedule_in(transaction, &save, engine.ports.clock.now());
-            let outcome = ScheduleOutcome::of(saved, &save.key).map_err(begin_immediate)?;
-            sqlite.hints.leave(save.due_at);
-            Ok(outcome)
-        }
-
-        /// Copies the file as it is at this moment, while timers go on being scheduled and fired.
-        /// The copy is complete and on the disk when this returns.
-        ///
-        /// # Errors
-        /// If the file exists already, or cannot be written.
-        pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), Error> {
-            self.engine().check_open()?;
-            let store = self.sqlite()?.store.clone();
-            Ok(store.backup_to(path).await?)
-        }
-
-        pub(super) async fn write_problem(&self, probe: Probe) -> Option<String> {
-            let clock = self.engine().ports.clock.as_ref();
-            match &self.engine().store {
-                Store::Sqlite(sqlite) => sqlite.write_problem(clock, probe).await,
-                #[cfg(feature = "testing")]
-                Store::Memory(_) => None,
-            }
-        }
-
-        fn sqlite(&self) -> Result<&SqliteStore, Error> {
-            match &self.engine().store {
-                Store::Sqlite(sqlite) => Ok(sqlite),
-                #[cfg(feature = "testing")]
-                Store::Memory(_) => {
-                    let message = "this needs timers on SQLite, but these are in memory: build with `sqlite`, which works with `fake_clock` too";
-                    Err(Error::new(ErrorKind::Config, message))
-                }
-            }
-        }
-    }
-
-    /// A transaction that has read before it writes cannot wait for the lock: SQLite refuses it at
-    /// once, which nobody understands the first time.
-    fn begin_immediate(error: Error) -> Error {
-        if error.kind() != ErrorKind::Busy {
-            return error;
-        }
-        let message = format!(
-            "{error}: roll back and try again, with a transaction that begins as TransactionBehavior::Immediate"
-        );
-        Error::new(ErrorKind::Busy, message)
-    }
-
-    /// A timer in another file would be stored there and never fire.
-    fn check_file(theirs: Option<&str>, ours: &Path) -> Result<(), Error> {
-        let same = theirs.is_some_and(|theirs| {
-            let theirs = Path::new(theirs);
-            theirs == ours
-                || match (theirs.canonicalize(), ours.canonicalize()) {
-                    (Ok(theirs), Ok(ours)) => theirs == ours,
-                    _ => false,
-                }
-        });
-        if same {
-            return Ok(());
-        }
-        let theirs = theirs.filter(|path| !path.is_empty()).unwrap_or("no file");
-        let message = format!(
-            "the transaction is on {theirs}, but the timers are in {}: open your connection on that file",
-            ours.display()
-        );
-        Err(Error::new(ErrorKind::Rejected, message))
+        self.engine.stores.close().await;
     }
 }
 

@@ -1,30 +1,26 @@
 //! An engine that runs, and the ways in which it ends.
 //!
 //! On the machine's clock one task holds everything together: the worker, retention, the publishing
-//! again of what a broker lost, the watch over foreign commits and the hints of `schedule_in`. On a fake clock there is no task at all: the clock
-//! steps the same parts while it is advanced.
+//! again of what a broker lost, the change feed of the stores and the hints of `schedule_in`. On a fake
+//! clock there is no task at all: the clock steps the same parts while it is advanced.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
 use punctual_workflows::{Drained, RepublishLost, Retention, TimerWorker, WorkerStopped};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Error;
-#[cfg(feature = "calls")]
 use crate::calls::CallsPlan;
-use crate::clock::Clock;
-#[cfg(feature = "testing")]
-use crate::driven::DrivenParts;
 use crate::engine::{Engine, Plan};
-use crate::handler::{OnDue, Told};
-use crate::store::Store;
+use crate::handler::{OnDue, Receiver};
 
 /// How long to wait for whatever is left after the worker has drained. It has had its time, and
 /// what is not finished then fires again.
@@ -37,16 +33,14 @@ const LAST_MOMENTS: Duration = Duration::from_secs(5);
 #[must_use = "dropping it stops the engine: keep it, and end it with `shutdown`"]
 pub struct Running {
     engine: Arc<Engine>,
-    parts: Option<Parts>,
+    parts: Option<Box<dyn Parts>>,
 }
 
-enum Parts {
-    Task {
-        stop: watch::Sender<bool>,
-        task: JoinHandle<Result<ShutDown, Error>>,
-    },
-    #[cfg(feature = "testing")]
-    Driven(DrivenParts),
+/// The parts of an engine that run. Dropping them stops them at once.
+#[async_trait]
+pub(crate) trait Parts: Send + Sync {
+    /// Drains the worker and ends the rest.
+    async fn shutdown(&mut self, engine: &Engine) -> Result<ShutDown, Error>;
 }
 
 /// How a shutdown went.
@@ -63,7 +57,6 @@ pub(crate) struct Ready {
     pub(crate) worker: TimerWorker,
     pub(crate) retention: Retention,
     pub(crate) republish: RepublishLost,
-    #[cfg(feature = "calls")]
     pub(crate) calls: Option<CallsPlan>,
     pub(crate) subscriptions: Vec<Box<dyn Subscription>>,
 }
@@ -73,28 +66,18 @@ impl Running {
         engine.check_open()?;
         let ready = {
             let mut plan = engine.plan.lock().await;
-            let wishes = wishes(&engine, plan.as_ref())?;
-            let subscriptions = subscribe(engine.ports.bus.as_ref(), wishes).await?;
+            let requests = subscription_requests(&engine, plan.as_ref())?;
+            let subscriptions = subscribe(engine.ports.bus.as_ref(), requests).await?;
             let plan = plan.take().ok_or_else(|| engine.nothing_to_start())?;
             Ready {
                 worker: plan.worker,
                 retention: plan.retention,
                 republish: plan.republish,
-                #[cfg(feature = "calls")]
                 calls: plan.calls,
                 subscriptions,
             }
         };
-        let parts = match &engine.clock {
-            Clock::System { runtime, .. } => {
-                let stop = watch::Sender::new(false);
-                let ends = EndsWithTask(Arc::clone(&engine));
-                let task = runtime.spawn(supervise(ends, ready, stop.subscribe()));
-                Parts::Task { stop, task }
-            }
-            #[cfg(feature = "testing")]
-            Clock::Fake(clock) => Parts::Driven(DrivenParts::new(&engine, clock, ready)),
-        };
+        let parts = engine.clock.run(&engine, ready);
         engine.runs();
         Ok(Self {
             engine,
@@ -102,9 +85,9 @@ impl Running {
         })
     }
 
-    /// Waits until the engine has stopped by itself, and tells why: its store broke, its file was
-    /// renamed, removed or replaced, a bus of yours
-    /// panicked, or the runtime that it was started on is gone. Calls are answered with
+    /// Waits until the engine has stopped by itself, and gives the reason: its store broke, its file was
+    /// renamed, removed or replaced, a store or bus of yours panicked, or the runtime that it was started
+    /// on is gone. Calls are answered with
     /// [`Stopped`](crate::ErrorKind::Stopped) from then on, and nothing that was acknowledged is
     /// lost.
     ///
@@ -137,16 +120,7 @@ impl Running {
     /// With the cause, if the engine has stopped by itself before, or does so now.
     pub async fn shutdown(mut self) -> Result<ShutDown, Error> {
         let outcome = match self.parts.as_mut() {
-            Some(Parts::Task { stop, task, .. }) => {
-                stop.send_replace(true);
-                match task.await {
-                    Ok(outcome) => outcome,
-                    // It has panicked or was dropped, and has said so.
-                    Err(_) => Err(self.engine.stopped().await),
-                }
-            }
-            #[cfg(feature = "testing")]
-            Some(Parts::Driven(driven)) => driven.shutdown(&self.engine).await,
+            Some(parts) => parts.shutdown(&self.engine).await,
             None => Err(Error::stopped("it was shut down before")),
         };
         self.parts = None;
@@ -163,18 +137,45 @@ impl Drop for Running {
             "its `Running` was dropped: keep it as long as it is to fire",
             None,
         );
-        match parts {
-            Parts::Task { task, .. } => task.abort(),
-            #[cfg(feature = "testing")]
-            Parts::Driven(_) => {}
-        }
-        self.engine.store.close_soon();
+        drop(parts);
+        self.engine.stores.close_soon();
     }
 }
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+/// Runs an engine as a task.
+pub(crate) fn spawn(runtime: &Handle, engine: &Arc<Engine>, ready: Ready) -> Box<dyn Parts> {
+    let stop = watch::Sender::new(false);
+    let ends = EndsWithTask(Arc::clone(engine));
+    let task = runtime.spawn(supervise(ends, ready, stop.subscribe()));
+    Box::new(Task { stop, task })
+}
+
+struct Task {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Result<ShutDown, Error>>,
+}
+
+#[async_trait]
+impl Parts for Task {
+    async fn shutdown(&mut self, engine: &Engine) -> Result<ShutDown, Error> {
+        self.stop.send_replace(true);
+        match (&mut self.task).await {
+            Ok(outcome) => outcome,
+            // It has panicked or was dropped, and has said so.
+            Err(_) => Err(engine.stopped().await),
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -191,51 +192,44 @@ impl Drop for EndsWithTask {
         };
         // After a good end neither does anything.
         self.0.stop(reason, None);
-        self.0.store.close_soon();
+        self.0.stores.close_soon();
     }
 }
 
-/// Who is to be told, and who takes commands. Collected before anything is awaited: a plan cannot be
-/// shared between threads, and whoever waits for `start` may be moved to another.
-fn wishes(engine: &Arc<Engine>, plan: Option<&Plan>) -> Result<Vec<Subscribe>, Error> {
+/// The subscriptions of an engine: to events, to commands, to the messages of calls. Collected before
+/// anything is awaited: a plan cannot be shared between threads, and whoever waits for `start` may be
+/// moved to another.
+fn subscription_requests(
+    engine: &Arc<Engine>,
+    plan: Option<&Plan>,
+) -> Result<Vec<Subscribe>, Error> {
     let plan = plan.ok_or_else(|| engine.nothing_to_start())?;
-    let mut wishes = Vec::new();
-    let told: Option<(Arc<dyn MessageHandler>, usize)> = match &plan.told {
+    let mut requests = Vec::new();
+    let receiver: Option<(Arc<dyn MessageHandler>, usize)> = match &plan.receiver {
         // One event a call, so that a slow one holds up no other.
-        Some(Told::Function(handle)) => {
+        Some(Receiver::Function(handle)) => {
             let (handle, engine) = (Arc::clone(handle), Arc::downgrade(engine));
             Some((Arc::new(OnDue { handle, engine }), 1))
         }
-        Some(Told::Subscriber(handler, max_batch)) => Some((Arc::clone(handler), *max_batch)),
+        Some(Receiver::Subscriber(handler, max_batch)) => Some((Arc::clone(handler), *max_batch)),
         None => None,
     };
-    if let Some((handler, max_batch)) = told {
-        wishes.push(wish(Topic::TimerEvents, "on-due", max_batch, handler));
+    if let Some((handler, max_batch)) = receiver {
+        requests.push(request(Topic::TimerEvents, "on-due", max_batch, handler));
     }
-    if plan.takes_commands || has_calls(plan) {
+    if plan.takes_commands || plan.calls.is_some() {
         let handler = Arc::new(engine.timers.clone());
-        wishes.push(wish(Topic::TimerCommands, "timer", 1_000, handler));
+        requests.push(request(Topic::TimerCommands, "timer", 1_000, handler));
     }
-    #[cfg(feature = "calls")]
     if let Some(calls) = &plan.calls {
         for (topic, consumer, max_batch, handler) in calls.handlers() {
-            wishes.push(wish(topic, consumer, max_batch, handler));
+            requests.push(request(topic, consumer, max_batch, handler));
         }
     }
-    Ok(wishes)
+    Ok(requests)
 }
 
-const fn has_calls(plan: &Plan) -> bool {
-    #[cfg(feature = "calls")]
-    return plan.calls.is_some();
-    #[cfg(not(feature = "calls"))]
-    {
-        let _ = plan;
-        false
-    }
-}
-
-fn wish(
+fn request(
     topic: Topic,
     consumer: &'static str,
     max_batch: usize,
@@ -251,47 +245,43 @@ fn wish(
 
 async fn subscribe(
     bus: &dyn EventBusPort,
-    wishes: Vec<Subscribe>,
+    requests: Vec<Subscribe>,
 ) -> Result<Vec<Box<dyn Subscription>>, Error> {
-    let mut subscriptions = Vec::with_capacity(wishes.len());
-    for wish in wishes {
-        subscriptions.push(bus.subscribe(wish).await?);
+    let mut subscriptions = Vec::with_capacity(requests.len());
+    for request in requests {
+        subscriptions.push(bus.subscribe(request).await?);
     }
     Ok(subscriptions)
 }
 
-/// Runs everything until it is told to stop, or going on makes no sense.
+/// Runs everything until a stop is requested, or going on makes no sense.
 async fn supervise(
     ends: EndsWithTask,
     ready: Ready,
     mut stop: watch::Receiver<bool>,
 ) -> Result<ShutDown, Error> {
     let engine = &ends.0;
-    #[cfg(feature = "calls")]
-    let (execute, sweep_calls) = crate::calls::run(ready.calls, stop.clone());
-    let asked = async move {
-        // An error means that `Running` is gone, which asks for the same.
+    let (execute, rest_of_calls) = crate::calls::run(ready.calls, stop.clone());
+    let stop_requested = async move {
+        // An error means that `Running` is gone, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let work = ready.worker.run(asked);
-    // Both drain at the same time; whatever has to be told of that is still published meanwhile.
-    #[cfg(feature = "calls")]
+    let work = ready.worker.run(stop_requested);
+    // Both drain at the same time; the messages of that are still published meanwhile.
     let work = async { tokio::try_join!(work, execute).map(|(drained, ())| drained) };
-    #[cfg(not(feature = "calls"))]
-    let sweep_calls = pending();
     let outcome = tokio::select! {
         biased;
         drained = work => drained,
         stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
         stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
-        stopped = sweep_calls => Err(stopped),
-        stopped = file_moved(engine) => Err(stopped),
-        never = look_out(engine) => match never {},
+        stopped = rest_of_calls => Err(stopped),
+        cause = engine.watch_stores() => Err(WorkerStopped { cause }),
+        never = engine.hints.run() => match never {},
     };
     end(engine, outcome, ready.subscriptions).await
 }
 
-/// Ends what is left, and tells everybody.
+/// Ends what is left, and publishes the end to all handles.
 pub(crate) async fn end(
     engine: &Engine,
     outcome: Result<Drained, WorkerStopped>,
@@ -321,39 +311,10 @@ pub(crate) async fn end(
     }
 }
 
-/// Whatever nobody asks to stop goes on for ever, or until the store is broken.
+/// Work that is never requested to stop goes on for ever, or until the store is broken.
 async fn for_ever(work: impl Future<Output = Result<(), WorkerStopped>>) -> WorkerStopped {
     match work.await {
         Err(stopped) => stopped,
         Ok(()) => pending().await,
-    }
-}
-
-/// Waits until a file of the engine is renamed, removed or replaced, also while nothing is due.
-async fn file_moved(engine: &Engine) -> WorkerStopped {
-    match &engine.store {
-        #[cfg(feature = "sqlite")]
-        Store::Sqlite(sqlite) => {
-            let cause = sqlite.file_moved(engine.ports.clock.as_ref()).await;
-            WorkerStopped { cause }
-        }
-        #[cfg(feature = "testing")]
-        Store::Memory(_) => pending().await,
-    }
-}
-
-/// Lets the worker look whenever somebody else may have written.
-async fn look_out(engine: &Engine) -> Infallible {
-    match &engine.store {
-        #[cfg(feature = "sqlite")]
-        Store::Sqlite(sqlite) => {
-            let on_commit = || engine.ports.wake.due_at(punctual_domain::Timestamp::MIN);
-            let clock = Arc::clone(&engine.ports.clock);
-            // It ends when the store is closed or broken, which the worker notices by itself.
-            let watch = sqlite.store.watch_foreign_commits(clock, on_commit);
-            tokio::join!(watch, sqlite.hints.run()).1
-        }
-        #[cfg(feature = "testing")]
-        Store::Memory(_) => pending().await,
     }
 }

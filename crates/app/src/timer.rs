@@ -81,7 +81,7 @@ impl Timer {
         &self.key
     }
 
-    /// What is asked of the workflow. `now` is rounded up: a delay counted from an instant that has
+    /// The request to the workflow. `now` is rounded up: a delay counted from an instant that has
     /// passed already would be over early.
     pub(crate) fn request(self, now: Timestamp) -> TimerRequest {
         let due_at = match self.due {

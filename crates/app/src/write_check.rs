@@ -1,15 +1,17 @@
-//! Whether something new can be stored now, asked by a small write if nobody else has written.
+//! Whether something new can be stored now, found out by a small write if nobody else has written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_adapters_sqlite::SqliteTimerStore;
-use punctual_ports::{ClockPort, PortError};
+use punctual_ports::{Backend, ClockPort, PortError};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// An answer holds for this long, so that asking often costs nothing.
+use crate::clock::current_runtime;
+
+/// An answer holds for this long, so that frequent checks cost nothing.
 const FRESH: Duration = Duration::from_secs(2);
-/// Whoever asks waits no longer than this for the small write.
+/// Maximum wait for the small write.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NOTHING_WRITTEN: &str = "nothing could be written for two seconds: another program holds the database's write lock, or the disk does not answer";
 
@@ -22,7 +24,7 @@ pub(crate) enum Probe {
     IfFailing,
 }
 
-/// What is known of one file. One asks at a time; others wait for the same answer.
+/// What is known of one store. One checks at a time; others wait for the same answer.
 #[derive(Default)]
 pub(crate) struct WriteCheck(Mutex<Known>);
 
@@ -39,10 +41,10 @@ struct Known {
 type Probing = JoinHandle<Result<(), PortError>>;
 
 impl WriteCheck {
-    /// Why nothing new can be stored in a file now, if so, in a sentence that names the file.
+    /// Why nothing new can be stored in a store now, if so.
     pub(crate) async fn problem(
         &self,
-        store: &SqliteTimerStore,
+        store: &Arc<dyn Backend>,
         clock: &dyn ClockPort,
         probe: Probe,
     ) -> Option<String> {
@@ -60,8 +62,7 @@ impl WriteCheck {
             return None;
         }
         if !is_fresh || known.problem.is_none() {
-            let problem = known.probe(store, clock).await;
-            known.problem = problem.map(|problem| format!("{}: {problem}", store.path().display()));
+            known.problem = known.probe(store, clock).await;
             known.checked_at = Some(clock.monotonic());
         }
         known.problem.clone()
@@ -70,7 +71,7 @@ impl WriteCheck {
 
 impl Known {
     /// Why the small write failed, if it did. One that has not come back is waited for again, whoever
-    /// has ceased to wait for it: while the disk hangs there is one, however many ask.
+    /// has ceased to wait for it: while the disk hangs there is one, however many check.
     async fn written(&mut self, begin: impl FnOnce() -> Probing) -> Option<String> {
         let under_way = self.probing.take().filter(|probing| !probing.is_finished());
         let probing = self.probing.insert(under_way.unwrap_or_else(begin));
@@ -82,10 +83,14 @@ impl Known {
         }
     }
 
-    async fn probe(&mut self, store: &SqliteTimerStore, clock: &dyn ClockPort) -> Option<String> {
+    async fn probe(&mut self, store: &Arc<dyn Backend>, clock: &dyn ClockPort) -> Option<String> {
+        let runtime = match current_runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return Some(error.to_string()),
+        };
         let begin = || {
-            let store = store.clone();
-            tokio::spawn(async move { store.probe_write().await })
+            let store = Arc::clone(store);
+            runtime.spawn(async move { store.probe_write().await })
         };
         tokio::select! {
             biased;

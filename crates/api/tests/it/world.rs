@@ -13,7 +13,7 @@ use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_api::{
     ApiParts, ApiSettings, CallsApi, ReadinessCheck, TimersApi, Tokens, hash_token, router,
 };
-use punctual_ports::{ClockPort, IdPort};
+use punctual_ports::{CallStores, ClockPort, IdPort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, SubmitCalls};
 use punctual_workflows::{ScheduleTimers, TimerPorts};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ impl World {
             Arc::new(clock.clone()),
             Arc::clone(&ids),
             Arc::new(bus.clone()),
-            Faulty::new(Arc::clone(&store), &faults),
+            CallStores::new(Faulty::new(Arc::clone(&store), &faults)),
             Arc::new(store.timers()),
         );
         let timers = MemoryTimerStore::new();

@@ -14,5 +14,6 @@ mod in_transaction;
 mod life_cycle;
 mod losses;
 mod nats;
+mod own_store;
 mod scheduling;
 mod starting;

@@ -7,7 +7,7 @@ use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_api::TraceView;
 use punctual_domain::{TimerEntry, TimerKey};
-use punctual_ports::{PageCursor, TimerPersistencePort};
+use punctual_ports::{CallStores, PageCursor, TimerPersistencePort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
 
 use super::clock;
@@ -85,7 +85,8 @@ async fn look(
         // Nothing is published here: whoever serves the file does that.
         let bus = Arc::new(InProcessBus::new(Handlers::Inline));
         let clock = Arc::new(clock.clone());
-        let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, shared.calls()?, timers);
+        let calls = CallStores::new(shared.calls()?);
+        let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, calls, timers);
         let trace = ReadCalls::new(&ports)
             .trace(args.correlation, after.clone(), args.limit)
             .await?;

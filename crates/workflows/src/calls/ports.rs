@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use punctual_ports::{
-    ClockPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort, ServiceCallPersistencePort,
-    TimerPersistencePort,
+    CallStores, ClockPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort,
+    ServiceCallPersistencePort, TimerPersistencePort,
 };
 
 use super::Notifier;
@@ -33,25 +33,21 @@ pub struct CallPorts {
 }
 
 impl CallPorts {
-    /// Puts adapters together; one store serves calls, outbox and attempts.
-    pub fn new<S>(
+    /// Puts adapters together.
+    pub fn new(
         clock: Arc<dyn ClockPort>,
         ids: Arc<dyn IdPort>,
         bus: Arc<dyn EventBusPort>,
-        store: S,
+        stores: CallStores,
         timers: Arc<dyn TimerPersistencePort>,
-    ) -> Self
-    where
-        S: ServiceCallPersistencePort + OutboxPort + ExecutionLogPort + 'static,
-    {
-        let store = Arc::new(store);
+    ) -> Self {
         Self {
             clock,
             ids,
             bus,
-            calls: Arc::<S>::clone(&store),
-            outbox: Arc::<S>::clone(&store),
-            executions: store,
+            calls: stores.calls,
+            outbox: stores.outbox,
+            executions: stores.executions,
             timers,
             to_publish: Notifier::default(),
             to_execute: Notifier::default(),

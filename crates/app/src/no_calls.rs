@@ -1,0 +1,42 @@
+//! An engine without service calls, where the feature `calls` is off: values of these types do not exist.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use punctual_domain::Topic;
+use punctual_ports::{CallStores, MessageHandler};
+use punctual_workflows::{TimerPorts, WorkerStopped};
+use tokio::sync::watch;
+
+use crate::Error;
+
+pub(crate) enum CallOptions {}
+pub(crate) enum ServiceCalls {}
+pub(crate) enum CallsPlan {}
+
+impl CallsPlan {
+    pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
+        match *self {}
+    }
+}
+
+pub(crate) fn assemble(
+    options: &CallOptions,
+    _stores: CallStores,
+    _timers: &TimerPorts,
+    _may_vanish: bool,
+) -> Result<(ServiceCalls, CallsPlan), Error> {
+    match *options {}
+}
+
+pub(crate) fn run(
+    _plan: Option<CallsPlan>,
+    _stop: watch::Receiver<bool>,
+) -> (
+    BoxFuture<'static, Result<(), WorkerStopped>>,
+    BoxFuture<'static, WorkerStopped>,
+) {
+    (ready(Ok(())).boxed(), pending().boxed())
+}
