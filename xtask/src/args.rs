@@ -14,7 +14,7 @@ commands:
                      FILTERs are parts of test names, handed to the test runner.
       --no-servers   leave the servers and Python out: the quick inner loop
   ci                 everything that must pass before a change is merged: fmt, clippy, tidy, docs,
-                     each feature alone, test, embedding, a sample of the mutants, cargo-deny
+                     each feature alone, test, embedding, a sample of the mutants
   tidy               the house rules that no compiler checks
   embedding          count the crates that embedders get, and build, run and test a crate outside
                      the workspace that depends on `punctual`

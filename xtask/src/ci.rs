@@ -63,9 +63,6 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         println!("--- {} passed in {seconds:.1} s", step.name);
         not_run.extend(report.not_run);
     }
-    if process::find_program("cargo-deny").is_none() {
-        not_run.push("licences and sources (cargo-deny is not installed)".to_owned());
-    }
     println!("\nci: all passed in {:.1} s", begun.elapsed().as_secs_f64());
     if let Some(sentence) = test_command::not_run(&not_run) {
         println!("{sentence}");
@@ -127,14 +124,6 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
     steps.push(Step::xtask("mutants", || {
         mutants::run_sample(root).map(verdict)
     }));
-    if process::find_program("cargo-deny").is_some() {
-        // cargo-deny reads every platform's crates, and a build fetches only its own.
-        steps.push(Step::command("fetch", cargo("fetch --locked")));
-        steps.push(Step::command(
-            "deny",
-            cargo("deny --offline check licenses bans sources"),
-        ));
-    }
     steps
 }
 
@@ -175,7 +164,6 @@ mod tests {
         let names: Vec<_> = steps(Path::new("/"), &packages)
             .into_iter()
             .map(|step| step.name)
-            .filter(|name| !["fetch", "deny"].contains(&name.as_str()))
             .collect();
         assert_eq!(
             names,

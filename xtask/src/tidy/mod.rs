@@ -12,6 +12,7 @@ mod dependencies;
 mod file_length;
 mod function_length;
 mod leftovers;
+mod licences;
 mod migrations;
 mod module_docs;
 mod mutant_patches;
@@ -55,6 +56,10 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
             count += 1;
         }
     }
-    println!("tidy: {} checks, {count} problems", CHECKS.len());
+    for problem in licences::check(root)? {
+        println!("{problem} [licences and sources]");
+        count += 1;
+    }
+    println!("tidy: {} checks, {count} problems", CHECKS.len() + 1);
     Ok(count == 0)
 }
