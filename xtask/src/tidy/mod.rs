@@ -17,6 +17,7 @@ mod migrations;
 mod module_docs;
 mod mutant_patches;
 mod problem;
+mod retired_words;
 mod source;
 mod suite;
 mod tree;
@@ -31,7 +32,7 @@ use tree::Tree;
 type Check = fn(&Tree) -> Vec<Problem>;
 
 /// Every check, under the name by which the documentation speaks of it.
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 13] = [
     ("dependency direction", dependencies::check),
     ("module docs", module_docs::check),
     ("clock use", clock_use::check),
@@ -44,6 +45,7 @@ const CHECKS: [(&str, Check); 12] = [
     ("leftovers", leftovers::check),
     ("bare allow", bare_allow::check),
     ("mutant patches", mutant_patches::check),
+    ("retired words", retired_words::check),
 ];
 
 /// Runs every check and prints every problem; answers whether there was none.

@@ -6,10 +6,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Where the project's own sources live.
-const FOLDERS: [&str; 3] = ["crates", "migrations", "xtask"];
+const FOLDERS: [&str; 6] = ["clients", "crates", "deploy", "docs", "migrations", "xtask"];
+/// Files at the root that rules are about. The changelog is not: it names what was renamed.
+const AT_ROOT: [&str; 5] = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "clippy.toml",
+];
 
 /// Everything that a check may look at; the rest (images, data) is not text to have rules about.
-const EXTENSIONS: [&str; 5] = ["rs", "toml", "sql", "patch", "md"];
+const EXTENSIONS: [&str; 7] = ["rs", "toml", "sql", "patch", "md", "py", "yml"];
 
 /// The files of a workspace, sorted by path.
 #[derive(Debug)]
@@ -32,9 +40,11 @@ impl Tree {
         for folder in FOLDERS {
             collect(root, &root.join(folder), &mut files)?;
         }
-        let config = root.join("clippy.toml");
-        if config.is_file() {
-            files.push(read(root, &config)?);
+        for name in AT_ROOT {
+            let file = root.join(name);
+            if file.is_file() {
+                files.push(read(root, &file)?);
+            }
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(Self {
@@ -163,11 +173,20 @@ mod tests {
             ("crates/a/target/debug/x.rs", ""),
             ("crates/a/logo.png", ""),
             ("docs/notes.md", ""),
+            ("notes/other.md", ""),
+            ("CHANGELOG.md", ""),
+            ("README.md", ""),
         ]);
         let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(
             paths,
-            ["clippy.toml", "crates/a/Cargo.toml", "crates/b/src/lib.rs"]
+            [
+                "README.md",
+                "clippy.toml",
+                "crates/a/Cargo.toml",
+                "crates/b/src/lib.rs",
+                "docs/notes.md",
+            ]
         );
         assert_eq!(tree.get("crates/b/src/lib.rs").unwrap().name(), "lib.rs");
     }
