@@ -1,4 +1,4 @@
-//! A store as an engine takes it: its ports, its change feed, its health and its end.
+//! A store as an engine uses it: its ports, change feed, health, capabilities and close.
 
 use std::any::Any;
 use std::future::pending;
@@ -16,7 +16,7 @@ use crate::{
 pub struct CallStores {
     /// The calls.
     pub calls: Arc<dyn ServiceCallPersistencePort>,
-    /// Their messages, committed with them and published later.
+    /// Their messages, committed with them and published after.
     pub outbox: Arc<dyn OutboxPort>,
     /// Their attempts.
     pub executions: Arc<dyn ExecutionLogPort>,
@@ -47,8 +47,8 @@ impl CallStores {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Whether timers are fired from it. If not, an engine on it schedules, reads and cancels beside
-    /// the engine that fires, and cannot be started.
+    /// Whether an engine fires the timers of this store. If not, an engine on it schedules, reads and
+    /// cancels beside the one that fires, and cannot be started.
     pub fires: bool,
     /// Whether a timer may be stored that belongs to no service call.
     pub standalone_timers: bool,
@@ -69,7 +69,7 @@ impl Default for Capabilities {
 pub struct WriteHealth {
     /// Number of commits since the store was opened.
     pub commits: u64,
-    /// Why the last write failed, if nothing has shown since that the reason is gone.
+    /// Why the last write failed, until the cause is known to be resolved.
     pub problem: Option<PortError>,
 }
 
@@ -79,26 +79,26 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 /// A store that an engine runs on.
 ///
 /// # Contract
-/// - All ports are views of one database: a write that one of them has acknowledged is visible to the
-///   others. Each of them keeps its own contract, of which the crate `conformance` has the test cases.
-/// - `call_stores`, `capabilities` and `name` answer the same as long as the store is open.
+/// - All ports are views of one database: a write acknowledged by one of them is visible to the others.
+///   Each of them fulfils its own contract, whose test cases are in the crate `conformance`.
+/// - `call_stores`, `capabilities` and `name` return the same as long as the store is open.
 /// - `watch` calls `on_change` after a commit that did not come through these ports, such as another
-///   process's, soon enough that a timer due at once may wait for it. It may call it without a cause. What
-///   it misses is found by the worker's next poll, late and not lost.
-/// - `watch` returns only when the store cannot be relied on any more, and then with the reason: the
-///   engine stops. Trouble that may pass is no reason.
-/// - `write_health` answers at once, without I/O.
-/// - `probe_write` writes, as durably as a timer is written, and changes nothing that is stored. It
+///   process's, soon enough that a timer due at once may wait for it. Spurious calls are allowed. A commit
+///   that it misses is found by the worker's next poll: late, not lost.
+/// - `watch` returns, with the reason, only when the store can no longer be relied on; the engine then
+///   stops. A transient failure is no reason to return.
+/// - `write_health` returns at once, without I/O.
+/// - `probe_write` writes as durably as a timer is written, and changes nothing that is stored. It
 ///   fails if a new timer would be refused.
-/// - `close` returns when everything that was acknowledged is safe and the store can be opened again. Its
-///   ports may answer `Stopped` from then on. Closing twice is closing once.
-/// - `close_soon` begins the same, waits for nothing, and needs no runtime. The engine calls it where it
-///   is dropped.
+/// - `close` returns when every acknowledged write is durable and the store can be opened again. Its
+///   ports may return `Stopped` from then on. Idempotent.
+/// - `close_soon` starts the same without waiting, and needs no runtime. The engine calls it when it is
+///   dropped.
 ///
-/// On a fake clock an engine does not call `watch`: it polls at the beginning of every `advance`.
+/// On a fake clock an engine does not call `watch`: it polls at the start of every `advance`.
 #[async_trait]
 pub trait Backend: Any + Send + Sync {
-    /// The timers, for those who schedule, read and delete them.
+    /// The timers, to schedule, read and delete them.
     fn persistence(&self) -> Arc<dyn TimerPersistencePort>;
 
     /// The same timers, for the worker.
@@ -110,40 +110,39 @@ pub trait Backend: Any + Send + Sync {
     /// The positions of buses.
     fn positions(&self) -> Arc<dyn BusPositionPort>;
 
-    /// The service calls, if the store keeps them. An engine asks once.
+    /// The service calls, if the store has them. An engine calls this once.
     fn call_stores(&self) -> Option<CallStores> {
         None
     }
 
-    /// What the store can do.
+    /// The capabilities of the store.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// What people call the store, such as its path, for the sentence that says why it cannot be
-    /// written to.
+    /// Name of the store, such as its path, for error messages.
     fn name(&self) -> String {
         "the store".to_owned()
     }
 
-    /// The change feed. Without one, commits made elsewhere are found by polling.
+    /// The change feed. Without one, commits of other processes are found by polling.
     async fn watch(&self, _clock: Arc<dyn ClockPort>, _on_change: OnChange) -> PortError {
         pending().await
     }
 
-    /// How writing goes, as far as it is known.
+    /// Health of the writes, as far as known.
     fn write_health(&self) -> WriteHealth {
         WriteHealth::default()
     }
 
-    /// Finds out by writing whether something new can be stored now.
+    /// Tests by a write whether something new can be stored now.
     async fn probe_write(&self) -> Result<(), PortError> {
         Ok(())
     }
 
-    /// Finishes what was begun and closes the store.
+    /// Finishes the operations in flight and closes the store.
     async fn close(&self) {}
 
-    /// Closes the store without waiting for it.
+    /// Starts closing the store and does not wait for it.
     fn close_soon(&self) {}
 }

@@ -1,4 +1,4 @@
-//! Where messages and firings go that can never be handled.
+//! Dead letters: messages and firings that can never be handled.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use punctual_domain::{DeadLetterOrigin, TenantId, Timestamp};
 
 use crate::{BatchResult, PortError};
 
-/// A message that can never be handled, kept as it came.
+/// A message that can never be handled, stored unchanged.
 ///
-/// Its `Debug` shows how long the payload is, not what it says: that may be secret.
+/// `Debug` prints the length of the payload and not its content, which may be secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// By what a repetition of the same letter is recognised: a message's deduplication id, or its
-    /// place in a stream if it could not even be read.
+    /// Deduplicates dead letters: the deduplication id of the message, or its position in a stream if
+    /// the message cannot be decoded.
     pub id: String,
-    /// What gave up on it.
+    /// What dead-lettered the message.
     pub origin: DeadLetterOrigin,
-    /// Whose it is, if that could be read.
+    /// The tenant, if it could be decoded.
     pub tenant_id: Option<TenantId>,
-    /// The message, byte for byte.
+    /// The bytes of the message.
     pub payload: Vec<u8>,
-    /// Why it can never be handled.
+    /// Why the message can never be handled.
     pub reason: String,
-    /// When that was found.
+    /// When the message was dead-lettered.
     pub failed_at: Timestamp,
 }
 
@@ -40,57 +40,56 @@ impl fmt::Debug for DeadLetter {
     }
 }
 
-/// A dead letter with its place in the list.
+/// A dead letter and its position in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDeadLetter {
-    /// Its number, which grows in the order of recording.
+    /// Sequence number, in the order of recording.
     pub sequence: u64,
-    /// The letter.
+    /// The dead letter.
     pub dead_letter: DeadLetter,
 }
 
-/// What became of a letter that was to be recorded.
+/// Outcome of recording a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordOutcome {
-    /// It was added.
+    /// The dead letter was added.
     Recorded,
-    /// One with its id was there already; that one is unchanged.
+    /// A dead letter with that id exists and is unchanged.
     AlreadyThere,
 }
 
-/// What became of a letter that was to be removed.
+/// Outcome of removing a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RemoveOutcome {
-    /// It was removed.
+    /// The dead letter was removed.
     Removed,
-    /// There is none of that number.
+    /// There is no dead letter with that sequence number.
     NotFound,
 }
 
-/// Keeps what could not be handled until a person has looked at it.
+/// Stores dead letters until an operator removes them.
 ///
 /// # Contract
-/// - A recorded letter is durable when `record` answers, and comes back byte for byte,
-///   and with its origin.
+/// - A dead letter is durable when `record` returns, and is read back byte for byte, with its origin.
 /// - Recording the same id again changes nothing.
-/// - `list` gives letters in the order in which they were recorded, at most `limit`, and only those
-///   with a number greater than `after`.
-/// - A removed letter is listed no more, and its number is not given again.
-/// - Once removed, a letter of the same id can be recorded again.
+/// - `list` returns dead letters in the order in which they were recorded, at most `limit`, and only
+///   those with a sequence number greater than `after`.
+/// - A removed dead letter is no longer listed, and its sequence number is not reused.
+/// - Once removed, a dead letter with the same id can be recorded again.
 #[async_trait]
 pub trait DeadLetterPort: Send + Sync {
-    /// Adds letters.
+    /// Records dead letters.
     async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome>;
 
-    /// Lists letters after a number, oldest first.
+    /// Lists dead letters after a sequence number, oldest first.
     async fn list(
         &self,
         after: Option<u64>,
         limit: usize,
     ) -> Result<Vec<StoredDeadLetter>, PortError>;
 
-    /// Removes letters by number.
+    /// Removes dead letters by sequence number.
     async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome>;
 }

@@ -1,28 +1,28 @@
-//! The one error of all ports: what failed, why, and whether trying again can help.
+//! The error of all ports: what failed, why, and whether a retry can help.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What kind of failure it was. The kind decides what the caller does.
+/// Kind of a failure, which decides how the caller reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PortErrorKind {
-    /// The other side cannot be reached, or did not answer in time.
+    /// The other side cannot be reached, or did not respond in time.
     Unavailable,
-    /// Somebody else holds a lock that is needed.
+    /// Another process holds a required lock.
     Busy,
     /// A queue or buffer is full.
     Overloaded,
-    /// There is no room left to store anything new.
+    /// The storage is full: nothing new can be stored.
     StorageFull,
-    /// Nobody subscribes to the topic.
+    /// The topic has no subscriber.
     NoSubscriber,
-    /// A handler could not handle this message this time.
+    /// A handler failed to handle this message.
     HandlerFailed,
     /// This item can never be accepted.
     Rejected,
-    /// The store is corrupt, read-only or failed to write: it cannot be relied on any more.
+    /// The store is corrupt, read-only or failed to write, and can no longer be relied on.
     Broken,
     /// The adapter was stopped.
     Stopped,
@@ -42,20 +42,20 @@ impl PortErrorKind {
         }
     }
 
-    /// Whether it is this item's own fault, so that other items may still succeed.
+    /// Whether the failure concerns this item only, so that other items may still succeed.
     pub const fn concerns_the_item(self) -> bool {
         matches!(self, Self::HandlerFailed | Self::Rejected)
     }
 
-    /// Whether to go on would be to carry on as if something had been written.
+    /// Whether the store can no longer be relied on, so that the caller has to stop.
     pub const fn is_critical(self) -> bool {
         matches!(self, Self::Broken | Self::Stopped)
     }
 }
 
-/// A failed call of a port. Cheap to clone, so that one failure can be told to many callers.
+/// A failed call of a port. Cheap to clone, so that one failure can be reported to many callers.
 ///
-/// It reads on from "failed to": `failed to save timers: the disk is full`.
+/// `Display` writes a sentence: `failed to save timers: the disk is full`.
 #[derive(Debug, Clone)]
 pub struct PortError {
     kind: PortErrorKind,
@@ -82,7 +82,7 @@ impl PortError {
         self
     }
 
-    /// The same failure as seen by another operation that it made fail too.
+    /// The same failure, attributed to another operation that failed because of it.
     #[must_use]
     pub fn during(&self, operation: &'static str) -> Self {
         Self {
@@ -91,12 +91,12 @@ impl PortError {
         }
     }
 
-    /// What kind of failure it was.
+    /// The kind of the failure.
     pub const fn kind(&self) -> PortErrorKind {
         self.kind
     }
 
-    /// What was being done, for example `save timers`.
+    /// The operation that failed, for example `save timers`.
     pub const fn operation(&self) -> &'static str {
         self.operation
     }

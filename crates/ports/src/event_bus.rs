@@ -1,4 +1,4 @@
-//! How messages get from one module to another.
+//! The bus that carries messages between modules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 
 use crate::{BatchResult, PortError};
 
-/// Names a group of subscriptions that share the messages of a topic between them.
+/// Name of a consumer: a group of subscriptions that share the messages of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsumerName(&'static str);
 
 impl ConsumerName {
-    /// A consumer's name; part of broker object names, so keep to letters, digits and `-`.
+    /// A consumer name. It is part of broker object names: use letters, digits and `-` only.
     pub const fn new(name: &'static str) -> Self {
         Self(name)
     }
@@ -30,67 +30,65 @@ impl fmt::Display for ConsumerName {
     }
 }
 
-/// What became of a message that was to be published.
+/// Outcome of publishing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublishOutcome {
-    /// The bus answers for it: it was delivered, or is stored and will be.
+    /// The bus has taken responsibility: the message was delivered, or is stored and will be.
     Accepted,
-    /// The bus had it already, under the same deduplication id.
+    /// The bus already has a message with the same deduplication id.
     Duplicate,
-    /// It was delivered, and the receiver says that it can never handle it.
+    /// The message was delivered, and its handler answered that it can never be handled.
     Refused {
-        /// What the receiver says.
+        /// The reason that the handler gave.
         reason: String,
     },
 }
 
-/// What a handler says of a message.
+/// Answer of a handler to a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// It is handled, durably.
+    /// The message is handled durably.
     Done,
-    /// Not this time, for a reason of its own: deliver it again, and give up on it in the end.
+    /// Handling this message failed: redeliver it, up to the maximum number of deliveries.
     RetryLater {
         /// Why, for the log.
         reason: String,
     },
-    /// Not this time, through no fault of the message: what the handler needs, such as its store,
-    /// cannot be used. It is delivered again however often that takes, and a bus that fetches does
-    /// not fetch more meanwhile.
+    /// Nothing can be handled now, for example because the store is unavailable. The message is
+    /// redelivered without a limit, and a bus that fetches stops fetching meanwhile.
     Pause {
         /// Why, for the log.
         reason: String,
     },
-    /// Never: keep it as a dead letter.
+    /// No retry can help: dead-letter the message.
     Poison {
         /// Why, for the dead letter.
         reason: String,
     },
 }
 
-/// Takes messages of a topic.
+/// Handles the messages of a topic.
 ///
-/// A handler may get any message any number of times, in any order, and must be correct all the
-/// same. It answers for each message, in order; a missing answer and a panic count as
-/// [`Answer::RetryLater`].
+/// A handler must be correct for any message, any number of times, in any order. It returns one answer
+/// per message, in order; a missing answer and a panic count as [`Answer::RetryLater`].
 #[async_trait]
 pub trait MessageHandler: Send + Sync {
-    /// Handles some messages.
+    /// Handles a batch of messages.
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer>;
 }
 
-/// A wish to get messages.
+/// Request for a subscription.
 #[derive(Clone)]
 pub struct Subscribe {
-    /// Of which topic.
+    /// The topic.
     pub topic: Topic,
-    /// As which consumer.
+    /// The consumer that the subscription belongs to.
     pub consumer: ConsumerName,
-    /// At most so many messages in one call of the handler.
+    /// Maximum number of messages in one call of the handler.
     pub max_batch: usize,
-    /// Who takes them.
+    /// The handler.
     pub handler: Arc<dyn MessageHandler>,
 }
 
@@ -104,77 +102,75 @@ impl fmt::Debug for Subscribe {
     }
 }
 
-/// A subscription, which lasts until it is stopped or dropped.
+/// A subscription, active until it is stopped or dropped.
 #[async_trait]
 pub trait Subscription: Send + Sync {
-    /// Takes no more messages, and returns when those in flight are answered. Stopping again, or twice at
-    /// once, is the same.
+    /// Stops delivery, and returns once the messages in flight are answered. Idempotent, also when called
+    /// concurrently.
     async fn stop(&self);
 }
 
 /// Messages that a bus had accepted and may have lost since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataLoss {
-    /// Which loss this is, for [`EventBusPort::recovered`].
+    /// Identifies the loss, for [`EventBusPort::recovered`].
     pub number: u64,
-    /// Everything that was published from this instant on has to be published again.
+    /// Messages published at this instant or later have to be published again.
     pub since: Timestamp,
-    /// How it was found, for the log.
+    /// How the loss was detected, for the log.
     pub reason: String,
 }
 
-/// Carries messages, at least once.
+/// Delivers messages at least once.
 ///
 /// # Contract
-/// - `publish` answers for each envelope by itself. An error may hide a success whose answer was
+/// - `publish` returns an outcome for each envelope. An error may hide a success whose acknowledgement was
 ///   lost, so publishing the same envelope again is always safe.
-/// - An accepted message reaches every consumer of its topic, at least once, as it was published.
-/// - A bus that publishes only, for readers that it does not know, refuses every subscription with
-///   `Rejected`, and keeps what it accepted.
+/// - An accepted message reaches every consumer of its topic at least once, unchanged.
+/// - A publish-only bus, for readers unknown to it, refuses every subscription with `Rejected`, and keeps
+///   what it accepted.
 /// - Events may have any number of consumers. Commands have one: a second consumer name on a topic
-///   of commands is refused with `Rejected` while a subscription of the first lives.
+///   of commands is refused with `Rejected` while a subscription of the first is active.
 /// - Subscriptions with the same consumer name share the messages: each goes to one of them.
-/// - A message answered with `RetryLater` is delivered again, either by the bus itself or because
-///   `publish` fails with a retryable error and the publisher tries again.
-/// - One answered with `Pause` is delivered again, too, and is never given up on.
-/// - A message answered with `Poison` is not delivered to that consumer again by the bus, and the
+/// - A message answered with `RetryLater` is redelivered, either by the bus itself or because
+///   `publish` fails with a retryable error and the publisher retries.
+/// - A message answered with `Pause` is redelivered, too, and never dead-lettered.
+/// - A message answered with `Poison` is not redelivered to that consumer by the bus, and the
 ///   messages after it are delivered.
-/// - A panic of a handler, and an answer too few, are `RetryLater`.
-/// - A message of a topic that nobody subscribes to is either kept until somebody does, or refused
-///   with the retryable `NoSubscriber`. It is never accepted and lost.
+/// - A panic of a handler, and a missing answer, count as `RetryLater`.
+/// - A message of a topic without subscribers is either kept until there is one, or refused with the
+///   retryable `NoSubscriber`. It is never accepted and lost.
 /// - A handler gets at most `max_batch` messages in one call.
 /// - Where the bus keeps messages for later, a handler that takes one at a time (`max_batch` is 1) is
-///   called for tenants in turn. Messages of one tenant whose calls do not return, are slow or answer
-///   `RetryLater` hold up no other tenant's, as long as no more than a number of messages are
-///   unfinished that the bus names. A handler that takes several gets them as they come.
-/// - After `stop` has returned, the handler is not called any more, and no call is under way.
-/// - `lost` waits until the bus finds that it may have lost messages which it had accepted, as a
-///   broker does that is restored from an older copy. It gives the same loss again until `recovered`
-///   says that those messages were published again, also after a restart. What `recovered_until` has
-///   heard of may be left out after a restart, by a later `since`. A bus that cannot lose what it
-///   accepted waits for ever.
-/// - `readiness` tells whether a message published now could be accepted, as far as is known
-///   without trying.
+///   called for tenants in turn. Messages of one tenant whose handling hangs, is slow or answers
+///   `RetryLater` delay no other tenant's, as long as no more messages are unsettled than a limit that
+///   the bus documents. A handler that takes several gets them as they arrive.
+/// - After `stop` has returned, the handler is not called any more, and no call is in flight.
+/// - `lost` waits until the bus detects that it may have lost messages which it had accepted, such as a
+///   broker that was restored from an older backup. It returns the same loss until `recovered` records
+///   that those messages were published again, also after a restart. After a restart, `since` may be
+///   later, by what `recovered_until` recorded. A bus that cannot lose accepted messages never returns.
+/// - `readiness` is whether a message published now could be accepted, as far as known without trying.
 #[async_trait]
 pub trait EventBusPort: Send + Sync {
     /// Publishes messages, each to the topic of its type.
     async fn publish(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome>;
 
-    /// Begins to deliver messages of a topic to a handler.
-    async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
+    /// Starts delivering messages of a topic to a handler.
+    async fn subscribe(&self, request: Subscribe) -> Result<Box<dyn Subscription>, PortError>;
 
-    /// Waits until messages that were accepted may be lost, and tells which.
+    /// Waits until accepted messages may be lost, and returns which.
     async fn lost(&self) -> DataLoss {
         std::future::pending().await
     }
 
-    /// Takes note that the messages of a loss were all accepted again.
+    /// Records that all messages of a loss were accepted again.
     async fn recovered(&self, _loss: &DataLoss) -> Result<(), PortError> {
         Ok(())
     }
 
-    /// Takes note that those messages of a loss that are from before an instant were all accepted
-    /// again, so that whoever ends in between need not begin at the start. It may be forgotten.
+    /// Records that the messages of a loss published before an instant were accepted again, so that a
+    /// recovery interrupted by a restart can continue from there. Best effort.
     fn recovered_until(&self, _loss: &DataLoss, _until: Timestamp) {}
 
     /// Whether messages can be published now, and if not, why.

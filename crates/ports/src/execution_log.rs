@@ -1,4 +1,4 @@
-//! The attempts of calls: those that are asked for, those under way, and what became of them.
+//! The attempts of service calls: waiting, in flight and finished.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,189 +9,189 @@ use punctual_domain::{CorrelationId, EnvelopeId, MessageEnvelope, TenantId, Time
 
 use crate::{BatchResult, PortError};
 
-/// Which attempt of which call.
+/// Key of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionKey {
     /// The call.
     pub call: TimerKey,
-    /// The attempt: the id of the command that asked for it.
+    /// The attempt: the id of the command that requested it.
     pub execution_id: EnvelopeId,
 }
 
-/// An attempt that is asked for.
+/// A requested attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
-    /// Which one.
+    /// The key of the attempt.
     pub key: ExecutionKey,
-    /// The request that it belongs to.
+    /// The request that the call belongs to.
     pub correlation_id: CorrelationId,
-    /// What is to be sent, secrets included.
+    /// The HTTP request to send, secrets included.
     pub request: RequestSpec,
-    /// How long the whole attempt may take.
+    /// Time limit of the complete attempt.
     pub timeout: Duration,
-    /// When it was asked for.
+    /// When the attempt was accepted.
     pub accepted_at: Timestamp,
 }
 
-/// What became of a wish for an attempt.
+/// Outcome of requesting an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AcceptOutcome {
-    /// It waits to be made.
+    /// The attempt is stored and waiting.
     Accepted,
-    /// It was asked for before, and is waiting, under way or done.
+    /// The attempt was requested before, and is waiting, in flight or finished.
     AlreadyThere,
-    /// Another attempt of the same call was asked for before: a call has one.
+    /// Another attempt of the same call was requested before: a call has one.
     AnotherAttempt,
-    /// There is no such call, or not any more.
+    /// The call does not exist, or was deleted.
     NoParent,
 }
 
-/// Whose attempts are not wanted now, because enough of them are under way, and how many are.
+/// Query for waiting attempts, within the concurrency limits that the caller has left.
 ///
-/// A host is meant with its port, as [`TargetUrl::host_and_port`] writes it.
+/// A host includes its port, as [`TargetUrl::host_and_port`] writes it.
 ///
 /// [`TargetUrl::host_and_port`]: punctual_domain::service_call::TargetUrl::host_and_port
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingQuery {
-    /// At most so many.
+    /// Maximum number of attempts.
     pub limit: usize,
-    /// At most so many of one tenant.
+    /// Maximum number of attempts of one tenant.
     pub per_tenant: usize,
-    /// At most so many of one tenant to one host.
+    /// Maximum number of attempts of one tenant to one host.
     pub per_host: usize,
-    /// None of these tenants.
+    /// Tenants to exclude.
     pub without_tenants: Vec<TenantId>,
-    /// None to these hosts.
+    /// Hosts to exclude.
     pub without_hosts: Vec<String>,
-    /// None of these tenants to these hosts.
+    /// Pairs of tenant and host to exclude.
     pub without: BTreeSet<(TenantId, String)>,
-    /// Begins after this tenant, and goes round.
+    /// Starts the round-robin over tenants after this one.
     pub after_tenant: Option<TenantId>,
-    /// Within a tenant, begins after this host, and goes round.
+    /// Starts the round-robin over the hosts of a tenant after this one.
     pub after_host: Option<String>,
 }
 
-/// The beginning of an attempt.
+/// The start of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginExecution {
-    /// Which one.
+    /// The key of the attempt.
     pub key: ExecutionKey,
-    /// When.
+    /// When the attempt started.
     pub started_at: Timestamp,
-    /// What goes out if it begins.
+    /// Messages to append to the outbox if the attempt starts.
     pub outbox: Vec<MessageEnvelope>,
 }
 
 /// The end of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishExecution {
-    /// Which one.
+    /// The key of the attempt.
     pub key: ExecutionKey,
-    /// When.
+    /// When the attempt ended.
     pub finished_at: Timestamp,
-    /// What came of it, secrets blotted out.
+    /// Outcome of the attempt, secrets redacted.
     pub outcome: Outcome,
-    /// What goes out if it ends.
+    /// Messages to append to the outbox if the attempt ends.
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// What became of a step of an attempt.
+/// Outcome of starting or finishing an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExecutionOutcome {
-    /// It was taken.
+    /// The transition was applied.
     Applied,
-    /// The attempt is not where it would have to be: it has begun or ended before, or is gone.
-    /// Nothing was changed.
+    /// The attempt is not in the required state: it started or ended before, or was deleted. Nothing was
+    /// changed.
     NotThere,
 }
 
-/// An attempt that has begun and not ended.
+/// An attempt in flight: started and not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenExecution {
-    /// Which one.
+    /// The key of the attempt.
     pub key: ExecutionKey,
-    /// The request that it belongs to.
+    /// The request that the call belongs to.
     pub correlation_id: CorrelationId,
-    /// When it began.
+    /// When the attempt started.
     pub started_at: Timestamp,
-    /// How long it may take.
+    /// Time limit of the attempt.
     pub timeout: Duration,
 }
 
-/// How far an attempt has come.
+/// State of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecutionState {
-    /// It waits to be made.
+    /// Waiting for a slot.
     Waiting,
-    /// It is being made.
+    /// In flight.
     Attempted,
-    /// It is over.
+    /// Finished.
     Finished {
-        /// Since when.
+        /// When the attempt ended.
         finished_at: Timestamp,
-        /// What came of it.
+        /// Outcome of the attempt.
         outcome: Outcome,
     },
 }
 
-/// An attempt as people may see it.
+/// View of an attempt, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionEntry {
-    /// Which one.
+    /// The key of the attempt.
     pub key: ExecutionKey,
-    /// When it began; until then, when it was asked for.
+    /// When the attempt started; while it waits, when it was accepted.
     pub started_at: Timestamp,
-    /// What may be shown of its request.
+    /// The redacted request.
     pub request: RequestSpec,
-    /// How far it has come.
+    /// State of the attempt.
     pub state: ExecutionState,
 }
 
-/// Keeps the attempts of calls.
+/// Stores the attempts of service calls.
 ///
 /// # Contract
-/// - An attempt goes from waiting to attempted to finished, each once; whatever does not fit is
+/// - An attempt goes from waiting to attempted to finished, each once; any other transition is
 ///   `NotThere` and changes nothing.
-/// - Every step and its outbox rows are stored together, or neither.
+/// - Every transition and its outbox rows are committed atomically.
 /// - `accept` stores an attempt unless the call has one already.
-/// - `waiting` gives attempts that wait, within the limits of the query. Within a tenant and host, the
-///   oldest come first. Tenants take turns, one attempt each, beginning after `after_tenant`, and
-///   within a tenant its hosts, beginning after `after_host`: whoever goes on where the last answer
-///   ended gets to every tenant and host. A host is one with its port: two ports are two hosts. Since the answer ends in one tenant only, the store knows
-///   which host of each other tenant came last, and begins after that one there. What it costs does
-///   not grow with the number of those that wait.
-/// - `count_waiting` gives how many wait, at most `limit`.
-/// - `open` gives attempts of all tenants that began before an instant and have not ended, the oldest
-///   first.
-/// - From the moment an attempt is finished, its request is kept without its secrets; `entries` never
-///   gives them.
+/// - `waiting` returns waiting attempts within the limits of the query, the oldest of a tenant and host
+///   first. It is round-robin: tenants take turns, one attempt each, starting after `after_tenant`, and
+///   within a tenant its hosts do, starting after `after_host`. A caller that continues where the last
+///   result ended gets to every tenant and host. Two ports are two hosts. A result ends in one tenant
+///   only, so the store remembers the last host of every other tenant and continues after it. The cost
+///   does not grow with the number of waiting attempts.
+/// - `count_waiting` returns the number of waiting attempts, at most `limit`.
+/// - `open` returns attempts of all tenants that started before an instant and have not finished, the
+///   oldest first.
+/// - Once an attempt is finished, its request is stored without its secrets; `entries` never returns
+///   them.
 #[async_trait]
 pub trait ExecutionLogPort: Send + Sync {
-    /// Stores attempts that are asked for.
+    /// Stores requested attempts.
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome>;
 
-    /// Attempts that wait to be made.
+    /// Reads waiting attempts.
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError>;
 
-    /// How many wait to be made, counted up to a limit.
+    /// Number of waiting attempts, counted up to `limit`.
     async fn count_waiting(&self, limit: usize) -> Result<usize, PortError>;
 
-    /// Attempts begin.
+    /// Starts attempts.
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome>;
 
-    /// Attempts end.
+    /// Finishes attempts.
     async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome>;
 
-    /// Attempts that began before an instant and have not ended.
+    /// Reads attempts in flight that started before an instant.
     async fn open(
         &self,
-        began_before: Timestamp,
+        started_before: Timestamp,
         limit: usize,
     ) -> Result<Vec<OpenExecution>, PortError>;
 
-    /// The attempts of a call, as people may see them.
+    /// Views of the attempts of a call.
     async fn entries(&self, call: TimerKey, limit: usize)
     -> Result<Vec<ExecutionEntry>, PortError>;
 }

@@ -1,40 +1,40 @@
-//! How one HTTP request is made.
+//! The HTTP client that makes the request of a service call.
 
 use async_trait::async_trait;
 use punctual_domain::service_call::{ErrorKind, RequestSpec};
 use punctual_domain::{CorrelationId, EnvelopeId, TimerKey};
 
-/// The one attempt of a call.
+/// The single attempt of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAttempt {
-    /// Names the attempt; the target gets it as `Idempotency-Key`.
+    /// Identifies the attempt; sent to the target as `Idempotency-Key`.
     pub execution_id: EnvelopeId,
-    /// Whose call, and which.
+    /// The key of the call.
     pub key: TimerKey,
-    /// The request that it belongs to; the target gets it as `X-Correlation-Id`, and within
+    /// The request that the call belongs to; sent to the target as `X-Correlation-Id`, and within
     /// `traceparent`.
     pub correlation_id: CorrelationId,
-    /// What is to be sent.
+    /// The HTTP request to send.
     pub request: RequestSpec,
 }
 
-/// What came back, as it came.
+/// An HTTP response, as received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     /// The status.
     pub status: u16,
     /// The headers, in their order, as text.
     pub headers: Vec<(String, String)>,
-    /// The beginning of the body: all of it, or [`HttpResponse::KEPT`] bytes.
+    /// The body, or its first [`HttpResponse::KEPT`] bytes.
     pub body: Vec<u8>,
-    /// Whether the body was longer than what is kept of it.
+    /// Whether `body` is only the start of the body.
     pub truncated: bool,
 }
 
 impl HttpResponse {
-    /// The most bytes of a body that are kept.
+    /// Maximum number of bytes kept of a body.
     pub const KEPT: usize = 64 * 1_024;
-    /// The most bytes that a body may have: it is read to its end, to know that it came whole.
+    /// Maximum number of bytes of a body, which is read to its end to know that it is complete.
     pub const LONGEST: usize = 16 * 1_024 * 1_024;
 }
 
@@ -50,31 +50,31 @@ impl std::fmt::Debug for HttpResponse {
     }
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpFailure {
-    /// What kind of failure it was.
+    /// The kind of the failure.
     pub kind: ErrorKind,
-    /// What happened, in words: the host may be in it, the rest of the URL, headers and body not.
+    /// Description, which may contain the host, but not the rest of the URL, headers or body.
     pub message: String,
 }
 
 /// Makes HTTP requests.
 ///
 /// # Contract
-/// - `attempt` sends the request at most once: no retry, no redirect is followed, no other address
-///   is tried once anything of the request may have been sent.
-/// - It connects to addresses that the adapter's policy allows, and to none before that was
-///   checked; a target that is not allowed is `TargetNotAllowed`, and nothing was sent to it.
-/// - It sends the request's method, URL, headers and body as they are, and besides `Host`,
+/// - `attempt` sends the request at most once: it does not retry, follow a redirect, or try another
+///   address once anything of the request may have been sent.
+/// - It connects only to addresses that the adapter's policy allows, after checking them; a target that
+///   is not allowed is `TargetNotAllowed`, and nothing is sent to it.
+/// - It sends the request's method, URL, headers and body unchanged, and in addition `Host`,
 ///   `Idempotency-Key` (the execution id), `X-Correlation-Id`, `traceparent` and what the protocol
 ///   needs. Nothing is decompressed.
-/// - Any whole response is a response, whatever its status. Whole is one whose body came to the end
-///   that its length or its last chunk says, or to the end of the connection if it says none. A body
-///   that is cut before, or has more than [`HttpResponse::LONGEST`] bytes, is `ConnectionLost`. Of a
-///   whole one, [`HttpResponse::KEPT`] bytes are kept.
-/// - It has no time limit of its own: whoever calls drops the future when time is up, and then the
-///   connection is closed and no more is sent. Whatever it does for one attempt holds up no other.
+/// - Any complete response is a response, whatever its status. A response is complete when its body ends
+///   where its length or last chunk says, or else with the connection. A body that ends earlier, or has
+///   more than [`HttpResponse::LONGEST`] bytes, is `ConnectionLost`. The first [`HttpResponse::KEPT`]
+///   bytes of a complete one are kept.
+/// - It has no timeout of its own: the caller drops the future when time is up, which closes the
+///   connection and sends no more. No attempt blocks another.
 #[async_trait]
 pub trait HttpClientPort: Send + Sync {
     /// Makes one attempt.

@@ -1,12 +1,12 @@
-//! New ids.
+//! Generation of ids.
 
 use uuid::Uuid;
 
-/// Makes ids that nobody has made before.
+/// Generates unique ids.
 ///
 /// # Contract
-/// - No two calls give the same id, from whatever threads.
-/// - Each id made by one caller after another is greater than the one before.
+/// - No two calls return the same id, on any threads.
+/// - Ids of consecutive calls increase.
 pub trait IdPort: Send + Sync {
     /// A new id: UUID version 7.
     fn next_id(&self) -> Uuid;

@@ -1,21 +1,19 @@
-//! The traits through which Punctual reaches clocks, stores and buses, with their contracts.
+//! The traits through which Punctual reaches clocks, stores, buses and HTTP targets.
 //!
-//! A port is narrow and says in its `# Contract` what every adapter guarantees: order, atomicity,
-//! idempotence, precision. The crate `conformance` holds the same sentences as test cases, and
-//! every adapter runs them. Arguments are owned, so that an adapter can move them to a thread of
-//! its own, and methods take batches, so that one call can be one transaction.
+//! Each port is narrow and states in its `# Contract` what every adapter guarantees: order, atomicity,
+//! idempotence, precision. The crate `conformance` has the same statements as test cases, which every
+//! adapter runs. Arguments are owned, so that an adapter can move them to another thread, and methods
+//! take batches, so that one call can be one transaction.
 //!
 //! # Batches
-//! A batch method answers with one result for each item, of the same length and in the same order
-//! as the input ([`BatchResult`]). An outer error means that nothing is known to have happened to
-//! any item. Items with equal keys apply in the order given. An empty batch is answered with an
-//! empty list.
+//! A batch method returns one result per item, in the order of the input ([`BatchResult`]). An outer
+//! error means that the outcome of every item is unknown. Items with equal keys apply in the order
+//! given. An empty batch returns an empty list.
 //!
 //! # Time
-//! Every call returns. An adapter bounds whatever it waits for and then answers with a retryable
-//! error; only sleeping on a clock, and an in-process bus that waits for its handlers, take as long
-//! as they take. Whoever calls may drop the future: what was asked for may then have happened or
-//! not, as with an error.
+//! Every call returns. An adapter bounds each of its waits and then returns a retryable error; only
+//! sleeping on a clock, and an in-process bus that waits for its handlers, are unbounded. The caller may
+//! drop the future: as after an error, the operation may or may not have been applied.
 
 mod backend;
 mod bus_position;
@@ -65,5 +63,5 @@ pub use timer_queue::{
     FiredPage, RetryLater, TimerQueuePort,
 };
 
-/// What a batch method answers: an outcome or an error for each item.
+/// Result of a batch method: an outcome or an error for each item.
 pub type BatchResult<T> = Result<Vec<Result<T, PortError>>, PortError>;

@@ -1,105 +1,105 @@
-//! What is committed and still has to be published.
+//! The transactional outbox: messages committed with the change they describe, published after it.
 
 use async_trait::async_trait;
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 
 use crate::{BatchResult, DeadLetter, PortError};
 
-/// The place of a message in the outbox. Places are in the order of commits.
+/// Position of a message in the outbox, in the order of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboxPosition {
-    /// When it was put there.
+    /// When the message was appended.
     pub created_at: Timestamp,
-    /// Its number.
+    /// Sequence number.
     pub number: i64,
 }
 
-/// A message that waits to be published.
+/// A message waiting to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxRow {
-    /// Where it stands.
+    /// Its position.
     pub place: OutboxPosition,
-    /// The message; or, if it cannot be read any more, the bytes and what is wrong with them.
+    /// The message, or what is stored if that cannot be decoded.
     pub envelope: Result<MessageEnvelope, Unreadable>,
 }
 
-/// A row that is no envelope.
+/// A stored payload that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// What is there.
+    /// The stored bytes.
     pub payload: Vec<u8>,
-    /// What is wrong with it.
+    /// Why they cannot be decoded.
     pub reason: String,
 }
 
-/// What became of a mark.
+/// Outcome of marking or dead-lettering a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OutboxOutcome {
-    /// It is published now.
+    /// The message is marked as published now.
     Marked,
-    /// It was published before, or is gone.
+    /// The message was marked before, or was deleted.
     AlreadyDone,
 }
 
 /// A message that can never be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterMessage {
-    /// Where it stands.
+    /// Its position.
     pub place: OutboxPosition,
-    /// What becomes of it.
+    /// The dead letter to record.
     pub dead_letter: DeadLetter,
 }
 
-/// A message as it was published, or is to be.
+/// A message and when it was published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedMessage {
     /// The message.
     pub envelope: MessageEnvelope,
-    /// When it was published, if it was.
+    /// When it was published; `None` while it waits.
     pub published_at: Option<Timestamp>,
 }
 
-/// Keeps messages from the commit of what they tell until they are published.
+/// Stores messages from the commit of the change they describe until they are published.
 ///
 /// # Contract
-/// - `unpublished` gives messages that are not marked, by place, after the given one, at most
+/// - `unpublished` returns messages that are not marked, by position, after the given one, at most
 ///   `limit`.
-/// - Places never go back: a message that is appended later has a later place, also if the clock
-///   was set back meanwhile.
-/// - `mark_published` and `dead_letter` each make a message published; `dead_letter` also records its dead
-///   letter, both or neither. Neither needs room to grow.
-/// - Once a `StartExecution` is published, what was secret about its request is not kept any more.
-/// - `count` tells how many messages wait, up to a limit.
-/// - `about` gives the messages of a call, published or not, by place, at most `limit`, and never what
-///   is secret about a request.
-/// - `purge` removes messages that were published before an instant, at most `limit`, and never one
-///   that was not.
+/// - Positions never decrease: a message appended later has a later position, even if the clock was set
+///   back meanwhile.
+/// - `mark_published` marks a message as published; so does `dead_letter`, which records a dead letter
+///   in the same transaction. Neither needs the storage to grow.
+/// - Once a `StartExecution` is published, the secrets of its request are no longer stored.
+/// - `count` returns the number of messages waiting, up to `limit`.
+/// - `about` returns the messages of a call, published or not, by position, at most `limit`, and never
+///   the secrets of a request.
+/// - `purge` removes messages that were published before an instant, at most `limit`, and never an
+///   unpublished one.
 #[async_trait]
 pub trait OutboxPort: Send + Sync {
-    /// Messages that wait.
+    /// Reads messages waiting to be published.
     async fn unpublished(
         &self,
         after: Option<OutboxPosition>,
         limit: usize,
     ) -> Result<Vec<OutboxRow>, PortError>;
 
-    /// Takes note that messages were published.
+    /// Marks messages as published.
     async fn mark_published(
         &self,
         batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome>;
 
-    /// Gives up on messages.
+    /// Dead-letters messages.
     async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome>;
 
-    /// How many messages wait, counting no further than `limit`.
+    /// Number of messages waiting, counted up to `limit`.
     async fn count(&self, limit: usize) -> Result<usize, PortError>;
 
-    /// The messages about a call.
+    /// Reads the messages about a call.
     async fn about(&self, key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError>;
 
-    /// Forgets what was published before an instant.
+    /// Removes messages published before an instant.
     async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError>;
 }

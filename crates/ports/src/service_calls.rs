@@ -1,4 +1,4 @@
-//! The store of service calls, as orchestration sees it, which alone writes to it.
+//! The store of service calls. Only orchestration writes to it.
 
 use async_trait::async_trait;
 use punctual_domain::service_call::{CallStatus, IdempotencyKey, ServiceCall, Tag};
@@ -8,7 +8,7 @@ use punctual_domain::{
 
 use crate::{BatchResult, PageCursor, PortError};
 
-/// A hash of what makes two submissions the same.
+/// Hash of everything in which two equal submissions agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -17,45 +17,45 @@ pub struct Fingerprint(pub [u8; 32]);
 pub struct NewCall {
     /// The call, scheduled.
     pub call: ServiceCall,
-    /// Whether its id was chosen by whoever submits it, and not drawn here.
+    /// Whether the caller chose the id, rather than the service.
     pub id_was_given: bool,
-    /// By what a repetition is recognised, besides its id.
+    /// Identifies repetitions of the submission, besides the id.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// By what a repetition is told from another submission under the same key or id.
+    /// Distinguishes a repetition from another submission under the same key or id.
     pub fingerprint: Fingerprint,
-    /// What goes out if it is stored.
+    /// Messages to append to the outbox if the call is stored.
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// What is told to whoever submits, the first time and every time after.
+/// Receipt of a submission, the same for every repetition of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Which call it is.
+    /// The id of the call.
     pub service_call_id: ServiceCallId,
-    /// The request that it belongs to.
+    /// The request that the call belongs to.
     pub correlation_id: CorrelationId,
-    /// When it was accepted.
+    /// When the call was accepted.
     pub submitted_at: Timestamp,
 }
 
-/// What became of a submission.
+/// Outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitOutcome {
-    /// It was stored.
+    /// The call was stored.
     Accepted(Receipt),
-    /// The same was submitted before; nothing was stored.
+    /// The same call was submitted before. Nothing was stored.
     Repeated(Receipt),
-    /// Something else was submitted before under the same id or key; nothing was stored.
+    /// A different call was submitted before under the same id or key. Nothing was stored.
     Conflict {
-        /// What is taken.
+        /// The field that is in use.
         field: ConflictField,
-        /// By which call.
+        /// The call that uses it.
         by: ServiceCallId,
     },
 }
 
-/// By what a submission conflicts with another.
+/// The field in which a submission conflicts with an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictField {
     /// The service call id.
@@ -64,146 +64,145 @@ pub enum ConflictField {
     Key,
 }
 
-/// A call as it is stored.
+/// A stored call and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredCall {
     /// The call.
     pub call: ServiceCall,
-    /// Grows with each change, so that a change is made to what was seen.
+    /// Incremented by each change, for optimistic concurrency control.
     pub version: u64,
 }
 
-/// A change of a call.
+/// A conditional change of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallChange {
-    /// The call as it is to be.
+    /// The new value of the call.
     pub call: ServiceCall,
-    /// The version that was seen.
+    /// The version that was read.
     pub seen: u64,
-    /// What goes out if it is changed.
+    /// Messages to append to the outbox if the change is applied.
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// What became of a change.
+/// Outcome of a change or deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeOutcome {
-    /// It was made.
+    /// The change was applied.
     Changed,
-    /// The call has another version by now, or is gone: look again. Nothing was changed.
+    /// The call has another version, or was deleted: read it again. Nothing was changed.
     Outdated,
 }
 
-/// A deletion of a call that was seen to be scheduled.
+/// A conditional deletion of a scheduled call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallDeletion {
-    /// Which call.
+    /// The key of the call.
     pub key: TimerKey,
-    /// The version that was seen.
+    /// The version that was read.
     pub seen: u64,
-    /// When.
+    /// When the call is deleted.
     pub deleted_at: Timestamp,
-    /// What goes out if it is deleted.
+    /// Messages to append to the outbox if the call is deleted.
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// Which calls of a tenant are wanted.
+/// Query for a page of a tenant's calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPageQuery {
-    /// Whose.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// In which state; in any, if there is none.
+    /// Only calls in this state.
     pub status: Option<CallStatus>,
-    /// With all of these.
+    /// Only calls with all of these tags.
     pub tags: Vec<Tag>,
-    /// Due at this instant or later.
+    /// Only calls due at this instant or later.
     pub from: Option<Timestamp>,
-    /// Due before this instant.
+    /// Only calls due before this instant.
     pub to: Option<Timestamp>,
-    /// At most so many.
+    /// Maximum number of calls on the page.
     pub limit: usize,
-    /// After this place.
+    /// Cursor of the page before, to continue after it.
     pub after: Option<PageCursor>,
 }
 
-/// Some calls of a tenant.
+/// A page of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPage {
     /// The calls, latest due first.
     pub calls: Vec<ServiceCall>,
-    /// Where to go on, if there are more.
+    /// Cursor of the next page; `None` on the last one.
     pub next: Option<PageCursor>,
 }
 
-/// Keeps service calls, and with each change what is to be told of it.
+/// Stores service calls together with the messages about each change.
 ///
 /// # Contract
-/// - Every change and its outbox rows are stored together, or neither. The rows of one change keep
-///   their order, and changes that were made one after the other have theirs in that order.
-/// - The request of a finished call is kept without its secrets.
+/// - Every change and its outbox rows are committed atomically. The rows of one change keep their order,
+///   and rows of consecutive changes keep the order of the changes.
+/// - The request of a finished call is stored without its secrets.
 ///
 /// ## Submitting
-/// - `submit` stores a call unless its id or key was used before in its tenant. Used before means
-///   also: by a call that is gone, until `purge` forgets it.
-/// - If it was, and with the same fingerprint, the answer is `Repeated` with the first receipt, and
-///   otherwise `Conflict`. If a key was used before and the id was given, it has to be that call's;
-///   if an id was used before with a key, and a key is given, it has to be that key. A conflict of
-///   the id is told first.
-/// - A call whose id is taken, though nobody gave it, is a conflict too, unless its key is that call's.
+/// - `submit` stores a call unless its id or key was used before in its tenant, also by a call that was
+///   deleted, until `purge` removes the record of that submission.
+/// - If the id or key was used before, the outcome is `Repeated` with the first receipt if the
+///   fingerprints match, and `Conflict` otherwise. If a key was used before and the id was given, the id
+///   has to be that call's; if an id was used before with a key, and a key is given, it has to be that
+///   key. A conflict of the id takes precedence.
+/// - A generated id that is in use is a conflict too, unless the key is that call's.
 ///
 /// ## Changing
-/// - `change` needs the version that was seen, and raises it by one. Finished calls do not change:
-///   that is `Outdated`, whatever version was seen.
-/// - `delete` needs the same, and a call that is scheduled. The call, its tags and its timer, if that
-///   is in the same database, are gone then; messages about its timer that are not newer than the
-///   deletion bring nothing back.
+/// - `change` requires the current version and increments it. A finished call does not change: the
+///   outcome is `Outdated`, whatever version was read.
+/// - `delete` requires the current version and a scheduled call. It deletes the call, its tags and, if
+///   in the same database, its timer; messages about the timer that are not newer than the deletion do
+///   not bring the timer back.
 ///
 /// ## Reading
-/// - `find` answers for each key, in order.
-/// - `was_submitted` tells for each key, in order, whether a call was submitted under it: also one that
-///   is gone, until `purge` forgets it.
-/// - `page` gives the calls of one tenant, by due time, the latest first, and those of one instant by
-///   id, the greatest first. A call that is there from the first page to the last is on exactly one of
-///   them, whatever happens to others meanwhile; unless its own due time, which never changes, or its
-///   state, if that was asked for. The last page has no cursor; one before it may be short, or even
-///   empty, if looking on would take long. A cursor that the store did not give is `Rejected`.
-/// - `check_cursor` rejects what `page` would reject as a cursor, and nothing else. It looks at nothing
-///   stored.
-/// - `find_by_correlation` gives the calls of all tenants that belong to a request, in the order of keys,
-///   after a key if one is given. So asking again after the last key sees every call that stays
+/// - `find` returns one result per key, in order.
+/// - `was_submitted` returns for each key, in order, whether a call was submitted under it, including a
+///   deleted one until `purge` removes the record of its submission.
+/// - `page` returns the calls of one tenant, by due time, the latest first, and those of one instant by
+///   id, the greatest first. A call that exists from the first page to the last, in the state filtered
+///   by if any, is on exactly one of them, whatever happens to others meanwhile. The last page has no
+///   cursor; an earlier one may be short or even empty to bound the cost of the query. A cursor that the
+///   store did not return is `Rejected`.
+/// - `check_cursor` rejects exactly the cursors that `page` would reject, and reads nothing stored.
+/// - `find_by_correlation` returns the calls of all tenants that belong to a request, in the order of
+///   keys, after a key if one is given. Calling it again with the last key returns every call that stays
 ///   exactly once.
-/// - `find_stuck` gives calls of all tenants whose `next_check_at` is at or before `now`, the oldest first,
-///   and the earliest `next_check_at` after it.
+/// - `find_stuck` returns the calls of all tenants whose `next_check_at` is at or before `now`, the
+///   oldest first, and the earliest `next_check_at` after it.
 ///
-/// ## Forgetting
-/// - `purge` removes calls that finished before an instant, with their tags and attempts, and what is
-///   remembered of submissions whose call is gone since before that instant; at most `limit` of both
-///   together. It answers how many.
-/// - `purge` may be called with an instant after which a call was finished or removed: that one stays.
+/// ## Purging
+/// - `purge` removes calls that finished before an instant, with their tags and attempts, and records of
+///   submissions whose call was deleted before that instant; at most `limit` rows of both together. It
+///   returns their number.
+/// - Calls finished, and submissions of calls deleted, at or after that instant stay.
 #[async_trait]
 pub trait ServiceCallPersistencePort: Send + Sync {
     /// Stores new calls.
     async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome>;
 
-    /// The calls with these keys.
+    /// Reads the calls with these keys.
     async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError>;
 
-    /// Whether there is, or was, a call with these keys.
+    /// Whether a call was ever submitted under each of these keys.
     async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError>;
 
-    /// Changes calls.
+    /// Changes calls if their versions still match.
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome>;
 
     /// Deletes scheduled calls.
     async fn delete(&self, batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome>;
 
-    /// Some calls of a tenant.
+    /// Lists a tenant's calls.
     async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError>;
 
-    /// Whether a cursor is one that `page` may have given.
+    /// Checks a cursor without reading the store.
     fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError>;
 
-    /// The calls of a request.
+    /// Reads the calls of one request, across tenants.
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
@@ -211,10 +210,10 @@ pub trait ServiceCallPersistencePort: Send + Sync {
         limit: usize,
     ) -> Result<Vec<ServiceCall>, PortError>;
 
-    /// The calls that should be looked at.
+    /// Reads the calls whose next check is over.
     async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError>;
 
-    /// Forgets what is old, as of now.
+    /// Removes finished calls and records of submissions older than the retention time.
     async fn purge(
         &self,
         before: Timestamp,
@@ -223,11 +222,11 @@ pub trait ServiceCallPersistencePort: Send + Sync {
     ) -> Result<usize, PortError>;
 }
 
-/// Calls to which nothing has happened that should have.
+/// Calls that did not progress by their next check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckCalls {
     /// The calls.
     pub calls: Vec<StoredCall>,
-    /// When the next one is to be looked at, as far as is known.
+    /// Earliest next check after now, as far as known.
     pub next: Option<Timestamp>,
 }

@@ -1,4 +1,4 @@
-//! The store of timers, as those see it who schedule, read and delete them.
+//! The timer store, as seen by callers that schedule, read and delete timers.
 
 use async_trait::async_trait;
 use punctual_domain::{
@@ -11,51 +11,51 @@ use crate::{BatchResult, PortError, PortErrorKind};
 /// A schedule to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaveTimer {
-    /// Which timer.
+    /// The key of the timer.
     pub key: TimerKey,
-    /// The request that it belongs to.
+    /// The request that the timer belongs to.
     pub correlation_id: CorrelationId,
-    /// When it is to fire.
+    /// When the timer is to fire.
     pub due_at: Timestamp,
-    /// What comes back when it fires.
+    /// Data returned with the firing.
     pub data: Option<TimerData>,
-    /// Who asks, which decides what happens if the timer is there already.
+    /// Where the schedule comes from, which decides its effect on an existing timer.
     pub origin: ScheduleOrigin,
 }
 
-/// What became of a schedule.
+/// Outcome of saving a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SaveOutcome {
     /// A new timer was stored.
     Created,
-    /// The timer was there and has a new schedule.
+    /// The timer existed and has the new schedule.
     Rescheduled,
-    /// The same command was applied before, or the timer was to be ensured and is scheduled: its
-    /// schedule is as it was.
+    /// The same command was applied before, or the timer was to be ensured and is scheduled already.
+    /// Nothing was changed.
     Unchanged,
     /// A newer command or a deletion was applied before.
     Stale,
-    /// The timer has fired already; nothing was changed.
+    /// The timer has already fired. Nothing was changed.
     AlreadyReached,
-    /// What the timer would belong to does not exist; nothing was stored.
+    /// The service call that the timer belongs to does not exist. Nothing was stored.
     NoParent,
 }
 
 /// A firing whose event was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FiredTimer {
-    /// Which schedule of which timer has fired.
+    /// The schedule that fired.
     pub firing_id: FiringId,
-    /// When its due time was noticed.
+    /// When the worker noticed that the due time was reached.
     pub reached_at: Timestamp,
 }
 
 impl FiredTimer {
-    /// Refuses a mark that would make a timer reached before its due time, as every store has to.
+    /// Checks that the timer was not reached before its due time, as every store must.
     ///
     /// # Errors
-    /// `Rejected`, if it would.
+    /// `Rejected`, if `reached_at` is before the due time.
     pub fn check(&self) -> Result<(), PortError> {
         let due_at = self.firing_id.registration.due_at;
         if self.reached_at >= due_at {
@@ -69,51 +69,51 @@ impl FiredTimer {
     }
 }
 
-/// What became of a mark.
+/// Outcome of marking a timer as fired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MarkOutcome {
-    /// The timer is now reached.
+    /// The timer is reached now.
     Marked,
-    /// It was marked before.
+    /// The timer was marked before.
     AlreadyReached,
-    /// It has another schedule by now, which is untouched: it fires, or has fired, by itself.
+    /// The timer was rescheduled since: the new schedule fires, or has fired, by itself.
     Moved,
-    /// There is no such timer any more.
+    /// The timer no longer exists.
     NotFound,
 }
 
-/// What became of a deletion.
+/// Outcome of deleting a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeleteOutcome {
-    /// The timer is gone and will not fire.
+    /// The timer is deleted and does not fire.
     Deleted,
-    /// It is firing at this moment and was left alone.
+    /// The timer is being fired. Nothing was changed.
     Firing,
-    /// It has fired already and was left alone.
+    /// The timer has already fired. Nothing was changed.
     AlreadyReached,
-    /// There is no such timer.
+    /// The timer does not exist.
     NotFound,
 }
 
-/// Where a page ended. Opaque: only the store that gave it can read it.
+/// Opaque cursor of a page, readable only by the store that returned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageCursor(pub String);
 
 impl PageCursor {
-    /// A place in a list in the order of keys: after this one.
+    /// The position after a key, in a list ordered by key.
     pub fn after_key(key: &TimerKey) -> Self {
         Self(format!("{}.{}", key.tenant_id, key.service_call_id))
     }
 
-    /// The key that the place is after; `None` if it is no place in such a list.
+    /// The key that the position is after; `None` if the cursor is not of such a list.
     pub fn key(&self) -> Option<TimerKey> {
         let (tenant, call) = self.0.split_once('.')?;
         Some(TimerKey::new(tenant.parse().ok()?, call.parse().ok()?))
     }
 
-    /// What a store answers to a cursor that it did not give.
+    /// The error for a cursor that the store did not return.
     pub fn rejection(operation: &'static str) -> PortError {
         PortError::new(
             PortErrorKind::Rejected,
@@ -123,69 +123,69 @@ impl PageCursor {
     }
 }
 
-/// Which timers of a tenant to list.
+/// Query for a page of a tenant's timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimerPageQuery {
-    /// Whose timers.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// Only those in this state.
+    /// Only timers in this state.
     pub state: Option<TimerState>,
-    /// Go on where a page ended.
+    /// Cursor of the page before, to continue after it.
     pub after: Option<PageCursor>,
-    /// At most so many.
+    /// Maximum number of timers on the page.
     pub limit: usize,
 }
 
-/// A part of a list of timers.
+/// A page of timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimerPage {
     /// The timers.
     pub timers: Vec<TimerEntry>,
-    /// Where to go on; `None` if there is nothing more.
+    /// Cursor of the next page; `None` on the last one.
     pub next: Option<PageCursor>,
 }
 
-/// The truth about timers.
+/// The authoritative store of timers.
 ///
 /// # Contract
 /// ## Saving
-/// - What a schedule does to what is stored is decided by
-///   [`ScheduleOrigin::decide`](punctual_domain::ScheduleOrigin::decide), evaluated and written as
-///   one atomic step, whoever else writes at the same time.
-/// - When `save` answers `Created` or `Rescheduled`, the schedule is durable.
-/// - A reschedule replaces due time, registration, correlation id and data, and forgets attempts, last
+/// - The effect of a schedule on the stored timer is decided by
+///   [`ScheduleOrigin::decide`](punctual_domain::ScheduleOrigin::decide), evaluated and written
+///   atomically with respect to concurrent writers.
+/// - When `save` returns `Created` or `Rescheduled`, the schedule is durable.
+/// - A reschedule replaces due time, registration, correlation id and data, and clears attempts, last
 ///   error, retry time and claims of the old schedule.
-/// - Whatever is not applied leaves the row exactly as it was.
-/// - An `Ensure` creates an absent timer, of any number at the same time exactly one does, and leaves a
-///   scheduled one alone, overdue or not, with its attempts, retry time and claim.
-/// - Items of a batch with the same key apply in order; one item that fails spoils no other.
+/// - A schedule that is not applied leaves the row unchanged.
+/// - An `Ensure` creates an absent timer, exactly one of any number of concurrent ones does, and leaves
+///   a scheduled timer unchanged, overdue or not, with its attempts, retry time and claim.
+/// - Items of a batch with the same key apply in order; a failed item does not affect the others.
 ///
 /// ## Marking
 /// - `mark_fired` applies only to a scheduled timer with exactly the registration that was fired.
 /// - A mark whose `reached_at` is before the due time is `Rejected` and changes nothing.
-/// - A reached timer is never due again, and stays as it is until it is replaced or purged.
+/// - A reached timer is never due again, and does not change until it is replaced or purged.
 /// - Marking twice changes nothing.
 ///
 /// ## Deleting
-/// - A deleted timer is gone for every reader and for the queue, and will not fire.
-/// - A deletion is remembered: a command not newer than it is `Stale`, while a direct call creates
-///   the timer anew with a later registration than any before.
-/// - A timer that a live claim holds is `Firing`, a reached one is `AlreadyReached`; both stay.
+/// - A deleted timer is invisible to every reader and to the queue, and does not fire.
+/// - A deletion leaves a tombstone: a command not newer than it is `Stale`, while a direct call creates
+///   the timer again with a later registration than any before.
+/// - A timer with an unexpired claim is `Firing`, a reached one is `AlreadyReached`; both stay.
 ///
 /// ## Reading
-/// - All methods with a tenant see that tenant's timers and no other's.
-/// - A reader sees all that was acknowledged before it asked, with the failed firings of the schedule in
-///   force, also after it was reached.
-/// - `find_due` gives scheduled timers with `due_at <= now`, by due time, at most `limit`.
-/// - `find_by_correlation` looks through all tenants, in the order of keys, after a key if one is given,
-///   at most `limit`. So asking again after the last key sees every timer that stays exactly once.
-/// - `page` gives a tenant's timers by due time; following the cursors sees every timer that does
+/// - Every method with a tenant sees the timers of that tenant only.
+/// - A read sees every write acknowledged before it. The failed firings of the current schedule stay
+///   visible after it is reached.
+/// - `find_due` returns scheduled timers with `due_at <= now`, by due time, at most `limit`.
+/// - `find_by_correlation` searches all tenants, in the order of keys, after a key if one is given, at
+///   most `limit`. Calling it again with the last key returns every timer that stays exactly once.
+/// - `page` returns a tenant's timers by due time; following the cursors returns every timer that does
 ///   not change meanwhile exactly once, and the last page has no cursor. A cursor that the store
-///   did not give is `Rejected`.
+///   did not return is `Rejected`.
 ///
 /// ## Purging
-/// - `purge` removes timers that were reached, and memories of deletions made, before an instant:
-///   at most `limit` rows in one call, and it tells how many. It never touches a scheduled timer.
+/// - `purge` removes timers that were reached, and tombstones of deletions that were made, before an
+///   instant: at most `limit` rows per call, and returns their number. It never removes a scheduled timer.
 #[async_trait]
 pub trait TimerPersistencePort: Send + Sync {
     /// Stores schedules.
@@ -208,7 +208,7 @@ pub trait TimerPersistencePort: Send + Sync {
     /// Deletes scheduled timers.
     async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome>;
 
-    /// Reads the timers of one request, of whatever tenants.
+    /// Reads the timers of one request, across tenants.
     async fn find_by_correlation(
         &self,
         correlation_id: CorrelationId,
@@ -219,6 +219,6 @@ pub trait TimerPersistencePort: Send + Sync {
     /// Lists a tenant's timers.
     async fn page(&self, query: TimerPageQuery) -> Result<TimerPage, PortError>;
 
-    /// Removes what is older than the retention time.
+    /// Removes reached timers and tombstones older than the retention time.
     async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError>;
 }

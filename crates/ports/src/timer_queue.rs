@@ -1,4 +1,4 @@
-//! The store of timers, as the worker sees it who fires them.
+//! The timer store, as seen by the worker that fires timers.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,25 +8,25 @@ use punctual_domain::{FiringId, ReachedTimer, ScheduledTimer, TenantId, TimerKey
 
 use crate::{BatchResult, DeadLetter, PortError};
 
-/// Tells a claim from every other claim of the same timer.
+/// Distinguishes a claim from every other claim of the same timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimToken(pub u64);
 
-/// A due timer that one worker has to itself until the lease ends.
+/// A lease on a due timer: until it expires, the timer belongs to one worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The timer.
     pub timer: ScheduledTimer,
-    /// How often its firing has failed before.
+    /// Number of failed firings so far.
     pub attempts: u32,
-    /// Names this claim.
+    /// Identifies this claim.
     pub token: ClaimToken,
-    /// When the claim ends unless it is renewed.
+    /// When the lease expires unless it is renewed.
     pub lease_until: Timestamp,
 }
 
 impl Claim {
-    /// Names this claim to the queue.
+    /// The reference by which the queue knows this claim.
     pub fn reference(&self) -> ClaimRef {
         ClaimRef {
             firing_id: self.timer.firing_id(),
@@ -35,43 +35,42 @@ impl Claim {
     }
 }
 
-/// Names a claim.
+/// Reference to a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ClaimRef {
-    /// What was claimed.
+    /// The firing that was claimed.
     pub firing_id: FiringId,
-    /// Which claim of it.
+    /// Which claim of that firing.
     pub token: ClaimToken,
 }
 
-/// What a look at the queue brought.
+/// Result of polling the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimBatch {
-    /// The timers that are now claimed, by due time.
+    /// The claimed timers, by due time.
     pub claims: Vec<Claim>,
-    /// Whether more is due than was claimed.
+    /// Whether due timers were left unclaimed.
     pub more_due: bool,
-    /// When the next unclaimed timer becomes due that is not due yet.
+    /// Earliest due time after now among the unclaimed timers.
     pub next_due_at: Option<Timestamp>,
 }
 
-/// A firing that failed and is to be tried again.
+/// A failed firing that is to be retried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryLater {
     /// The claim, which ends.
     pub claim: ClaimRef,
-    /// When it may be claimed again.
+    /// When the timer may be claimed again.
     pub retry_at: Timestamp,
     /// Why it failed.
     pub reason: String,
 }
 
 impl RetryLater {
-    /// Maximum number of characters that are kept of a reason: it is for people, and a handler's whole
-    /// backtrace is not.
+    /// Maximum number of characters kept of a reason, which is a message and not a backtrace.
     pub const LONGEST_REASON: usize = 500;
 
-    /// With as much of the reason as is kept.
+    /// A retry, with its reason truncated to [`Self::LONGEST_REASON`].
     pub fn new(claim: ClaimRef, retry_at: Timestamp, reason: &str) -> Self {
         Self {
             claim,
@@ -86,23 +85,23 @@ impl RetryLater {
 pub struct DeadLetterClaim {
     /// The claim, which ends.
     pub claim: ClaimRef,
-    /// When its due time was noticed.
+    /// When the worker noticed that the due time was reached.
     pub reached_at: Timestamp,
-    /// What is kept of it.
+    /// The dead letter to record.
     pub dead_letter: DeadLetter,
 }
 
-/// A place in the order of firings: after the timer that it names.
+/// A position in the order of firings: after the timer that it names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FiredCursor {
-    /// When the last one's due time was noticed.
+    /// `reached_at` of that timer.
     pub reached_at: Timestamp,
-    /// Which timer it was.
+    /// Its key.
     pub key: TimerKey,
 }
 
 impl FiredCursor {
-    /// The place of a firing.
+    /// The position after a firing.
     pub fn of(reached: &ReachedTimer) -> Self {
         Self {
             reached_at: reached.reached_at(),
@@ -111,101 +110,100 @@ impl FiredCursor {
     }
 }
 
-/// Some of the timers that were fired.
+/// A page of fired timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FiredPage {
-    /// The timers, whole, so that their events can be made again.
+    /// The complete timers, so that their events can be published again.
     pub timers: Vec<ReachedTimer>,
-    /// Where to go on, if there are more.
+    /// Cursor of the next page; `None` on the last one.
     pub next: Option<FiredCursor>,
 }
 
-/// How much there is to do.
+/// Size of the backlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Timers that wait for their due time, or to be fired.
+    /// Number of scheduled timers.
     pub pending: usize,
-    /// Those of them that could have been fired by now.
+    /// Number of those that are due.
     pub overdue: usize,
 }
 
-/// What became of something that was said about a claim.
+/// Outcome of settling or renewing a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClaimOutcome {
-    /// It was done.
+    /// The change was applied.
     Applied,
-    /// The timer has another schedule by now, which is untouched: it fires, or has fired, by itself.
-    /// Nothing was changed.
+    /// The timer was rescheduled since: the new schedule fires, or has fired, by itself. Nothing was
+    /// changed.
     Moved,
-    /// The claim is no longer the timer's: its lease ended and another worker has it, or the timer
-    /// was marked, moved or deleted. Nothing was changed.
+    /// The claim is no longer current: its lease expired and another worker claimed the timer, or the
+    /// timer was marked, rescheduled or deleted. Nothing was changed.
     Lost,
 }
 
-/// The timers of all tenants, in the order in which they are due.
+/// The timers of all tenants, in the order of their due times.
 ///
-/// These are infrastructure queries: the only ones, besides tracing and retention, that look
-/// across tenants.
+/// These are infrastructure queries: besides tracing and retention, the only ones across tenants.
 ///
 /// # Contract
 /// ## Claiming
-/// - `claim_due` gives only scheduled timers whose due time, or retry time if they have one, is at
-///   or before `now`. It never gives one early.
-/// - A claimed timer is given to nobody else until its lease has ended (`now >= lease_until`), it
-///   is released, or it is rescheduled.
-/// - A timer whose lease has ended is given again, under another token.
-/// - If no more than `limit` are due, all of them are given, by due time (retry time).
-/// - `next_due_at` is the earliest due time (retry time) after `now` among timers that nobody has
-///   claimed, and `more_due` tells whether something due was left behind.
+/// - `claim_due` returns only scheduled timers whose due time, or retry time if they have one, is at
+///   or before `now`. It never returns one early.
+/// - A claimed timer is not returned to another caller until its lease expires (`now >= lease_until`),
+///   it is released, or it is rescheduled.
+/// - A timer whose lease has expired is returned again, under a new token.
+/// - If no more than `limit` are due, all of them are returned, by due time (retry time).
+/// - `next_due_at` is the earliest due time (retry time) after `now` among unclaimed timers, and
+///   `more_due` is whether due timers were left unclaimed.
 /// - A store that may never claim, for example because it was opened beside the one that does,
-///   answers `Rejected`, and the worker stops.
-/// - Claims do not survive the process that holds them, or else end with their lease.
+///   returns `Rejected`, and the worker stops.
+/// - Claims end with the process that made them, or at the latest with their lease.
 ///
 /// ## Fairness
-/// - If more is due than `limit`, the claim is full, and it is shared: among the `t` tenants of the
-///   store, each with due timers gets its oldest claimed within `t / max(1, limit / 8) + 1` claims,
-///   however large the backlog of another is.
+/// - If more is due than `limit`, the claim is full and shared: among the `t` tenants of the store,
+///   each with due timers gets its oldest claimed within `t / max(1, limit / 8) + 1` claims, however
+///   large the backlog of another tenant is.
 /// - If more is due than `limit` and `limit` is 4 or more, the newest due timer is among the
 ///   claimed, so that fresh timers do not wait for a backlog.
 ///
-/// ## Passing tenants over
-/// - `claim_due_except` gives no timer of the tenants that it is told to pass over, and serves the
-///   others as if those tenants had none: claims, `more_due`, `next_due_at` and fairness speak of the
-///   others only. Whoever passes a tenant over has to look again when it wants its timers.
-/// - What a claim costs does not grow with the backlog of those who are passed over.
-/// - Two sentences are weaker while somebody is passed over, where a thousand timers or more of theirs
-///   are in the way: the newest due timer of the others need not be among the claimed, and
-///   `next_due_at` may be earlier than the next one of the others, though later than `now`.
-/// - What such a claim costs does not grow with the number of tenants either: with more than a thousand
-///   of them it may end before it has seen all. It then says `more_due`, although it may be neither full
-///   nor know of any, and a `next_due_at` no later than 100 ms after `now`; the next claim goes on
-///   there. A tenant with due timers is seen within `t / 1000 + 1` claims that find nothing else.
+/// ## Excluding tenants
+/// - `claim_due_except` returns no timer of the excluded tenants, and serves the others as if those
+///   tenants had none: claims, `more_due`, `next_due_at` and fairness concern the others only. The
+///   caller has to poll again once it accepts timers of an excluded tenant.
+/// - The cost of a claim does not grow with the backlog of the excluded tenants.
+/// - Two guarantees are weaker where a thousand or more timers of excluded tenants are in the way: the
+///   newest due timer of the others need not be among the claimed, and `next_due_at` may be earlier
+///   than the next one of the others, though later than `now`.
+/// - The cost of such a claim does not grow with the number of tenants either: with more than a
+///   thousand of them it may end before it has visited all. It then returns `more_due`, whether or not
+///   it found more or is full, and a `next_due_at` at most 100 ms after `now`; the next claim continues
+///   from there. A tenant with due timers is visited within `t / 1000 + 1` claims that find nothing else.
 ///
 /// ## Settling
-/// - `retry_later` adds one to the attempts, keeps the reason as the timer's last error, makes the timer
-///   due again at `retry_at`, but not before its due time, and ends the claim. The due time itself never
-///   changes.
+/// - `retry_later` increments the attempts, stores the reason as the timer's last error, makes the
+///   timer due again at `retry_at`, but not before its due time, and ends the claim. The due time
+///   itself never changes.
 /// - `release` ends the claim and changes nothing else.
-/// - `dead_letter` makes the timer reached and records its dead letter, both or neither; the letter's reason
-///   is the timer's last error. If a letter with that id is there already, that is the one.
-/// - `renew` makes the lease end `lease` after `now`.
-/// - All four change nothing for a claim that is no longer the timer's, and answer `Lost`. But
-///   `retry_later` and `dead_letter` answer `Moved` if the timer has another schedule by now: a handler that
-///   reschedules its own timer and then fails leaves the new schedule, no retry, and no letter.
+/// - `dead_letter` makes the timer reached and records its dead letter atomically; the reason of the dead
+///   letter becomes the timer's last error. A dead letter that already exists under that id is kept.
+/// - `renew` makes the lease expire `lease` after `now`.
+/// - All four return `Lost` and change nothing for a claim that is no longer current. If the timer was
+///   rescheduled, `retry_later` and `dead_letter` return `Moved` instead: a handler that reschedules its
+///   own timer and then fails leaves the new schedule, no retry and no dead letter.
 ///
-/// ## Looking back
-/// - `fired_since` gives the timers of all tenants that are reached, buried ones included, with a
-///   `reached_at` at or after `since`: whole, so that an event made of one has the same firing id
-///   and content as the first time.
-/// - They come by `reached_at`, then tenant, then service call, at most `limit` of them, after the
-///   cursor if there is one. A page with a cursor is followed by others, and each timer is on one of
-///   them; what is reached meanwhile may be on a later one.
-/// - A timer that was replaced since is scheduled, and its firing is not among them.
+/// ## Republishing
+/// - `fired_since` returns the reached timers of all tenants, dead-lettered ones included, whose
+///   `reached_at` is at or after `since`. They are complete: an event made from one has the firing id
+///   and content of the first event.
+/// - They are ordered by `reached_at`, then tenant, then service call, at most `limit` of them, after
+///   the cursor if one is given. Following the cursors returns each timer exactly once; timers reached
+///   meanwhile may be on a later page.
+/// - A timer that was replaced since is scheduled again, and its earlier firing is not returned.
 ///
 /// ## Counting
 /// - `backlog` counts the scheduled timers of all tenants, claimed ones included, and among them those
-///   whose due time (retry time) is at or before `now`; each number no further than `limit`.
+///   whose due time (retry time) is at or before `now`; each number up to `limit`.
 #[async_trait]
 pub trait TimerQueuePort: Send + Sync {
     /// Claims due timers of all tenants for `lease`.
@@ -219,25 +217,25 @@ pub trait TimerQueuePort: Send + Sync {
             .await
     }
 
-    /// Claims due timers for `lease`, but none of the tenants that are passed over.
+    /// Claims due timers for `lease`, none of them of the excluded tenants.
     async fn claim_due_except(
         &self,
         now: Timestamp,
         limit: usize,
         lease: Duration,
-        passed_over: BTreeSet<TenantId>,
+        excluded: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError>;
 
-    /// Gives failed firings back, to be tried again later.
+    /// Ends claims whose firing failed, to be retried later.
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
 
-    /// Gives claims back unused.
+    /// Ends claims unused, without counting an attempt.
     async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
 
-    /// Ends firings that can never succeed.
+    /// Dead-letters firings that can never succeed.
     async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome>;
 
-    /// Keeps claims for longer.
+    /// Extends the leases of claims.
     async fn renew(
         &self,
         batch: Vec<ClaimRef>,
@@ -245,10 +243,10 @@ pub trait TimerQueuePort: Send + Sync {
         lease: Duration,
     ) -> BatchResult<ClaimOutcome>;
 
-    /// How much there is to do, counted no further than `limit`.
+    /// Size of the backlog, each number counted up to `limit`.
     async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError>;
 
-    /// The timers that were reached at an instant or later.
+    /// Reads the timers that were reached at an instant or later.
     async fn fired_since(
         &self,
         since: Timestamp,
