@@ -326,7 +326,7 @@ pub(crate) fn start(now: Timestamp) -> Start {
     }
 }
 
-/// An attempt that is asked for.
+/// An attempt to dispatch.
 pub(crate) fn execution(key: TimerKey, host: &str, accepted_at: i64) -> Execution {
     Execution {
         key: ExecutionKey {
@@ -340,7 +340,7 @@ pub(crate) fn execution(key: TimerKey, host: &str, accepted_at: i64) -> Executio
     }
 }
 
-/// The message that an attempt has begun.
+/// The message that an attempt has started.
 pub(crate) fn began(key: &ExecutionKey, now: i64) -> MessageEnvelope {
     let event = ExecutionStarted {
         tenant_id: key.call.tenant_id.clone(),

@@ -13,7 +13,7 @@ use punctual_ports::{
 /// A store of timers, empty at first. Dropping the fixture cleans up.
 #[async_trait]
 pub trait TimerStoreFixture: Send + Sync {
-    /// The store, as those see it who schedule.
+    /// The store, as a scheduling caller sees it.
     fn persistence(&self) -> Arc<dyn TimerPersistencePort>;
 
     /// The same store, as the worker sees it.
@@ -28,7 +28,7 @@ pub trait TimerStoreFixture: Send + Sync {
     /// Makes what a timer of this key belongs to, where the store insists on that.
     async fn prepare(&self, _key: &TimerKey) {}
 
-    /// Ends whoever has the store open as a crash would, and opens it again.
+    /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);
 
     /// Whether a claim outlives the process that made it, and ends only with its lease.
@@ -56,7 +56,7 @@ pub trait CallStoreFixture: Send + Sync {
     /// The dead letters, in the same database.
     fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
 
-    /// Ends whoever has the store open as a crash would, and opens it again.
+    /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);
 }
 
@@ -66,7 +66,7 @@ pub trait ClockFixture: Send + Sync {
     /// The clock.
     fn clock(&self) -> Arc<dyn ClockPort>;
 
-    /// The time since 1970 that the clock should show, with all its digits.
+    /// The time since 1970 that the clock should read, with all its digits.
     fn exact(&self) -> Duration;
 
     /// Lets time pass, a little at least.
@@ -97,7 +97,7 @@ pub trait EventBusFixture: Send + Sync {
         true
     }
 
-    /// Whether a message that nobody subscribes to is kept until somebody does. If not, it is
+    /// Whether a message without a subscriber is kept until there is one. If not, it is
     /// refused with `NoSubscriber`. A bus that publishes only keeps every message.
     fn keeps_messages_for_later(&self) -> bool;
 

@@ -1,7 +1,7 @@
 //! The contract of every port as test cases that each adapter runs.
 //!
 //! A case is one sentence of a `# Contract`. It is written once, registered once, in the file that
-//! holds it, and runs on every adapter as a test of its own. An adapter's whole test is a fixture
+//! holds it, and runs on every adapter as a test of its own. An adapter's test is a fixture
 //! and one macro:
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! An attempt waits, is made and ends: each once, and told with each step.
+//! An attempt waits, starts and ends: each step once, and each with its message.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use crate::calls::{CANARY, Calls, TIMEOUT, details, envelope_id, execution, fail
 use crate::store::{at, correlation, key, key_of};
 
 suite! { $ attempt_steps_suite, attempt_steps =>
-    an_attempt_that_is_asked_for_waits_with_all_that_it_needs,
+    a_dispatched_attempt_waits_with_everything_it_needs,
     a_call_has_one_attempt,
     an_attempt_needs_its_call,
-    an_attempt_goes_from_step_to_step_and_each_is_taken_once,
-    a_step_that_does_not_fit_changes_and_tells_nothing,
+    an_attempt_takes_each_step_once_and_in_order,
+    a_step_out_of_order_changes_and_publishes_nothing,
     an_attempt_of_another_tenant_or_another_id_is_not_touched,
-    what_began_and_has_not_ended_is_open_and_the_oldest_comes_first,
-    people_see_how_far_it_has_come_and_no_secret,
+    attempts_in_flight_are_open_and_the_oldest_comes_first,
+    entries_have_the_progress_of_an_attempt_and_no_secret,
     a_deleted_calls_attempt_is_not_made,
     attempts_survive_a_crash,
 }
 
-/// Everything that waits.
+/// All waiting attempts.
 fn all() -> WaitingQuery {
     WaitingQuery {
         limit: 100,
@@ -39,13 +39,11 @@ fn all() -> WaitingQuery {
 }
 
 /// Its secrets included.
-pub async fn an_attempt_that_is_asked_for_waits_with_all_that_it_needs(
-    fixture: impl CallStoreFixture,
-) {
+pub async fn a_dispatched_attempt_waits_with_everything_it_needs(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
-    assert_eq!(waiting, std::slice::from_ref(&asked));
+    assert_eq!(waiting, std::slice::from_ref(&attempt));
     store
         .waiting(key_of("tenant-b", 2), "example.com", 2_000)
         .await;
@@ -53,7 +51,7 @@ pub async fn an_attempt_that_is_asked_for_waits_with_all_that_it_needs(
         let counted = store.fixture.attempts().count_waiting(limit).await;
         assert_eq!(counted.unwrap(), expected);
     }
-    store.begin(asked.key.clone(), 2_001).await;
+    store.begin(attempt.key.clone(), 2_001).await;
     let counted = store.fixture.attempts().count_waiting(10).await;
     assert_eq!(counted.unwrap(), 1);
     assert_eq!(
@@ -62,27 +60,27 @@ pub async fn an_attempt_that_is_asked_for_waits_with_all_that_it_needs(
     );
 }
 
-/// However often it is asked for, and however far it has come.
+/// However often its command arrives, and whatever its state.
 pub async fn a_call_has_one_attempt(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let other = execution(key(1), "example.com", 2_000);
     for step in 0..3 {
-        let again = store.accept(asked.clone()).await;
+        let again = store.accept(attempt.clone()).await;
         assert_eq!(again, AcceptOutcome::AlreadyThere);
         let another = store.accept(other.clone()).await;
         assert_eq!(another, AcceptOutcome::AnotherAttempt);
         if step == 0 {
-            store.begin(asked.key.clone(), 3_000).await;
+            store.begin(attempt.key.clone(), 3_000).await;
         } else {
-            store.finish(asked.key.clone(), 4_000, succeeded()).await;
+            store.finish(attempt.key.clone(), 4_000, succeeded()).await;
         }
     }
     let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
     assert_eq!(entries.len(), 1);
 }
 
-/// Of this tenant; and one that is gone is none.
+/// Of the same tenant; a deleted call is none.
 pub async fn an_attempt_needs_its_call(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
@@ -90,43 +88,41 @@ pub async fn an_attempt_needs_its_call(fixture: impl CallStoreFixture) {
     assert_eq!(missing, AcceptOutcome::NoParent);
     let theirs = key_of("tenant-b", 1);
     store.delete(theirs.clone(), stored.version, 2_000).await;
-    let gone = store.accept(execution(theirs, "example.com", 2_000)).await;
-    assert_eq!(gone, AcceptOutcome::NoParent);
+    let orphan = store.accept(execution(theirs, "example.com", 2_000)).await;
+    assert_eq!(orphan, AcceptOutcome::NoParent);
     assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
 }
 
-/// And each tells of itself.
-pub async fn an_attempt_goes_from_step_to_step_and_each_is_taken_once(
-    fixture: impl CallStoreFixture,
-) {
+/// Each step stores its message.
+pub async fn an_attempt_takes_each_step_once_and_in_order(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    let asked = store.waiting(key(1), "example.com", 2_000).await;
-    let told = store.messages().await.len();
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
+    let stored = store.messages().await.len();
     for (expected, more) in [(Applied, 1), (NotThere, 1)] {
-        assert_eq!(store.begin(asked.key.clone(), 3_000).await, expected);
-        assert_eq!(store.messages().await.len(), told + more);
+        assert_eq!(store.begin(attempt.key.clone(), 3_000).await, expected);
+        assert_eq!(store.messages().await.len(), stored + more);
     }
     assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
     for (expected, more) in [(Applied, 2), (NotThere, 2)] {
-        let ended = store.finish(asked.key.clone(), 4_000, succeeded()).await;
+        let ended = store.finish(attempt.key.clone(), 4_000, succeeded()).await;
         assert_eq!(ended, expected);
-        assert_eq!(store.messages().await.len(), told + more);
+        assert_eq!(store.messages().await.len(), stored + more);
     }
-    assert_eq!(store.begin(asked.key, 5_000).await, NotThere);
+    assert_eq!(store.begin(attempt.key, 5_000).await, NotThere);
 }
 
 /// The end before the beginning, for instance.
-pub async fn a_step_that_does_not_fit_changes_and_tells_nothing(fixture: impl CallStoreFixture) {
+pub async fn a_step_out_of_order_changes_and_publishes_nothing(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    let asked = store.waiting(key(1), "example.com", 2_000).await;
-    let told = store.messages().await;
-    let ended = store.finish(asked.key.clone(), 4_000, failed()).await;
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
+    let stored = store.messages().await;
+    let ended = store.finish(attempt.key.clone(), 4_000, failed()).await;
     assert_eq!(ended, NotThere);
     let nowhere = execution(key(2), "example.com", 2_000).key;
     assert_eq!(store.begin(nowhere, 3_000).await, NotThere);
-    assert_eq!(store.messages().await, told);
+    assert_eq!(store.messages().await, stored);
     let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
-    assert_eq!(waiting, [asked]);
+    assert_eq!(waiting, [attempt]);
 }
 
 /// Not even one of the same call.
@@ -144,8 +140,8 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
         ..mine.key.clone()
     };
     for wrong in [theirs, other] {
-        let begun = store.begin(wrong.clone(), 3_000).await;
-        assert_eq!(begun, NotThere);
+        let started = store.begin(wrong.clone(), 3_000).await;
+        assert_eq!(started, NotThere);
         store.begin(mine.key.clone(), 3_000).await;
         let ended = store.finish(wrong, 4_000, succeeded()).await;
         assert_eq!(ended, NotThere);
@@ -161,7 +157,7 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
 }
 
 /// Of all tenants; before an instant, and not at it.
-pub async fn what_began_and_has_not_ended_is_open_and_the_oldest_comes_first(
+pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
@@ -173,11 +169,11 @@ pub async fn what_began_and_has_not_ended_is_open_and_the_oldest_comes_first(
         (key(5), Some(1_000)),
     ];
     for (call, began_at) in began {
-        let asked = store.waiting(call, "example.com", 500).await;
+        let attempt = store.waiting(call, "example.com", 500).await;
         if let Some(began_at) = began_at {
-            store.begin(asked.key.clone(), began_at).await;
+            store.begin(attempt.key.clone(), began_at).await;
             if began_at == 1_000 {
-                store.finish(asked.key, 2_000, succeeded()).await;
+                store.finish(attempt.key, 2_000, succeeded()).await;
             }
         }
     }
@@ -199,10 +195,10 @@ pub async fn what_began_and_has_not_ended_is_open_and_the_oldest_comes_first(
 }
 
 /// At every step.
-pub async fn people_see_how_far_it_has_come_and_no_secret(fixture: impl CallStoreFixture) {
+pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
-        let asked = store.waiting(key(n), "example.com", 2_000).await;
+        let attempt = store.waiting(key(n), "example.com", 2_000).await;
         let finished_at = at(4_000);
         let steps = [
             (2_000, ExecutionState::Waiting),
@@ -210,20 +206,20 @@ pub async fn people_see_how_far_it_has_come_and_no_secret(fixture: impl CallStor
             (3_000, over(finished_at, &outcome)),
         ];
         for (step, (started_at, state)) in steps.into_iter().enumerate() {
-            let attempt = asked.key.clone();
+            let attempt_key = attempt.key.clone();
             let taken = match step {
                 0 => Applied,
-                1 => store.begin(attempt, 3_000).await,
-                _ => store.finish(attempt, 4_000, outcome.clone()).await,
+                1 => store.begin(attempt_key, 3_000).await,
+                _ => store.finish(attempt_key, 4_000, outcome.clone()).await,
             };
             assert_eq!(taken, Applied);
             let entries = store.fixture.attempts().entries(key(n), 10).await.unwrap();
             assert_eq!(entries.len(), 1);
             let entry = &entries[0];
-            assert_eq!(entry.key, asked.key);
+            assert_eq!(entry.key, attempt.key);
             assert_eq!(entry.started_at, at(started_at));
             assert_eq!(entry.state, state);
-            assert_eq!(entry.request, asked.request.redacted());
+            assert_eq!(entry.request, attempt.request.redacted());
             assert_ne!(entry.request.headers.get("authorization"), Some(CANARY));
         }
     }
@@ -238,17 +234,17 @@ fn over(finished_at: punctual_domain::Timestamp, outcome: &Outcome) -> Execution
     }
 }
 
-/// It goes with its call.
+/// It is deleted with its call.
 pub async fn a_deleted_calls_attempt_is_not_made(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    let asked = store.waiting(key(1), "example.com", 2_000).await;
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.found(key(1)).await;
     store.delete(key(1), stored.version, 3_000).await;
     assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
-    assert_eq!(store.begin(asked.key, 3_000).await, NotThere);
+    assert_eq!(store.begin(attempt.key, 3_000).await, NotThere);
 }
 
-/// Where they were.
+/// In the state that they had.
 pub async fn attempts_survive_a_crash(fixture: impl CallStoreFixture) {
     let mut store = Calls::new(fixture);
     let first = store.waiting(key(1), "example.com", 2_000).await;

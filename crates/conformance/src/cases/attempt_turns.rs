@@ -1,4 +1,4 @@
-//! Whose attempt is next: tenants take turns, their hosts too, and nobody hides behind another.
+//! Which attempt is next: tenants take turns, and so do the hosts of one tenant.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ suite! { $ attempt_turns_suite, attempt_turns =>
     the_oldest_of_a_tenant_and_host_come_first,
     tenants_take_turns_beginning_after_the_last,
     hosts_take_turns_within_a_tenant,
-    no_more_are_given_than_the_query_says,
-    tenants_and_hosts_that_have_enough_are_left_out,
-    a_tenant_that_has_enough_at_a_host_is_left_out_there_alone,
+    a_query_returns_no_more_than_its_limits,
+    saturated_tenants_and_hosts_are_left_out,
+    a_tenant_saturated_at_one_host_is_left_out_there_only,
     two_ports_of_a_host_are_two_hosts,
-    a_tenant_whose_hosts_are_all_left_out_hides_nobody,
-    whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_and_host,
-    ten_thousand_for_one_host_hide_nobody_else,
+    a_tenant_whose_hosts_are_all_left_out_hides_no_other,
+    continuing_after_the_last_answer_reaches_every_tenant_and_host,
+    ten_thousand_for_one_host_hide_no_other,
 }
 
 fn query(limit: usize) -> WaitingQuery {
@@ -40,7 +40,7 @@ fn target(host: &str) -> String {
     format!("{host}:443")
 }
 
-/// An attempt that waits: a tenant, a host and when it was asked for.
+/// A waiting attempt: its tenant, its host and when it was dispatched.
 type Wait = (&'static str, &'static str, i64);
 
 /// The calls and their attempts, numbered from one.
@@ -61,7 +61,7 @@ fn numbers(given: &[Execution]) -> Vec<u128> {
     given.iter().map(|it| number(&it.key.call)).collect()
 }
 
-/// By when they were asked for, and then in the order in which they came.
+/// By dispatch time, and then in the order of arrival.
 pub async fn the_oldest_of_a_tenant_and_host_come_first(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let waits = [
@@ -129,7 +129,7 @@ pub async fn hosts_take_turns_within_a_tenant(fixture: impl CallStoreFixture) {
 }
 
 /// Altogether, of one tenant, and of one tenant to one host.
-pub async fn no_more_are_given_than_the_query_says(fixture: impl CallStoreFixture) {
+pub async fn a_query_returns_no_more_than_its_limits(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let mut waits = Vec::new();
     for tenant in ["a", "b", "c"] {
@@ -171,7 +171,7 @@ pub async fn no_more_are_given_than_the_query_says(fixture: impl CallStoreFixtur
 }
 
 /// Wherever the turn would be.
-pub async fn tenants_and_hosts_that_have_enough_are_left_out(fixture: impl CallStoreFixture) {
+pub async fn saturated_tenants_and_hosts_are_left_out(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let waits = [
         ("a", "x", 1_000),
@@ -204,9 +204,7 @@ pub async fn tenants_and_hosts_that_have_enough_are_left_out(fixture: impl CallS
 }
 
 /// Neither its other hosts nor other tenants at that host are.
-pub async fn a_tenant_that_has_enough_at_a_host_is_left_out_there_alone(
-    fixture: impl CallStoreFixture,
-) {
+pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let waits = [
         ("a", "x", 1_000),
@@ -259,7 +257,7 @@ pub async fn two_ports_of_a_host_are_two_hosts(fixture: impl CallStoreFixture) {
 }
 
 /// Its turn is passed over.
-pub async fn a_tenant_whose_hosts_are_all_left_out_hides_nobody(fixture: impl CallStoreFixture) {
+pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let waits = [
         ("a", "x", 1_000),
@@ -277,8 +275,8 @@ pub async fn a_tenant_whose_hosts_are_all_left_out_hides_nobody(fixture: impl Ca
     }
 }
 
-/// Also one at a time, and if none of them is ever begun.
-pub async fn whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_and_host(
+/// Also one at a time, and if none of them ever starts.
+pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
     fixture: impl CallStoreFixture,
 ) {
     let mut store = Calls::new(fixture);
@@ -310,7 +308,7 @@ pub async fn whoever_goes_on_where_the_last_answer_ended_gets_to_every_tenant_an
 }
 
 /// Neither another host of the same tenant nor another tenant.
-pub async fn ten_thousand_for_one_host_hide_nobody_else(fixture: impl CallStoreFixture) {
+pub async fn ten_thousand_for_one_host_hide_no_other(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let keys = (1..=10_000).map(|n| key_of("m", n));
     let calls = keys.clone().map(|key| details(key, 5_000)).collect();

@@ -1,4 +1,4 @@
-//! Changes are made to what was seen, with what is told of them, or not at all.
+//! A change applies to the version that its caller read, together with its messages, or not at all.
 
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_ports::{CallChange, ChangeOutcome};
@@ -13,7 +13,7 @@ use crate::store::{at, key, key_of};
 suite! { $ call_change_suite, call_change =>
     a_change_raises_the_version_by_one,
     every_state_comes_back_as_it_was_given,
-    a_change_to_what_was_not_seen_is_outdated_and_tells_nothing,
+    a_change_of_another_version_is_outdated_and_publishes_nothing,
     a_finished_call_does_not_change_any_more,
     a_call_that_is_not_there_cannot_be_changed,
     the_messages_of_changes_are_in_the_order_of_the_changes,
@@ -62,24 +62,24 @@ pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixtu
     }
 }
 
-/// Somebody else was faster.
-pub async fn a_change_to_what_was_not_seen_is_outdated_and_tells_nothing(
+/// Another writer was faster.
+pub async fn a_change_of_another_version_is_outdated_and_publishes_nothing(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
     let seen = store.submitted(details(key(1), 5_000)).await;
     let now = store.started(key(1)).await;
-    let told = store.messages().await;
+    let messages = store.messages().await;
     for version in [seen.version, now.version + 1, 0, u64::MAX] {
         let step = running(&now).finish(succeeded(), at(9_000), envelope_id());
         let changed = store.change(version, step, 9_000).await;
         assert_eq!(changed, ChangeOutcome::Outdated, "{version}");
     }
     assert_eq!(store.found(key(1)).await, now);
-    assert_eq!(store.messages().await, told);
+    assert_eq!(store.messages().await, messages);
 }
 
-/// Whatever version was seen.
+/// Whatever version its caller read.
 pub async fn a_finished_call_does_not_change_any_more(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submitted(details(key(1), 5_000)).await;
@@ -93,7 +93,7 @@ pub async fn a_finished_call_does_not_change_any_more(fixture: impl CallStoreFix
     assert_eq!(store.found(key(1)).await, ended);
 }
 
-/// Neither made nor told.
+/// It changes nothing and stores no message.
 pub async fn a_call_that_is_not_there_cannot_be_changed(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let step = details(key(1), 5_000).schedule();
@@ -111,8 +111,8 @@ pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
     let new = new_call(details(key(1), 5_000));
     store.submit(new).await;
     store.ended(key(1), 9_000).await;
-    let told = store.messages().await;
-    let types: Vec<&str> = told.iter().map(|it| it.message.type_name()).collect();
+    let messages = store.messages().await;
+    let types: Vec<&str> = messages.iter().map(|it| it.message.type_name()).collect();
     assert_eq!(
         types,
         [

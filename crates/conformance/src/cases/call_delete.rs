@@ -1,4 +1,4 @@
-//! What goes with a call that is deleted, and which call cannot be.
+//! What is deleted with a call, and which calls cannot be deleted.
 
 use punctual_ports::{CallDeletion, ChangeOutcome, FiredTimer, MarkOutcome, SaveOutcome};
 
@@ -7,18 +7,18 @@ use crate::calls::{Calls, began, details, execution, tagged};
 use crate::store::{LEASE, at, command, direct, key, key_of, only};
 
 suite! { $ call_delete_suite, call_delete =>
-    a_deleted_call_is_gone_with_its_tags_and_its_attempt,
-    its_timer_is_gone_and_does_not_come_back,
-    a_timer_that_was_never_there_does_not_come_late,
-    a_timer_that_is_firing_is_in_nobodys_hand_any_more,
+    a_call_is_deleted_with_its_tags_and_its_attempt,
+    a_deleted_calls_timer_does_not_come_back,
+    a_late_command_for_a_deleted_call_schedules_nothing,
+    the_claim_on_a_deleted_calls_timer_ends,
     a_call_that_runs_or_has_finished_is_not_deleted,
-    a_call_that_was_not_seen_as_it_is_stays,
-    a_deletion_is_told_if_it_was_made,
+    a_deletion_of_another_version_is_outdated,
+    a_deletion_is_published_if_it_was_made,
     a_deletion_touches_no_other_call,
 }
 
 /// For every reader.
-pub async fn a_deleted_call_is_gone_with_its_tags_and_its_attempt(fixture: impl CallStoreFixture) {
+pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(tagged(key(1), 5_000, &["a"])).await;
     store.accept(execution(key(1), "example.com", 2_000)).await;
@@ -31,8 +31,8 @@ pub async fn a_deleted_call_is_gone_with_its_tags_and_its_attempt(fixture: impl 
     assert_eq!(store.page(query).await.calls, []);
     let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
     assert_eq!(entries, []);
-    let looked = store.fixture.calls().find_stuck(at(99_000_000), 10).await;
-    assert_eq!(looked.unwrap().calls, []);
+    let stuck = store.fixture.calls().find_stuck(at(99_000_000), 10).await;
+    assert_eq!(stuck.unwrap().calls, []);
     let again = store.delete(key(1), stored.version, 2_000).await;
     assert_eq!(again, ChangeOutcome::Outdated);
 }
@@ -44,7 +44,7 @@ async fn save<F: CallStoreFixture>(store: &Calls<F>, n: u128, sent_at: i64) -> S
 }
 
 /// Also if the command that scheduled it is delivered again, late.
-pub async fn its_timer_is_gone_and_does_not_come_back(fixture: impl CallStoreFixture) {
+pub async fn a_deleted_calls_timer_does_not_come_back(fixture: impl CallStoreFixture) {
     let mut store = Calls::new(fixture);
     let stored = store.submitted(details(key(1), 5_000)).await;
     assert_eq!(save(&store, 1, 1_000).await, SaveOutcome::Created);
@@ -57,7 +57,7 @@ pub async fn its_timer_is_gone_and_does_not_come_back(fixture: impl CallStoreFix
 }
 
 /// The call was deleted before its timer was scheduled, by a clock that was set back in between.
-pub async fn a_timer_that_was_never_there_does_not_come_late(fixture: impl CallStoreFixture) {
+pub async fn a_late_command_for_a_deleted_call_schedules_nothing(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(details(key(1), 5_000)).await;
     store.delete(key(1), stored.version, 500).await;
@@ -65,8 +65,8 @@ pub async fn a_timer_that_was_never_there_does_not_come_late(fixture: impl CallS
     assert_eq!(store.fixture.timers().find(key(1)).await.unwrap(), None);
 }
 
-/// Its firing is for nothing, and another timer can have its place.
-pub async fn a_timer_that_is_firing_is_in_nobodys_hand_any_more(fixture: impl CallStoreFixture) {
+/// Its firing settles nothing, and another timer can be stored under its row id.
+pub async fn the_claim_on_a_deleted_calls_timer_ends(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
@@ -75,7 +75,7 @@ pub async fn a_timer_that_is_firing_is_in_nobodys_hand_any_more(fixture: impl Ca
     let claim = claimed.claims[0].clone();
     let deleted = store.delete(key(1), stored.version, 5_001).await;
     assert_eq!(deleted, ChangeOutcome::Changed);
-    // A timer of another call, which may well get the place of the one that is gone.
+    // A timer of another call, which may get the row id of the deleted one.
     store.submitted(details(key(2), 5_000)).await;
     let timer = direct(key(2), 5_000);
     let timers = store.fixture.timers();
@@ -106,7 +106,7 @@ pub async fn a_call_that_runs_or_has_finished_is_not_deleted(fixture: impl CallS
 }
 
 /// Nothing is changed.
-pub async fn a_call_that_was_not_seen_as_it_is_stays(fixture: impl CallStoreFixture) {
+pub async fn a_deletion_of_another_version_is_outdated(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
@@ -119,10 +119,10 @@ pub async fn a_call_that_was_not_seen_as_it_is_stays(fixture: impl CallStoreFixt
 }
 
 /// Both or neither.
-pub async fn a_deletion_is_told_if_it_was_made(fixture: impl CallStoreFixture) {
+pub async fn a_deletion_is_published_if_it_was_made(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let stored = store.submitted(details(key(1), 5_000)).await;
-    let told = store.messages().await.len();
+    let before = store.messages().await.len();
     let message = began(&execution(key(1), "example.com", 1).key, 2_000);
     for (seen, more) in [(stored.version + 1, 0), (stored.version, 1)] {
         let deletion = CallDeletion {
@@ -132,7 +132,7 @@ pub async fn a_deletion_is_told_if_it_was_made(fixture: impl CallStoreFixture) {
             outbox: vec![message.clone()],
         };
         store.fixture.calls().delete(vec![deletion]).await.unwrap();
-        assert_eq!(store.messages().await.len(), told + more);
+        assert_eq!(store.messages().await.len(), before + more);
     }
     assert_eq!(store.messages().await.last(), Some(&message));
 }

@@ -1,4 +1,4 @@
-//! Lists of a tenant's calls: what is on them, in which order, and that pages neither lose nor repeat.
+//! Lists of a tenant's calls: their filters, their order, and pages that neither lose nor repeat a call.
 
 use punctual_domain::service_call::{CallStatus, ServiceCall};
 use punctual_ports::{CallPageQuery, PageCursor, PortErrorKind};
@@ -10,13 +10,13 @@ use crate::store::{at, key, key_of};
 suite! { $ call_page_suite, call_page =>
     the_latest_due_comes_first_and_then_the_greatest_id,
     a_tenant_sees_its_own_calls_only,
-    a_status_is_asked_for,
+    a_list_can_be_of_one_status,
     several_tags_mean_all_of_them,
-    due_times_are_asked_for_from_one_up_to_another,
-    everything_can_be_asked_for_at_once,
-    pages_lead_through_the_whole_list,
+    a_list_can_be_of_a_range_of_due_times,
+    all_filters_combine,
+    pages_cover_the_complete_list,
     pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go,
-    lists_that_miss_each_other_are_still_gone_through,
+    tags_with_one_call_in_common_are_paged_to_the_end,
     a_cursor_that_no_page_gave_is_rejected,
 }
 
@@ -56,10 +56,10 @@ pub async fn the_latest_due_comes_first_and_then_the_greatest_id(fixture: impl C
     );
     let stored = store.found(key(2)).await.call;
     let page = store.page(all_of("tenant-a", 1)).await;
-    assert_eq!(page.calls, [stored], "it is there whole");
+    assert_eq!(page.calls, [stored], "it is complete");
 }
 
-/// Whatever is asked for.
+/// Whatever the filter.
 pub async fn a_tenant_sees_its_own_calls_only(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submitted(tagged(key(1), 5_000, &["a"])).await;
@@ -80,7 +80,7 @@ pub async fn a_tenant_sees_its_own_calls_only(fixture: impl CallStoreFixture) {
 }
 
 /// Each of the four.
-pub async fn a_status_is_asked_for(fixture: impl CallStoreFixture) {
+pub async fn a_list_can_be_of_one_status(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let calls = (1..=4).map(|n| details(key(n), 5_000)).collect();
     store.submit_all(calls).await;
@@ -100,7 +100,7 @@ pub async fn a_status_is_asked_for(fixture: impl CallStoreFixture) {
     }
 }
 
-/// And a tag is the whole word.
+/// A tag matches as a complete word.
 pub async fn several_tags_mean_all_of_them(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let calls = [
@@ -129,7 +129,7 @@ pub async fn several_tags_mean_all_of_them(fixture: impl CallStoreFixture) {
 }
 
 /// The first instant is in it, the last is not.
-pub async fn due_times_are_asked_for_from_one_up_to_another(fixture: impl CallStoreFixture) {
+pub async fn a_list_can_be_of_a_range_of_due_times(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let calls = (1..=4_u32).map(|n| tagged(key(n.into()), i64::from(n) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
@@ -153,7 +153,7 @@ pub async fn due_times_are_asked_for_from_one_up_to_another(fixture: impl CallSt
 }
 
 /// Tags, a status and an interval, page by page.
-pub async fn everything_can_be_asked_for_at_once(fixture: impl CallStoreFixture) {
+pub async fn all_filters_combine(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let mut expected = Vec::new();
     for n in 1..=40_u32 {
@@ -184,7 +184,7 @@ pub async fn everything_can_be_asked_for_at_once(fixture: impl CallStoreFixture)
 }
 
 /// Whatever their size; and the last one has no cursor.
-pub async fn pages_lead_through_the_whole_list(fixture: impl CallStoreFixture) {
+pub async fn pages_cover_the_complete_list(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let calls = (1..=12_u32).map(|n| tagged(key(n.into()), i64::from(n / 5) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
@@ -230,14 +230,14 @@ pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
                     store.started(key(*n)).await;
                 }
             }
-            // Some of them before the place where the page ended, and some behind it.
+            // Some of them before the position where the page ended, and some after it.
             for _ in 0..3 {
                 new += 3;
                 let call = tagged(key_of("tenant-a", new), 3_000, &["a"]);
                 store.submit_all(vec![call]).await;
             }
             seen.extend(numbers);
-            // What is added comes to no end behind the place by itself.
+            // New calls after that position would go on without an end.
             match page.next {
                 Some(next) if new < 1_000 => query.after = Some(next),
                 Some(_) => panic!("the list grows faster than it is read"),
@@ -260,7 +260,7 @@ pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
 }
 
 /// Thousands have one tag, thousands the other, and one has both.
-pub async fn lists_that_miss_each_other_are_still_gone_through(fixture: impl CallStoreFixture) {
+pub async fn tags_with_one_call_in_common_are_paged_to_the_end(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let call = |n: u32| {
         let tags: &[&str] = match n {

@@ -1,4 +1,4 @@
-//! What retention removes of calls, and what it never touches.
+//! Which calls retention removes, and which it never touches.
 
 use punctual_ports::{FiredTimer, SubmitOutcome};
 
@@ -7,16 +7,16 @@ use crate::calls::{Calls, details, execution, new_call, tagged, with_key};
 use crate::store::{LEASE, at, direct, key, key_of};
 
 suite! { $ call_purge_suite, call_purge =>
-    calls_that_finished_before_the_instant_go_with_all_that_is_theirs,
+    calls_finished_before_the_instant_are_removed_with_all_their_rows,
     a_call_that_has_not_finished_stays_however_old_it_is,
-    at_most_so_many_go_and_it_is_told_how_many,
-    an_id_and_a_key_stay_taken_until_their_call_is_gone_for_long_enough,
-    a_call_of_any_tenant_goes_and_no_other_of_its_id,
-    a_timer_that_goes_with_its_call_is_in_nobodys_hand_any_more,
+    a_purge_removes_up_to_its_limit_and_returns_how_many,
+    an_id_and_a_key_stay_taken_until_their_tombstone_is_purged,
+    a_purge_covers_all_tenants_without_mixing_them,
+    the_claim_on_a_purged_calls_timer_ends,
 }
 
 /// Before, and not at.
-pub async fn calls_that_finished_before_the_instant_go_with_all_that_is_theirs(
+pub async fn calls_finished_before_the_instant_are_removed_with_all_their_rows(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
@@ -56,8 +56,8 @@ pub async fn a_call_that_has_not_finished_stays_however_old_it_is(fixture: impl 
     assert!(store.find(key(2)).await.is_some());
 }
 
-/// The rest goes the next time.
-pub async fn at_most_so_many_go_and_it_is_told_how_many(fixture: impl CallStoreFixture) {
+/// The next purge removes the rest.
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     for n in 1..=3 {
         store.submitted(details(key(n), 5_000)).await;
@@ -67,13 +67,13 @@ pub async fn at_most_so_many_go_and_it_is_told_how_many(fixture: impl CallStoreF
     assert_eq!(store.purge(10_000, 20_000, 2).await, 2);
     assert_eq!(store.purge(10_000, 20_000, 2).await, 1);
     assert_eq!(store.purge(10_000, 20_000, 2).await, 0);
-    // What is remembered of them counts like calls.
+    // Their tombstones count like calls.
     assert_eq!(store.purge(20_001, 30_000, 2).await, 2);
     assert_eq!(store.purge(20_001, 30_000, 2).await, 1);
 }
 
 /// A deleted call's since it was deleted, a purged one's since it was purged.
-pub async fn an_id_and_a_key_stay_taken_until_their_call_is_gone_for_long_enough(
+pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
@@ -103,13 +103,13 @@ pub async fn an_id_and_a_key_stay_taken_until_their_call_is_gone_for_long_enough
         let again = store.submit(new(n)).await;
         assert!(matches!(again, SubmitOutcome::Accepted(_)), "{again:?}");
     }
-    // Of a call that is there, nothing is forgotten.
+    // A call that is stored keeps its id and key.
     let third = store.submit(new(3)).await;
     assert!(matches!(third, SubmitOutcome::Repeated(_)), "{third:?}");
 }
 
 /// Retention knows no tenants, and yet does not mix them up.
-pub async fn a_call_of_any_tenant_goes_and_no_other_of_its_id(fixture: impl CallStoreFixture) {
+pub async fn a_purge_covers_all_tenants_without_mixing_them(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
@@ -120,9 +120,7 @@ pub async fn a_call_of_any_tenant_goes_and_no_other_of_its_id(fixture: impl Call
 }
 
 /// The call was started without it, and has ended long ago.
-pub async fn a_timer_that_goes_with_its_call_is_in_nobodys_hand_any_more(
-    fixture: impl CallStoreFixture,
-) {
+pub async fn the_claim_on_a_purged_calls_timer_ends(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let (timers, queue) = (store.fixture.timers(), store.fixture.queue());
     store.submitted(details(key(1), 5_000)).await;
@@ -133,7 +131,7 @@ pub async fn a_timer_that_goes_with_its_call_is_in_nobodys_hand_any_more(
     store.ended(key(1), 5_001).await;
     assert_eq!(store.purge(5_002, 5_002, 10).await, 1);
     assert_eq!(timers.find(key(1)).await.unwrap(), None);
-    // It may well get the place of the one that is gone.
+    // It may get the row id of the purged one.
     store.submitted(details(key(2), 5_000)).await;
     let timer = direct(key(2), 5_000);
     timers.save(vec![timer], at(5_003)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Finding calls by key and by request, and those to which nothing has happened.
+//! Finding calls by key and by request, and finding stuck ones.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::store::{at, correlation, key, key_of};
 suite! { $ call_read_suite, call_read =>
     calls_are_found_in_the_order_of_their_keys,
     another_tenants_call_is_not_found,
-    the_calls_of_a_request_come_in_the_order_of_keys_and_go_on_after_one,
-    what_is_overdue_is_overlooked_and_the_oldest_comes_first,
-    a_running_call_is_looked_at_when_its_state_says,
-    a_finished_call_is_never_overlooked,
+    the_calls_of_a_request_are_paged_in_the_order_of_keys,
+    calls_past_their_next_check_are_stuck_and_the_oldest_comes_first,
+    a_running_call_is_stuck_when_its_state_says,
+    a_finished_call_is_never_stuck,
 }
 
-/// Each place has its answer, also those of keys that are not there or come twice.
+/// Each position has its answer, also those of unknown and repeated keys.
 pub async fn calls_are_found_in_the_order_of_their_keys(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let one = store.submitted(details(key(1), 5_000)).await;
@@ -39,10 +39,8 @@ pub async fn another_tenants_call_is_not_found(fixture: impl CallStoreFixture) {
     assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
 }
 
-/// At most as many as were asked for, whatever their tenants.
-pub async fn the_calls_of_a_request_come_in_the_order_of_keys_and_go_on_after_one(
-    fixture: impl CallStoreFixture,
-) {
+/// Up to the limit, through all tenants.
+pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let call = |key: TimerKey, submitted_at: i64, request: u128| CallDetails {
         submitted_at: at(submitted_at),
@@ -77,8 +75,8 @@ fn number(call: &ServiceCall) -> u128 {
     call.details().key.service_call_id.as_uuid().as_u128()
 }
 
-/// Of all tenants; and it is told when to look again.
-pub async fn what_is_overdue_is_overlooked_and_the_oldest_comes_first(
+/// Of all tenants, with the time of the next check.
+pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
@@ -90,57 +88,57 @@ pub async fn what_is_overdue_is_overlooked_and_the_oldest_comes_first(
             details(key(4), 9_000),
         ])
         .await;
-    let look = |millis: i64| at(millis).saturating_add(OVERDUE);
+    let check = |millis: i64| at(millis).saturating_add(OVERDUE);
     let calls = store.fixture.calls();
     for (now, limit, expected, next) in [
-        (at(900), 10, vec![], look(1_000)),
-        (look(1_000), 10, vec![2], look(2_000)),
-        (look(3_000), 10, vec![2, 3, 1], look(9_000)),
-        (look(3_000), 2, vec![2, 3], look(9_000)),
+        (at(900), 10, vec![], check(1_000)),
+        (check(1_000), 10, vec![2], check(2_000)),
+        (check(3_000), 10, vec![2, 3, 1], check(9_000)),
+        (check(3_000), 2, vec![2, 3], check(9_000)),
     ] {
         let found = calls.find_stuck(now, limit).await.unwrap();
         let ids: Vec<u128> = found.calls.iter().map(|it| number(&it.call)).collect();
         assert_eq!((ids, found.next), (expected, Some(next)), "{now}");
     }
-    let all = calls.find_stuck(look(9_000), 10).await.unwrap();
+    let all = calls.find_stuck(check(9_000), 10).await.unwrap();
     assert_eq!((all.calls.len(), all.next), (4, None));
     let stored = store.found(key(4)).await;
     assert_eq!(all.calls[3], stored, "with the version to change it by");
 }
 
-/// Its command was not heard, or its attempt has no result.
-pub async fn a_running_call_is_looked_at_when_its_state_says(fixture: impl CallStoreFixture) {
+/// No module has answered its command, or its attempt has no result.
+pub async fn a_running_call_is_stuck_when_its_state_says(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submitted(details(key(1), 5_000)).await;
     let stored = store.started(key(1)).await;
     let calls = store.fixture.calls();
     let unheard = at(5_000).saturating_add(UNHEARD);
     let before = unheard.saturating_sub(Duration::from_millis(1));
-    let looked = calls.find_stuck(before, 10).await.unwrap();
-    assert_eq!((looked.calls, looked.next), (vec![], Some(unheard)));
-    let looked = calls.find_stuck(unheard, 10).await.unwrap();
-    assert_eq!(looked.calls, std::slice::from_ref(&stored));
+    let found = calls.find_stuck(before, 10).await.unwrap();
+    assert_eq!((found.calls, found.next), (vec![], Some(unheard)));
+    let found = calls.find_stuck(unheard, 10).await.unwrap();
+    assert_eq!(found.calls, std::slice::from_ref(&stored));
     let began = running(&stored).attempt_began(at(6_000));
     let step = CallStep {
         call: ServiceCall::Running(began),
         outgoing: Vec::new(),
     };
     store.change(stored.version, step, 6_000).await;
-    let looked = calls.find_stuck(unheard, 10).await.unwrap();
+    let found = calls.find_stuck(unheard, 10).await.unwrap();
     let over = at(6_000).saturating_add(TIMEOUT + GRACE);
-    assert_eq!((looked.calls, looked.next), (vec![], Some(over)));
+    assert_eq!((found.calls, found.next), (vec![], Some(over)));
 }
 
-/// Nothing is to happen to it.
-pub async fn a_finished_call_is_never_overlooked(fixture: impl CallStoreFixture) {
+/// It has no next check.
+pub async fn a_finished_call_is_never_stuck(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submitted(details(key(1), 5_000)).await;
     store.ended(key(1), 9_000).await;
-    let looked = store
+    let found = store
         .fixture
         .calls()
         .find_stuck(at(99_000_000_000), 10)
         .await;
-    let looked = looked.unwrap();
-    assert_eq!((looked.calls, looked.next), (vec![], None));
+    let found = found.unwrap();
+    assert_eq!((found.calls, found.next), (vec![], None));
 }

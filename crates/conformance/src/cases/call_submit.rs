@@ -8,20 +8,20 @@ use crate::calls::{Calls, correlated, details, fingerprint, new_call, tagged, wi
 use crate::store::{at, correlation, key, key_of};
 
 suite! { $ call_submit_suite, call_submit =>
-    a_new_call_is_stored_as_it_was_given_and_told,
+    a_new_call_is_stored_with_its_messages,
     a_repetition_gets_the_first_receipt_and_anything_else_a_conflict,
-    a_repetition_is_known_by_its_key_although_its_id_was_drawn_anew,
-    an_id_that_was_drawn_and_is_taken_is_a_conflict,
+    a_repetition_with_another_generated_id_is_recognised_by_its_key,
+    a_generated_id_that_is_taken_is_a_conflict,
     a_key_belongs_to_one_id,
-    a_conflict_of_the_id_is_told_before_one_of_the_key,
+    a_conflict_of_the_id_comes_before_one_of_the_key,
     a_key_that_comes_with_a_repetition_is_not_taken,
     ids_and_keys_are_a_tenants_own,
     submissions_of_one_batch_apply_in_their_order,
-    a_submission_that_is_not_accepted_changes_and_tells_nothing,
+    a_submission_that_is_not_accepted_changes_and_publishes_nothing,
     what_was_accepted_survives_a_crash,
 }
 
-const fn drawn(new: NewCall) -> NewCall {
+const fn generated(new: NewCall) -> NewCall {
     let mut new = new;
     new.id_was_given = false;
     new
@@ -61,7 +61,7 @@ fn other_body(new: NewCall) -> NewCall {
 }
 
 /// Every part of it comes back, and its messages wait in their order.
-pub async fn a_new_call_is_stored_as_it_was_given_and_told(fixture: impl CallStoreFixture) {
+pub async fn a_new_call_is_stored_with_its_messages(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let new = new_call(tagged(key(1), 5_000, &["b", "a", "ä ✓"]));
     let outcome = store.submit(new.clone()).await;
@@ -70,15 +70,15 @@ pub async fn a_new_call_is_stored_as_it_was_given_and_told(fixture: impl CallSto
     assert_eq!(store.messages().await, new.outbox);
 }
 
-/// By id, by key and by both; while the call is there, and when it is gone.
+/// By id, by key and by both; while the call is stored, and after its deletion.
 pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
-    for gone in [false, true] {
-        if gone {
+    for deleted in [false, true] {
+        if deleted {
             for n in [1, 2] {
                 let seen = store.found(key(n)).await.version;
                 store.delete(key(n), seen, 2_000).await;
@@ -87,45 +87,45 @@ pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
         for (again, n, taken) in [
             (one(Some("k")), 1, ConflictField::Id),
             (one(None), 1, ConflictField::Id),
-            (drawn(one(Some("k"))), 1, ConflictField::Id),
-            (drawn(call(3, Some("k"))), 1, ConflictField::Key),
+            (generated(one(Some("k"))), 1, ConflictField::Id),
+            (generated(call(3, Some("k"))), 1, ConflictField::Key),
             (call(2, None), 2, ConflictField::Id),
         ] {
             let repeated = SubmitOutcome::Repeated(receipt_of(n));
-            assert_eq!(store.submit(again.clone()).await, repeated, "gone: {gone}");
+            assert_eq!(store.submit(again.clone()).await, repeated, "{deleted}");
             let other = store.submit(other_body(again)).await;
-            assert_eq!(other, conflict(taken, n), "gone: {gone}");
+            assert_eq!(other, conflict(taken, n), "{deleted}");
         }
         let there = store.find(key(1)).await.is_some();
-        assert_eq!(there, !gone, "a repetition brings nothing back");
+        assert_eq!(there, !deleted, "a repetition brings nothing back");
     }
 }
 
-/// Nobody who lets us draw an id sends the same one twice.
-pub async fn a_repetition_is_known_by_its_key_although_its_id_was_drawn_anew(
+/// A caller that leaves the id to us never sends the same one twice.
+pub async fn a_repetition_with_another_generated_id_is_recognised_by_its_key(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
-    let first = drawn(one(Some("k")));
+    let first = generated(one(Some("k")));
     let accepted = SubmitOutcome::Accepted(receipt_of(1));
     assert_eq!(store.submit(first).await, accepted);
-    let again = drawn(new_call(correlated(details(key(2), 5_000), 9)));
+    let again = generated(new_call(correlated(details(key(2), 5_000), 9)));
     let repeated = SubmitOutcome::Repeated(receipt_of(1));
     assert_eq!(store.submit(with_key(again, "k")).await, repeated);
     assert_eq!(store.find(key(2)).await, None);
 }
 
 /// Two different calls that happen to get the same id are not the same call.
-pub async fn an_id_that_was_drawn_and_is_taken_is_a_conflict(fixture: impl CallStoreFixture) {
+pub async fn a_generated_id_that_is_taken_is_a_conflict(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submit(one(Some("k"))).await;
     for with in [None, Some("another")] {
-        let again = store.submit(drawn(one(with))).await;
+        let again = store.submit(generated(one(with))).await;
         assert_eq!(again, conflict(ConflictField::Id, 1), "{with:?}");
     }
 }
 
-/// Whoever gives both has to give those that belong together.
+/// A caller that gives both has to give those that belong together.
 pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submit(one(Some("k"))).await;
@@ -139,7 +139,7 @@ pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
 }
 
 /// If both are taken, by two calls.
-pub async fn a_conflict_of_the_id_is_told_before_one_of_the_key(fixture: impl CallStoreFixture) {
+pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     store.submit(one(Some("k"))).await;
     store.submit(call(2, Some("l"))).await;
@@ -197,7 +197,7 @@ pub async fn submissions_of_one_batch_apply_in_their_order(fixture: impl CallSto
 }
 
 /// Neither a repetition nor a conflict.
-pub async fn a_submission_that_is_not_accepted_changes_and_tells_nothing(
+pub async fn a_submission_that_is_not_accepted_changes_and_publishes_nothing(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);

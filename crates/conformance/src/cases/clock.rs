@@ -1,4 +1,4 @@
-//! What a clock promises to those who sleep on it.
+//! What a clock guarantees to its sleepers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,14 +54,14 @@ impl Sleeper {
         sleep: impl Future<Output = ()> + Send + 'static,
     ) -> Self {
         let woken = Arc::new(AtomicBool::new(false));
-        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (polled, was_polled) = tokio::sync::oneshot::channel();
         let flag = Arc::clone(&woken);
         let task = tokio::spawn(async move {
             tokio::pin!(sleep);
             // One poll, so that the sleep is under way when the case goes on.
             let first = std::future::poll_fn(|cx| std::task::Poll::Ready(sleep.as_mut().poll(cx)));
             let at_once = first.await.is_ready();
-            _ = begun.send(());
+            _ = polled.send(());
             if !at_once {
                 sleep.await;
             }
@@ -69,14 +69,14 @@ impl Sleeper {
             flag.store(true, Ordering::SeqCst);
             now
         });
-        has_begun.await.expect("the sleeper begins");
+        was_polled.await.expect("the sleeper begins");
         Self { woken, task }
     }
 
     /// Waits for it to wake, which must not take much longer than it should.
-    async fn wakes(self, clock: &dyn ClockPort, begun: Duration) -> Timestamp {
+    async fn wakes(self, clock: &dyn ClockPort, since: Duration) -> Timestamp {
         let woken_at = self.task.await.expect("no panic");
-        let took = clock.monotonic().saturating_sub(begun);
+        let took = clock.monotonic().saturating_sub(since);
         assert!(took < FAR_TOO_LATE, "it woke only after {took:?}");
         woken_at
     }
@@ -122,11 +122,11 @@ pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: impl Clo
 /// Late is possible, early is not.
 pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: impl ClockFixture) {
     let clock = fixture.clock();
-    let begun = clock.monotonic();
+    let since = clock.monotonic();
     let until = clock.now().saturating_add(TICK);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
     fixture.pass(TICK * 2).await;
-    let woken_at = sleeper.wakes(clock.as_ref(), begun).await;
+    let woken_at = sleeper.wakes(clock.as_ref(), since).await;
     assert!(woken_at >= until, "{woken_at} is before {until}");
 }
 
@@ -142,13 +142,13 @@ pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: impl
     let clock = fixture.clock();
     let until = clock.now().saturating_add(HOUR);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
-    // So that whoever wakes sleepers has settled down to wait for an hour.
+    // So that the task which wakes sleepers is already waiting for an hour.
     fixture.pass(TICK).await;
-    let begun = clock.monotonic();
+    let since = clock.monotonic();
     fixture.set_wall(until);
     assert!(fixture.notices_within() <= Duration::from_secs(1));
     fixture.pass(fixture.notices_within()).await;
-    assert!(sleeper.wakes(clock.as_ref(), begun).await >= until);
+    assert!(sleeper.wakes(clock.as_ref(), since).await >= until);
 }
 
 /// What was nearly over is far away again.
@@ -164,14 +164,14 @@ pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: impl ClockFixture) 
 /// By the monotonic clock.
 pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: impl ClockFixture) {
     let clock = fixture.clock();
-    let begun = clock.monotonic();
+    let since = clock.monotonic();
     let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
     fixture.pass(TICK * 2).await;
-    sleeper.wakes(clock.as_ref(), begun).await;
-    assert!(clock.monotonic() >= begun + TICK);
+    sleeper.wakes(clock.as_ref(), since).await;
+    assert!(clock.monotonic() >= since + TICK);
 }
 
-/// An operator who sets the clock back stops nobody's pause from ending.
+/// An operator who sets the clock back prolongs no pause.
 pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: impl ClockFixture) {
     let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
     fixture.set_wall(fixture.clock().now().saturating_sub(HOUR));
@@ -179,7 +179,7 @@ pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: impl 
     sleeper.task.await.expect("no panic");
 }
 
-/// Nor makes anybody hurry.
+/// Nor shortens one.
 pub async fn a_wall_clock_set_forward_does_not_shorten_a_timed_sleep(fixture: impl ClockFixture) {
     let sleeper = Sleeper::start_for(fixture.clock(), HOUR).await;
     fixture.set_wall(fixture.clock().now().saturating_add(HOUR * 2));
@@ -202,7 +202,7 @@ pub async fn sleeps_end_in_the_order_of_their_instants(fixture: impl ClockFixtur
 /// However many they are.
 pub async fn sleeps_until_one_instant_all_end(fixture: impl ClockFixture) {
     let clock = fixture.clock();
-    let begun = clock.monotonic();
+    let since = clock.monotonic();
     let until = clock.now().saturating_add(TICK);
     let mut sleepers = Vec::new();
     for _ in 0..5 {
@@ -211,11 +211,11 @@ pub async fn sleeps_until_one_instant_all_end(fixture: impl ClockFixture) {
     }
     fixture.pass(TICK * 2).await;
     for sleeper in sleepers {
-        sleeper.wakes(clock.as_ref(), begun).await;
+        sleeper.wakes(clock.as_ref(), since).await;
     }
 }
 
-/// Giving up is nobody else's business.
+/// Only the dropped one ends.
 pub async fn a_dropped_sleep_disturbs_no_other(fixture: impl ClockFixture) {
     let now = fixture.clock().now();
     let given_up = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;

@@ -1,4 +1,4 @@
-//! That what could not be handled is kept until a person has looked at it.
+//! Dead letters are kept until a person removes them.
 
 use punctual_domain::{DeadLetterOrigin, Topic};
 use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome};
@@ -7,15 +7,15 @@ use crate::TimerStoreFixture;
 use crate::store::{Store, a_dead_letter, only};
 
 suite! { $ dead_letter_suite, dead_letter =>
-    a_letter_comes_back_byte_for_byte,
-    a_letter_of_nobody_is_kept_too,
-    a_letter_s_origin_comes_back_as_it_was,
+    a_dead_letter_comes_back_byte_for_byte,
+    a_dead_letter_without_a_tenant_is_kept,
+    a_dead_letter_s_origin_comes_back_as_it_was,
     recording_the_same_id_again_changes_nothing,
-    letters_are_listed_in_the_order_of_recording,
-    a_removed_letter_is_listed_no_more,
-    a_removed_letter_s_number_is_not_given_again,
-    a_removed_letter_can_be_recorded_again,
-    letters_survive_a_crash,
+    dead_letters_are_listed_in_the_order_of_recording,
+    a_removed_dead_letter_is_listed_no_more,
+    a_removed_dead_letter_s_number_is_not_used_again,
+    a_removed_dead_letter_can_be_recorded_again,
+    dead_letters_survive_a_crash,
 }
 
 async fn record<F: TimerStoreFixture>(store: &Store<F>, dead_letter: DeadLetter) -> RecordOutcome {
@@ -41,7 +41,7 @@ async fn list<F: TimerStoreFixture>(
 }
 
 /// Also bytes that are not text.
-pub async fn a_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
+pub async fn a_dead_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     assert_eq!(
         record(&store, a_dead_letter("a")).await,
@@ -58,25 +58,25 @@ pub async fn a_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) 
 }
 
 /// What cannot be read has no tenant and may be empty.
-pub async fn a_letter_of_nobody_is_kept_too(fixture: impl TimerStoreFixture) {
+pub async fn a_dead_letter_without_a_tenant_is_kept(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
-    let nobody = DeadLetter {
+    let anonymous = DeadLetter {
         tenant_id: None,
         payload: Vec::new(),
         ..a_dead_letter("a")
     };
-    record(&store, nobody.clone()).await;
+    record(&store, anonymous.clone()).await;
     let list = store
         .fixture
         .dead_letters()
         .list(None, 10)
         .await
         .expect("list answers");
-    assert_eq!(list[0].dead_letter, nobody);
+    assert_eq!(list[0].dead_letter, anonymous);
 }
 
 /// So that it can be sent there again.
-pub async fn a_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
+pub async fn a_dead_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let origins = [
         DeadLetterOrigin::Firing,
@@ -103,7 +103,7 @@ pub async fn a_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixt
     assert_eq!(found, origins);
 }
 
-/// A redelivered message is one letter.
+/// A redelivered message is one dead letter.
 pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     record(&store, a_dead_letter("a")).await;
@@ -123,7 +123,7 @@ pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStor
 }
 
 /// Page by page, by number.
-pub async fn letters_are_listed_in_the_order_of_recording(fixture: impl TimerStoreFixture) {
+pub async fn dead_letters_are_listed_in_the_order_of_recording(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for id in ["c", "a", "b"] {
         record(&store, a_dead_letter(id)).await;
@@ -142,8 +142,8 @@ pub async fn letters_are_listed_in_the_order_of_recording(fixture: impl TimerSto
     assert_eq!(list(&store, Some(u64::MAX), 2).await, []);
 }
 
-/// Somebody has looked at it.
-pub async fn a_removed_letter_is_listed_no_more(fixture: impl TimerStoreFixture) {
+/// A person has handled it.
+pub async fn a_removed_dead_letter_is_listed_no_more(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     record(&store, a_dead_letter("a")).await;
     let sequence = list(&store, None, 10).await[0].0;
@@ -152,8 +152,8 @@ pub async fn a_removed_letter_is_listed_no_more(fixture: impl TimerStoreFixture)
     assert_eq!(list(&store, None, 10).await, []);
 }
 
-/// A number names one letter for ever.
-pub async fn a_removed_letter_s_number_is_not_given_again(fixture: impl TimerStoreFixture) {
+/// A number identifies one dead letter for ever.
+pub async fn a_removed_dead_letter_s_number_is_not_used_again(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
@@ -162,8 +162,8 @@ pub async fn a_removed_letter_s_number_is_not_given_again(fixture: impl TimerSto
     assert!(list(&store, None, 10).await[0].0 > first);
 }
 
-/// It may fail again after it was driven again.
-pub async fn a_removed_letter_can_be_recorded_again(fixture: impl TimerStoreFixture) {
+/// It may fail again after it was sent again.
+pub async fn a_removed_dead_letter_can_be_recorded_again(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
@@ -175,7 +175,7 @@ pub async fn a_removed_letter_can_be_recorded_again(fixture: impl TimerStoreFixt
 }
 
 /// Recorded means durable.
-pub async fn letters_survive_a_crash(fixture: impl TimerStoreFixture) {
+pub async fn dead_letters_survive_a_crash(fixture: impl TimerStoreFixture) {
     let mut store = Store::new(fixture);
     record(&store, a_dead_letter("a")).await;
     let before = list(&store, None, 10).await;

@@ -1,4 +1,4 @@
-//! That a message which was accepted arrives, whatever its receivers do.
+//! An accepted message arrives, whatever its receivers do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,13 +27,13 @@ suite! { $ event_bus_suite, event_bus =>
     outcomes_come_in_the_order_of_the_envelopes,
     an_empty_batch_of_messages_is_answered_with_an_empty_list,
     a_message_to_retry_is_delivered_again,
-    a_message_held_back_is_delivered_again_however_often,
+    a_paused_message_is_delivered_again_however_often,
     a_panic_is_a_retry,
-    an_answer_too_few_is_a_retry,
+    a_missing_answer_is_a_retry,
     poison_is_not_delivered_again_and_the_next_message_is,
-    one_message_to_retry_spoils_no_other,
+    one_message_to_retry_affects_no_other,
     a_message_without_subscriber_is_never_accepted_and_lost,
-    a_handler_gets_at_most_so_many_messages_at_once,
+    a_handler_gets_at_most_its_batch_size_at_once,
     a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others,
     a_stopped_subscription_gets_nothing_more,
     stopping_waits_for_what_is_in_flight,
@@ -88,7 +88,7 @@ fn event_of(tenant: &str, n: u128) -> MessageEnvelope {
 
 type Script = Box<dyn Fn(&MessageEnvelope, usize) -> Option<Answer> + Send + Sync>;
 
-/// Notes what it gets and answers as it is told.
+/// Records what it gets and answers as its script says.
 struct Recorder {
     seen: Mutex<Vec<MessageEnvelope>>,
     largest_batch: Mutex<usize>,
@@ -195,7 +195,7 @@ async fn publish(
     answers
 }
 
-/// Publishes as a publisher does who wants the message to arrive.
+/// Publishes until the bus accepts, as a publisher does that needs the message to arrive.
 async fn publish_until_accepted(fixture: &impl EventBusFixture, message: MessageEnvelope) {
     for _ in 0..100 {
         match publish(fixture, vec![message.clone()]).await.remove(0) {
@@ -277,7 +277,7 @@ pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl Even
     second.stop().await;
 }
 
-/// Who subscribes to something else is not disturbed.
+/// Subscribers of other topics do not get it.
 pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture) {
     let (commands, events) = (Recorder::content(), Recorder::content());
     let Some(second) = subscribe_to(&fixture, Topic::TimerEvents, BETA, events.clone()).await
@@ -296,7 +296,7 @@ pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture)
     second.stop().await;
 }
 
-/// Answers belong to envelopes by their place.
+/// Answers belong to envelopes by position.
 pub async fn outcomes_come_in_the_order_of_the_envelopes(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
     let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
@@ -337,8 +337,8 @@ pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture
     subscription.stop().await;
 }
 
-/// It is not the message's fault, so nobody gives up on it.
-pub async fn a_message_held_back_is_delivered_again_however_often(fixture: impl EventBusFixture) {
+/// The message is not at fault, so it is never dead-lettered.
+pub async fn a_paused_message_is_delivered_again_however_often(fixture: impl EventBusFixture) {
     const OFTEN: usize = 25;
     let handler = Recorder::new(|_, earlier| {
         Some(if earlier < OFTEN {
@@ -374,7 +374,7 @@ pub async fn a_panic_is_a_retry(fixture: impl EventBusFixture) {
 }
 
 /// Silence is not consent.
-pub async fn an_answer_too_few_is_a_retry(fixture: impl EventBusFixture) {
+pub async fn a_missing_answer_is_a_retry(fixture: impl EventBusFixture) {
     let handler = Recorder::new(|_, earlier| (earlier > 0).then_some(Answer::Done));
     let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
         return;
@@ -410,7 +410,7 @@ pub async fn poison_is_not_delivered_again_and_the_next_message_is(fixture: impl
 }
 
 /// Each message is answered for by itself.
-pub async fn one_message_to_retry_spoils_no_other(fixture: impl EventBusFixture) {
+pub async fn one_message_to_retry_affects_no_other(fixture: impl EventBusFixture) {
     let handler = Recorder::new(|seen, earlier| {
         Some(if *seen == message(1) && earlier == 0 {
             Answer::RetryLater {
@@ -456,8 +456,8 @@ pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
     subscription.stop().await;
 }
 
-/// The subscriber has said how many it can take.
-pub async fn a_handler_gets_at_most_so_many_messages_at_once(fixture: impl EventBusFixture) {
+/// The subscription declares its maximum batch.
+pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
     let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
         return;
@@ -489,9 +489,9 @@ pub async fn a_stopped_subscription_gets_nothing_more(fixture: impl EventBusFixt
     second.stop().await;
 }
 
-/// Begins to handle, and goes on when it is let.
+/// Starts to handle, and goes on when the case lets it.
 struct Slow {
-    begun: Notify,
+    started: Notify,
     go_on: Notify,
     done: Mutex<bool>,
 }
@@ -499,7 +499,7 @@ struct Slow {
 #[async_trait]
 impl MessageHandler for Slow {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
-        self.begun.notify_one();
+        self.started.notify_one();
         self.go_on.notified().await;
         *self.done.lock().expect("no panic while locked") = true;
         vec![Answer::Done; batch.len()]
@@ -520,7 +520,7 @@ impl MessageHandler for HangsForOne {
     }
 }
 
-/// Where `publish` waits for the handler, whoever publishes has to be fair.
+/// Where `publish` waits for the handler, the publisher has to be fair.
 pub async fn a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others(
     fixture: impl EventBusFixture,
 ) {
@@ -541,10 +541,10 @@ pub async fn a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_fo
     drop(subscription);
 }
 
-/// What has begun is finished first.
+/// A batch in flight is finished first.
 pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture) {
     let handler = Arc::new(Slow {
-        begun: Notify::new(),
+        started: Notify::new(),
         go_on: Notify::new(),
         done: Mutex::new(false),
     });
@@ -553,9 +553,9 @@ pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture)
     };
     let bus = fixture.bus();
     let publishing = tokio::spawn(async move { bus.publish(vec![message(1)]).await });
-    handler.begun.notified().await;
+    handler.started.notified().await;
     let (stopping, letting) = tokio::join!(subscription.stop(), async {
-        // Stopping has begun by now and must still be waiting.
+        // By now `stop` is waiting, and must still be.
         tokio::task::yield_now().await;
         assert!(!*handler.done.lock().unwrap());
         handler.go_on.notify_one();

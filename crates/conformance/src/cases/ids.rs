@@ -1,4 +1,4 @@
-//! That nobody gets an id that somebody else has.
+//! No id is issued twice.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Messages wait in the order of commits until they are published, and go no sooner.
+//! Messages wait in commit order until they are published, and are removed no sooner.
 
 use punctual_domain::{Message, MessageEnvelope};
 use punctual_ports::{DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow};
@@ -10,21 +10,21 @@ use crate::calls::{CANARY, Calls, details};
 use crate::store::{a_dead_letter, at, key, key_of, only};
 
 suite! { $ outbox_suite, outbox =>
-    messages_wait_in_the_order_of_their_places,
-    whoever_goes_on_behind_a_place_sees_what_comes_after_it,
-    places_never_go_back_when_the_clock_does,
+    messages_wait_in_the_order_of_their_positions,
+    reading_on_after_a_position_returns_every_later_message,
+    positions_never_go_back_when_the_clock_does,
     a_published_message_waits_no_more,
     a_message_is_marked_once,
-    a_buried_message_waits_no_more_and_its_letter_is_kept,
-    what_waits_is_counted_up_to_a_limit,
+    a_dead_lettered_message_waits_no_more,
+    unpublished_messages_are_counted_up_to_a_limit,
     the_messages_about_a_call_are_its_own_and_in_order,
-    what_is_secret_is_published_and_then_forgotten,
-    old_messages_go_if_they_were_published,
-    what_waits_survives_a_crash,
+    a_secret_is_published_and_then_redacted,
+    a_purge_removes_old_published_messages_only,
+    unpublished_messages_survive_a_crash,
 }
 
 /// A call of this number, submitted at this time, whose three messages wait.
-async fn told<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64) {
+async fn submit<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64) {
     let mut call = details(key(n), 50_000);
     call.submitted_at = at(submitted_at);
     store.submit_all(vec![call]).await;
@@ -32,40 +32,40 @@ async fn told<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64)
 
 async fn mark<F: CallStoreFixture>(
     store: &Calls<F>,
-    place: OutboxPosition,
+    position: OutboxPosition,
     now: i64,
 ) -> OutboxOutcome {
     let outbox = store.fixture.outbox();
-    let answers = outbox.mark_published(vec![place], at(now)).await;
+    let answers = outbox.mark_published(vec![position], at(now)).await;
     only(answers.expect("mark_published answers")).expect("it has an outcome")
 }
 
-fn places(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
+fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
     rows.iter().map(|row| row.place).collect()
 }
 
 /// Those of one commit as they were given.
-pub async fn messages_wait_in_the_order_of_their_places(fixture: impl CallStoreFixture) {
+pub async fn messages_wait_in_the_order_of_their_positions(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     for n in 1..=3 {
-        told(&store, n, 1_000).await;
+        submit(&store, n, 1_000).await;
     }
     let rows = store.unpublished().await;
     assert_eq!(rows.len(), 9);
-    assert!(places(&rows).is_sorted_by(|a, b| a < b));
+    assert!(positions(&rows).is_sorted_by(|a, b| a < b));
     let calls: Vec<_> = store.messages().await;
     let calls = calls.iter().map(|it| it.message.service_call_id());
     let expected = [1, 1, 1, 2, 2, 2, 3, 3, 3].map(|n| key(n).service_call_id);
     assert!(calls.eq(expected));
 }
 
-/// At most as many as were asked for.
-pub async fn whoever_goes_on_behind_a_place_sees_what_comes_after_it(
+/// Up to the limit.
+pub async fn reading_on_after_a_position_returns_every_later_message(
     fixture: impl CallStoreFixture,
 ) {
     let store = Calls::new(fixture);
     for (n, at) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
-        told(&store, n, at).await;
+        submit(&store, n, at).await;
     }
     let all = store.unpublished().await;
     let outbox = store.fixture.outbox();
@@ -84,26 +84,26 @@ pub async fn whoever_goes_on_behind_a_place_sees_what_comes_after_it(
 }
 
 /// Also by hours, and after everything before was published and a crash.
-pub async fn places_never_go_back_when_the_clock_does(fixture: impl CallStoreFixture) {
+pub async fn positions_never_go_back_when_the_clock_does(fixture: impl CallStoreFixture) {
     let mut store = Calls::new(fixture);
-    told(&store, 1, 9_000_000).await;
-    told(&store, 2, 1_000).await;
+    submit(&store, 1, 9_000_000).await;
+    submit(&store, 2, 1_000).await;
     let first = store.unpublished().await;
-    assert!(places(&first).is_sorted_by(|a, b| a < b));
+    assert!(positions(&first).is_sorted_by(|a, b| a < b));
     let last = first.last().expect("there are six").place;
-    for place in places(&first) {
-        mark(&store, place, 1_000).await;
+    for position in positions(&first) {
+        mark(&store, position, 1_000).await;
     }
     store.fixture.crash_and_reopen().await;
-    told(&store, 3, 500).await;
+    submit(&store, 3, 500).await;
     let behind = store.fixture.outbox().unpublished(Some(last), 10).await;
-    assert_eq!(behind.unwrap().len(), 3, "nobody who goes on misses them");
+    assert_eq!(behind.unwrap().len(), 3, "no reader misses them");
 }
 
 /// And the others do.
 pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    told(&store, 1, 1_000).await;
+    submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let marked = mark(&store, rows[1].place, 2_000).await;
     assert_eq!(marked, Marked);
@@ -114,26 +114,26 @@ pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
 /// The first time counts; and what is not there is done.
 pub async fn a_message_is_marked_once(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    told(&store, 1, 1_000).await;
-    let place = store.unpublished().await[0].place;
+    submit(&store, 1, 1_000).await;
+    let position = store.unpublished().await[0].place;
     let nowhere = OutboxPosition {
-        number: place.number + 1_000,
-        ..place
+        number: position.number + 1_000,
+        ..position
     };
     let outbox = store.fixture.outbox();
-    let batch = vec![place, place, nowhere];
+    let batch = vec![position, position, nowhere];
     let answers = outbox.mark_published(batch, at(2_000)).await.unwrap();
     let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers, [Marked, AlreadyDone, AlreadyDone]);
-    assert_eq!(mark(&store, place, 3_000).await, AlreadyDone);
+    assert_eq!(mark(&store, position, 3_000).await, AlreadyDone);
     let about = outbox.about(key(1), 1).await.unwrap();
     assert_eq!(about[0].published_at, Some(at(2_000)));
 }
 
-/// Once, however often it is buried.
-pub async fn a_buried_message_waits_no_more_and_its_letter_is_kept(fixture: impl CallStoreFixture) {
+/// It has one dead letter, however often it is dead-lettered.
+pub async fn a_dead_lettered_message_waits_no_more(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    told(&store, 1, 1_000).await;
+    submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let dead = |id: &str| DeadLetterMessage {
         place: rows[0].place,
@@ -153,12 +153,12 @@ pub async fn a_buried_message_waits_no_more_and_its_letter_is_kept(fixture: impl
 }
 
 /// Published ones are not counted.
-pub async fn what_waits_is_counted_up_to_a_limit(fixture: impl CallStoreFixture) {
+pub async fn unpublished_messages_are_counted_up_to_a_limit(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let outbox = store.fixture.outbox();
     assert_eq!(outbox.count(10).await.unwrap(), 0);
-    told(&store, 1, 1_000).await;
-    told(&store, 2, 1_000).await;
+    submit(&store, 1, 1_000).await;
+    submit(&store, 2, 1_000).await;
     mark(&store, store.unpublished().await[0].place, 2_000).await;
     for (limit, count) in [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (usize::MAX, 5)] {
         assert_eq!(outbox.count(limit).await.unwrap(), count);
@@ -168,8 +168,8 @@ pub async fn what_waits_is_counted_up_to_a_limit(fixture: impl CallStoreFixture)
 /// Published or not; of this tenant's call and no other.
 pub async fn the_messages_about_a_call_are_its_own_and_in_order(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    told(&store, 1, 1_000).await;
-    told(&store, 2, 1_000).await;
+    submit(&store, 1, 1_000).await;
+    submit(&store, 2, 1_000).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let mine: Vec<OutboxRow> = store.unpublished().await[..3].to_vec();
     mark(&store, mine[1].place, 2_000).await;
@@ -183,28 +183,28 @@ pub async fn the_messages_about_a_call_are_its_own_and_in_order(fixture: impl Ca
     assert_eq!(few, about[..2]);
 }
 
-fn shows(envelope: &MessageEnvelope) -> bool {
+fn has_secret(envelope: &MessageEnvelope) -> bool {
     let json = envelope.to_json().expect("it can be written");
     String::from_utf8_lossy(&json).contains(CANARY)
 }
 
-/// Who publishes has to have it; who only looks never sees it.
-pub async fn what_is_secret_is_published_and_then_forgotten(fixture: impl CallStoreFixture) {
+/// The dispatcher gets it; `about` never returns it.
+pub async fn a_secret_is_published_and_then_redacted(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let outbox = store.fixture.outbox();
-    for (n, buried) in [(1, false), (2, true)] {
+    for (n, dead) in [(1, false), (2, true)] {
         store.submitted(details(key(n), 5_000)).await;
         store.started(key(n)).await;
         let waiting = store.unpublished().await;
-        let shown: Vec<&OutboxRow> = waiting
+        let secret: Vec<&OutboxRow> = waiting
             .iter()
-            .filter(|row| row.envelope.as_ref().is_ok_and(shows))
+            .filter(|row| row.envelope.as_ref().is_ok_and(has_secret))
             .collect();
-        assert_eq!(shown.len(), 1, "the command that asks for the attempt");
-        let place = shown[0].place;
+        assert_eq!(secret.len(), 1, "the command that starts the attempt");
+        let place = secret[0].place;
         let about = |()| async { outbox.about(key(n), 100).await.unwrap() };
-        assert!(!about(()).await.iter().any(|it| shows(&it.envelope)));
-        if buried {
+        assert!(!about(()).await.iter().any(|it| has_secret(&it.envelope)));
+        if dead {
             let dead_letter = a_dead_letter("it");
             outbox
                 .dead_letter(vec![DeadLetterMessage { place, dead_letter }])
@@ -214,18 +214,18 @@ pub async fn what_is_secret_is_published_and_then_forgotten(fixture: impl CallSt
             mark(&store, place, 6_000).await;
         }
         let kept = about(()).await;
-        assert!(!kept.iter().any(|it| shows(&it.envelope)));
+        assert!(!kept.iter().any(|it| has_secret(&it.envelope)));
         let is_command = |it: &MessageEnvelope| matches!(it.message, Message::StartExecution(_));
         let command = kept.iter().find(|it| is_command(&it.envelope));
         assert!(command.is_some_and(|it| it.published_at.is_some()));
     }
 }
 
-/// Before an instant, at most so many, and never one that waits.
-pub async fn old_messages_go_if_they_were_published(fixture: impl CallStoreFixture) {
+/// Those before an instant, up to the limit.
+pub async fn a_purge_removes_old_published_messages_only(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
-    told(&store, 1, 1_000).await;
-    told(&store, 2, 1_000).await;
+    submit(&store, 1, 1_000).await;
+    submit(&store, 2, 1_000).await;
     let rows = store.unpublished().await;
     for (row, now) in [(0, 2_000), (1, 2_999), (2, 2_500), (3, 3_000)] {
         mark(&store, rows[row].place, now).await;
@@ -241,8 +241,8 @@ pub async fn old_messages_go_if_they_were_published(fixture: impl CallStoreFixtu
     assert_eq!(store.unpublished().await, rows[4..]);
 }
 
-/// Also what an attempt has to tell.
-pub async fn what_waits_survives_a_crash(fixture: impl CallStoreFixture) {
+/// Also those of an attempt.
+pub async fn unpublished_messages_survive_a_crash(fixture: impl CallStoreFixture) {
     let mut store = Calls::new(fixture);
     let waiting = store.waiting(key(1), "example.com", 2_000).await;
     store.begin(waiting.key.clone(), 3_000).await;

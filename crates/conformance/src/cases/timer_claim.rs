@@ -1,4 +1,4 @@
-//! Which timers a worker gets, and that nobody else gets them.
+//! Which timers a worker claims, and that no other worker gets them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::TimerStoreFixture;
 use crate::store::{LEASE, Store, at, correlation, direct, key, key_of, with_data};
 
 suite! { $ timer_claim_suite, timer_claim =>
-    the_backlog_is_counted_whatever_its_tenant_and_who_has_it_in_hand,
+    the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight,
     a_count_ends_at_its_limit,
     nothing_is_claimed_early,
     a_timer_is_claimed_at_its_instant,
     claims_come_by_due_time_through_all_tenants,
     a_claim_carries_all_of_its_timer,
-    a_claimed_timer_is_given_to_nobody_else,
-    a_timer_whose_lease_has_ended_is_given_again_under_another_token,
-    a_claim_takes_at_most_so_many_and_tells_of_the_rest,
+    a_claimed_timer_is_claimed_by_no_other_worker,
+    a_timer_whose_lease_has_ended_is_claimed_again_under_another_token,
+    a_claim_takes_up_to_its_limit_and_says_if_more_is_due,
     a_claim_of_none_claims_nothing,
     the_next_due_time_is_that_of_the_next_unclaimed_timer,
     an_empty_queue_has_no_next_due_time,
@@ -43,7 +43,7 @@ pub async fn a_timer_is_claimed_at_its_instant(fixture: impl TimerStoreFixture) 
     assert_eq!(store.claim_one(1_000).await.timer.key, key(1));
 }
 
-/// The oldest first, whoever's it is.
+/// The oldest first.
 pub async fn claims_come_by_due_time_through_all_tenants(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let batch = vec![
@@ -75,8 +75,8 @@ pub async fn a_claim_carries_all_of_its_timer(fixture: impl TimerStoreFixture) {
     assert_eq!(claim.lease_until, at(2_000).saturating_add(LEASE));
 }
 
-/// As long as the lease lasts.
-pub async fn a_claimed_timer_is_given_to_nobody_else(fixture: impl TimerStoreFixture) {
+/// As long as its lease lasts.
+pub async fn a_claimed_timer_is_claimed_by_no_other_worker(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     store.claim_one(1_000).await;
@@ -88,8 +88,8 @@ pub async fn a_claimed_timer_is_given_to_nobody_else(fixture: impl TimerStoreFix
     }
 }
 
-/// Whoever held it is taken for dead.
-pub async fn a_timer_whose_lease_has_ended_is_given_again_under_another_token(
+/// Its worker is taken for dead.
+pub async fn a_timer_whose_lease_has_ended_is_claimed_again_under_another_token(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);
@@ -100,8 +100,10 @@ pub async fn a_timer_whose_lease_has_ended_is_given_again_under_another_token(
     assert_ne!(first.token, second.token);
 }
 
-/// The limit holds, and what is left is known.
-pub async fn a_claim_takes_at_most_so_many_and_tells_of_the_rest(fixture: impl TimerStoreFixture) {
+/// `more_due` says whether the limit left any.
+pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(
+    fixture: impl TimerStoreFixture,
+) {
     let store = Store::new(fixture);
     store
         .save_all((0..10).map(|n| direct(key(n), 1_000)).collect(), 0)
@@ -114,7 +116,7 @@ pub async fn a_claim_takes_at_most_so_many_and_tells_of_the_rest(fixture: impl T
     assert_eq!(second.next_due_at, Some(at(5_000)));
 }
 
-/// It is a look at what comes next.
+/// It reports whether anything is due.
 pub async fn a_claim_of_none_claims_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -202,8 +204,8 @@ async fn claim_all(queue: Arc<dyn punctual_ports::TimerQueuePort>) -> Vec<TimerK
     }
 }
 
-/// What was fired is not there any more; what is in hand still is.
-pub async fn the_backlog_is_counted_whatever_its_tenant_and_who_has_it_in_hand(
+/// Fired timers are not counted.
+pub async fn the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);
@@ -222,7 +224,7 @@ pub async fn the_backlog_is_counted_whatever_its_tenant_and_who_has_it_in_hand(
     assert_eq!(counted(2_000).await, (2, 2));
 }
 
-/// Whoever counts does not count for ever.
+/// A count is bounded.
 pub async fn a_count_ends_at_its_limit(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for n in 1..=5 {

@@ -6,7 +6,7 @@ use crate::TimerStoreFixture;
 use crate::store::{Store, at, command, correlation, direct, key, key_of, replacement};
 
 suite! { $ timer_delete_suite, timer_delete =>
-    a_deleted_timer_is_gone_for_every_reader,
+    no_reader_finds_a_deleted_timer,
     a_deleted_timer_is_never_claimed,
     deleting_what_is_not_there_is_no_error,
     deleting_twice_finds_nothing,
@@ -24,7 +24,7 @@ suite! { $ timer_delete_suite, timer_delete =>
 }
 
 /// By key, by due time and by correlation.
-pub async fn a_deleted_timer_is_gone_for_every_reader(fixture: impl TimerStoreFixture) {
+pub async fn no_reader_finds_a_deleted_timer(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.delete(key(1), 500).await, DeleteOutcome::Deleted);
@@ -48,7 +48,7 @@ pub async fn a_deleted_timer_is_never_claimed(fixture: impl TimerStoreFixture) {
     assert_eq!(batch.next_due_at, None);
 }
 
-/// The caller is told.
+/// The outcome says so.
 pub async fn deleting_what_is_not_there_is_no_error(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     assert_eq!(store.delete(key(1), 500).await, DeleteOutcome::NotFound);
@@ -83,7 +83,7 @@ pub async fn a_timer_whose_claim_was_released_can_be_deleted(fixture: impl Timer
     assert_eq!(store.delete(key(1), 1_001).await, DeleteOutcome::Deleted);
 }
 
-/// Whoever held it is taken for dead.
+/// Its worker is taken for dead.
 pub async fn a_timer_whose_lease_has_ended_can_be_deleted(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -174,7 +174,7 @@ pub async fn a_deletion_survives_a_crash(fixture: impl TimerStoreFixture) {
     assert_eq!(outcome, SaveOutcome::Stale);
 }
 
-/// Answers by place, each for itself.
+/// Outcomes by position, each for itself.
 pub async fn deletions_of_a_batch_are_answered_in_order(fixture: impl TimerStoreFixture) {
     use DeleteOutcome::{AlreadyReached, Deleted, NotFound};
     let store = Store::new(fixture);

@@ -1,4 +1,4 @@
-//! That no tenant waits for another's backlog, and fresh timers not for old ones.
+//! No tenant waits for another's backlog, and no new timer for old ones.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     a_claim_of_one_goes_round_the_tenants,
     the_newest_due_timer_is_among_the_claimed,
     a_backlog_is_drained_to_its_end_and_each_timer_once,
-    what_is_put_off_is_in_nobody_s_way,
-    a_tenant_with_many_put_off_has_its_turn,
-    who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs,
-    a_claim_that_passes_tenants_over_is_shared_among_the_others,
-    who_was_passed_over_is_served_when_it_is_not_any_more,
-    however_many_tenants_there_are_each_is_seen_behind_one_that_is_passed_over,
+    timers_in_backoff_delay_no_others,
+    a_tenant_with_many_timers_in_backoff_has_its_turn,
+    an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs,
+    a_claim_that_excludes_tenants_is_shared_among_the_others,
+    a_tenant_is_excluded_from_one_claim_only,
+    every_tenant_behind_an_excluded_one_is_reached_however_many_there_are,
 }
 
 async fn backlog<F: TimerStoreFixture>(store: &Store<F>, tenant: &str, count: u128) {
@@ -37,7 +37,7 @@ fn tenants(claims: &[Claim]) -> BTreeSet<TenantId> {
         .collect()
 }
 
-/// Sharing costs no place.
+/// Sharing leaves no slot empty.
 pub async fn a_shared_claim_is_full(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     backlog(&store, "big", 200).await;
@@ -125,7 +125,7 @@ pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(fixture: impl T
 }
 
 /// A hundred failing timers wait for their retry time outside the queue.
-pub async fn what_is_put_off_is_in_nobody_s_way(fixture: impl TimerStoreFixture) {
+pub async fn timers_in_backoff_delay_no_others(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     backlog(&store, "failing", 100).await;
     for claim in store.claim(1_000, 100).await {
@@ -138,7 +138,7 @@ pub async fn what_is_put_off_is_in_nobody_s_way(fixture: impl TimerStoreFixture)
 }
 
 /// However many of its timers are put off, a tenant's oldest that is due comes in its turn.
-pub async fn a_tenant_with_many_put_off_has_its_turn(fixture: impl TimerStoreFixture) {
+pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     backlog(&store, "failing", 600).await;
     let put_off = store.claim(1_000, 600).await;
@@ -162,7 +162,7 @@ pub async fn a_tenant_with_many_put_off_has_its_turn(fixture: impl TimerStoreFix
 }
 
 /// Whether few timers of theirs are in the way or many.
-pub async fn who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs(
+pub async fn an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);
@@ -174,7 +174,7 @@ pub async fn who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs(
         store.save_all(batch.collect(), 0).await;
         let nothing = store.claim_except(9_000, 10, &slow).await;
         assert_eq!((nothing.claims.len(), nothing.more_due), (0, false));
-        assert_eq!(nothing.next_due_at, None, "nobody else has anything");
+        assert_eq!(nothing.next_due_at, None, "no other tenant has any");
 
         let mine: Vec<_> = ["a", "slow-tooo", "z"].map(|it| key_of(it, first)).into();
         for key in &mine {
@@ -195,8 +195,8 @@ pub async fn who_is_passed_over_gets_nothing_and_the_others_get_all_of_theirs(
     }
 }
 
-/// Full, in turn, and nothing of those who are passed over.
-pub async fn a_claim_that_passes_tenants_over_is_shared_among_the_others(
+/// Full, in turn, and without timers of excluded tenants.
+pub async fn a_claim_that_excludes_tenants_is_shared_among_the_others(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);
@@ -212,15 +212,13 @@ pub async fn a_claim_that_passes_tenants_over_is_shared_among_the_others(
     }
     assert_eq!(served.len(), 11);
     assert!(!served.contains(&key_of("slow", 0).tenant_id));
-    // What is left comes whole, and then there is no more of the others.
+    // The rest comes complete, and the others have no more.
     let rest = store.claim_except(9_000, 100, &["slow"]).await;
     assert_eq!((rest.claims.len(), rest.more_due), (210 - 5 * 32, false));
 }
 
-/// Passing over is for one look.
-pub async fn who_was_passed_over_is_served_when_it_is_not_any_more(
-    fixture: impl TimerStoreFixture,
-) {
+/// The next claim may give its timers.
+pub async fn a_tenant_is_excluded_from_one_claim_only(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     backlog(&store, "slow", 600).await;
     assert_eq!(store.claim_except(9_000, 10, &["slow"]).await.claims, []);
@@ -229,8 +227,8 @@ pub async fn who_was_passed_over_is_served_when_it_is_not_any_more(
     assert_eq!(store.claim(9_000, 1_000).await.len(), 590);
 }
 
-/// A claim may end before it has seen all tenants, and then says so and goes on where it was.
-pub async fn however_many_tenants_there_are_each_is_seen_behind_one_that_is_passed_over(
+/// A claim may end before it has read all tenants; then it says so, and the next one goes on there.
+pub async fn every_tenant_behind_an_excluded_one_is_reached_however_many_there_are(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);

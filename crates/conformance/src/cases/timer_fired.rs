@@ -1,4 +1,4 @@
-//! Looking back at what was fired, to publish it again.
+//! Reading the timers fired since an instant, to publish them again.
 
 use punctual_domain::{ReachedTimer, TimerEntry, TimerKey};
 use punctual_ports::{DeadLetterClaim, FiredCursor, FiredPage};
@@ -7,16 +7,16 @@ use crate::TimerStoreFixture;
 use crate::store::{Store, a_dead_letter, at, direct, key, key_of, only, replacement, with_data};
 
 suite! { $ timer_fired_suite, timer_fired =>
-    what_was_fired_from_an_instant_on_is_given_whatever_its_tenant,
+    timers_fired_since_an_instant_are_listed_for_all_tenants,
     a_timer_that_waits_is_not_among_the_fired,
-    a_fired_timer_comes_back_whole,
+    a_fired_timer_comes_back_complete,
     the_fired_come_by_instant_then_tenant_then_call,
     pages_of_the_fired_follow_each_other,
     the_fired_of_one_instant_are_each_seen_once,
     the_last_page_of_the_fired_has_no_cursor,
     a_cursor_from_before_the_instant_changes_nothing,
     what_is_fired_meanwhile_is_on_a_later_page,
-    a_buried_timer_is_among_the_fired,
+    a_dead_lettered_timer_is_among_the_fired,
     a_replaced_timer_is_not_among_the_fired,
     what_was_fired_is_known_after_a_crash,
 }
@@ -52,13 +52,13 @@ async fn all_pages<F: TimerStoreFixture>(
     panic!("the pages never end");
 }
 
-fn places(fired: &[ReachedTimer]) -> Vec<(i64, TimerKey)> {
-    let place = |fired: &ReachedTimer| (fired.reached_at().as_millis(), fired.timer().key.clone());
-    fired.iter().map(place).collect()
+fn positions(fired: &[ReachedTimer]) -> Vec<(i64, TimerKey)> {
+    let position = |it: &ReachedTimer| (it.reached_at().as_millis(), it.timer().key.clone());
+    fired.iter().map(position).collect()
 }
 
 /// The instant itself included.
-pub async fn what_was_fired_from_an_instant_on_is_given_whatever_its_tenant(
+pub async fn timers_fired_since_an_instant_are_listed_for_all_tenants(
     fixture: impl TimerStoreFixture,
 ) {
     let store = Store::new(fixture);
@@ -70,7 +70,7 @@ pub async fn what_was_fired_from_an_instant_on_is_given_whatever_its_tenant(
         (1_000, key_of("tenant-b", 2)),
         (1_001, key_of("tenant-a", 3)),
     ];
-    assert_eq!(places(&fired.timers), expected);
+    assert_eq!(positions(&fired.timers), expected);
     assert_eq!(page(&store, 1_002, None, 10).await.timers, []);
 }
 
@@ -84,7 +84,7 @@ pub async fn a_timer_that_waits_is_not_among_the_fired(fixture: impl TimerStoreF
 }
 
 /// With data, request and registration: the event that is made of it is the first one's.
-pub async fn a_fired_timer_comes_back_whole(fixture: impl TimerStoreFixture) {
+pub async fn a_fired_timer_comes_back_complete(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let timer = with_data(direct(key(1), 1_000), "{\"a\": [1, null]}");
     store.save(timer, 7).await;
@@ -106,12 +106,12 @@ pub async fn the_fired_come_by_instant_then_tenant_then_call(fixture: impl Timer
         (2_000, key_of("tenant-b", 2)),
         (3_000, key_of("tenant-a", 1)),
     ];
-    for place in [4, 0, 3, 5, 2, 1] {
-        let (at, key) = expected[place].clone();
+    for index in [4, 0, 3, 5, 2, 1] {
+        let (at, key) = expected[index].clone();
         store.reached(key, at).await;
     }
-    assert_eq!(places(&all_pages(&store, 0, 10).await), expected);
-    assert_eq!(places(&all_pages(&store, 0, 1).await), expected);
+    assert_eq!(positions(&all_pages(&store, 0, 10).await), expected);
+    assert_eq!(positions(&all_pages(&store, 0, 1).await), expected);
 }
 
 /// Page after page, as one list would be.
@@ -122,7 +122,7 @@ pub async fn pages_of_the_fired_follow_each_other(fixture: impl TimerStoreFixtur
         store.reached(key(number), due_at).await;
     }
     for limit in [1, 4, 5, 25, 100] {
-        let fired = places(&all_pages(&store, 3, limit).await);
+        let fired = positions(&all_pages(&store, 3, limit).await);
         let instants: Vec<i64> = fired.iter().map(|(at, _)| *at).collect();
         assert_eq!(instants, (3..25).collect::<Vec<_>>(), "by {limit}");
     }
@@ -138,7 +138,7 @@ pub async fn the_fired_of_one_instant_are_each_seen_once(fixture: impl TimerStor
     }
     store.reached(key(99), 1_001).await;
     for limit in [1, 3, 7] {
-        let fired = places(&all_pages(&store, 1_000, limit).await);
+        let fired = positions(&all_pages(&store, 1_000, limit).await);
         assert_eq!(fired.len(), 21, "by {limit}");
         assert!(fired.is_sorted_by(|a, b| a < b), "by {limit}: {fired:?}");
     }
@@ -172,7 +172,7 @@ pub async fn a_cursor_from_before_the_instant_changes_nothing(fixture: impl Time
     assert_eq!(fired.timers.len(), 2);
 }
 
-/// And nothing is seen twice for it.
+/// No timer is listed twice.
 pub async fn what_is_fired_meanwhile_is_on_a_later_page(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.reached(key(1), 1_000).await;
@@ -182,14 +182,14 @@ pub async fn what_is_fired_meanwhile_is_on_a_later_page(fixture: impl TimerStore
     store.reached(key(4), 3_000).await;
     let rest = page(&store, 0, first.next, 10).await;
     assert_eq!(
-        places(&rest.timers),
+        positions(&rest.timers),
         [(2_000, key(2)), (3_000, key(4))],
         "after the cursor and nothing before it"
     );
 }
 
-/// It was refused once, and is refused again.
-pub async fn a_buried_timer_is_among_the_fired(fixture: impl TimerStoreFixture) {
+/// Its event is published again like any other.
+pub async fn a_dead_lettered_timer_is_among_the_fired(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
@@ -198,10 +198,10 @@ pub async fn a_buried_timer_is_among_the_fired(fixture: impl TimerStoreFixture) 
         reached_at: at(1_500),
         dead_letter: a_dead_letter("a"),
     };
-    let buried = store.fixture.queue().dead_letter(vec![dead]).await;
-    only(buried.expect("bury answers")).expect("bury has an outcome");
+    let answers = store.fixture.queue().dead_letter(vec![dead]).await;
+    only(answers.expect("dead_letter answers")).expect("it has an outcome");
     let fired = page(&store, 1_500, None, 10).await.timers;
-    assert_eq!(places(&fired), [(1_500, key(1))]);
+    assert_eq!(positions(&fired), [(1_500, key(1))]);
 }
 
 /// What it was before is no longer stored.
@@ -212,7 +212,7 @@ pub async fn a_replaced_timer_is_not_among_the_fired(fixture: impl TimerStoreFix
     assert_eq!(page(&store, 0, None, 10).await.timers, []);
 }
 
-/// It is after a crash that somebody asks.
+/// Recovery reads it after a crash.
 pub async fn what_was_fired_is_known_after_a_crash(fixture: impl TimerStoreFixture) {
     let mut store = Store::new(fixture);
     store.reached(key(1), 1_000).await;

@@ -1,4 +1,4 @@
-//! When a timer becomes reached, and what that means.
+//! When a timer becomes reached, and what follows from it.
 
 use punctual_domain::TimerEntry;
 use punctual_ports::{ClaimOutcome, FiredTimer, MarkOutcome, PortErrorKind};
@@ -18,11 +18,11 @@ suite! { $ timer_mark_suite, timer_mark =>
     a_mark_concerns_only_its_own_tenant,
     a_mark_needs_no_claim,
     a_mark_ends_the_claim,
-    one_bad_mark_spoils_no_other,
+    one_bad_mark_affects_no_other,
     a_mark_survives_a_crash,
 }
 
-/// The row tells when.
+/// The row has the time.
 pub async fn marking_makes_a_timer_reached(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -132,7 +132,7 @@ pub async fn a_mark_needs_no_claim(fixture: impl TimerStoreFixture) {
     assert_eq!(store.mark(&first.timer, 1_000).await, MarkOutcome::Marked);
 }
 
-/// What is reached is nobody's any more.
+/// A reached timer has no lease.
 pub async fn a_mark_ends_the_claim(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -143,8 +143,8 @@ pub async fn a_mark_ends_the_claim(fixture: impl TimerStoreFixture) {
     assert_eq!(store.claim(999_999, 10).await, []);
 }
 
-/// Answers by place, each for itself.
-pub async fn one_bad_mark_spoils_no_other(fixture: impl TimerStoreFixture) {
+/// Outcomes by position, each for itself.
+pub async fn one_bad_mark_affects_no_other(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let timers = vec![
         direct(key(1), 1_000),

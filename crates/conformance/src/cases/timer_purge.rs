@@ -9,8 +9,8 @@ use crate::store::{Store, command, direct, key};
 suite! { $ timer_purge_suite, timer_purge =>
     what_was_reached_before_the_instant_is_removed,
     a_scheduled_timer_is_never_removed,
-    a_purge_removes_at_most_so_many_and_tells_how_many,
-    a_remembered_deletion_is_forgotten,
+    a_purge_removes_up_to_its_limit_and_returns_how_many,
+    a_purge_removes_old_tombstones,
     a_purged_timer_can_be_scheduled_anew,
 }
 
@@ -37,7 +37,7 @@ pub async fn a_scheduled_timer_is_never_removed(fixture: impl TimerStoreFixture)
 }
 
 /// So that the caller can go on until nothing is left.
-pub async fn a_purge_removes_at_most_so_many_and_tells_how_many(fixture: impl TimerStoreFixture) {
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for n in 0..7 {
         store.reached(key(n), 100).await;
@@ -59,7 +59,7 @@ pub async fn a_purge_removes_at_most_so_many_and_tells_how_many(fixture: impl Ti
 }
 
 /// After the retention time, an old command is like a new one.
-pub async fn a_remembered_deletion_is_forgotten(fixture: impl TimerStoreFixture) {
+pub async fn a_purge_removes_old_tombstones(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(command(key(1), 100, 9_000), 100).await;
     store.delete(key(1), 500).await;
@@ -69,7 +69,7 @@ pub async fn a_remembered_deletion_is_forgotten(fixture: impl TimerStoreFixture)
     assert_eq!(outcome, SaveOutcome::Created);
 }
 
-/// What is forgotten is in nobody's way.
+/// A purged row blocks no schedule.
 pub async fn a_purged_timer_can_be_scheduled_anew(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.reached(key(1), 100).await;

@@ -1,4 +1,4 @@
-//! Who sees which timers, and in which order.
+//! Which timers a reader sees, and in which order.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::store::{Store, at, correlation, direct, key, key_of};
 suite! { $ timer_read_suite, timer_read =>
     a_tenant_sees_only_its_own_timers,
     a_timer_is_due_at_its_instant_and_not_before,
-    due_timers_come_by_due_time_and_at_most_so_many,
+    due_timers_come_by_due_time_up_to_the_limit,
     a_claimed_timer_is_still_due_for_readers,
     a_request_is_traced_through_all_tenants_in_the_order_of_keys,
     a_trace_goes_on_after_a_key_and_sees_each_timer_once,
@@ -21,7 +21,7 @@ suite! { $ timer_read_suite, timer_read =>
     a_page_can_be_of_one_state,
     the_last_page_has_no_cursor,
     changes_between_pages_disturb_no_other_timer,
-    a_cursor_of_nobody_is_rejected,
+    a_cursor_of_no_page_is_rejected,
     tenants_whose_names_share_a_beginning_are_kept_apart,
 }
 
@@ -83,7 +83,7 @@ pub async fn a_timer_is_due_at_its_instant_and_not_before(fixture: impl TimerSto
 }
 
 /// The oldest first.
-pub async fn due_timers_come_by_due_time_and_at_most_so_many(fixture: impl TimerStoreFixture) {
+pub async fn due_timers_come_by_due_time_up_to_the_limit(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let dues = [5_000, 1_000, 4_000, 2_000, 3_000];
     let batch: Vec<SaveTimer> = (1..)
@@ -128,7 +128,7 @@ pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
     assert_eq!(traced(&store, 2).await, [2_000, 3_000]);
 }
 
-/// Also if those that were seen, and others, are moved, made or deleted meanwhile.
+/// Also if timers before and after the key are moved, created or deleted meanwhile.
 pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let of = |n: u128| SaveTimer {
@@ -246,8 +246,8 @@ pub async fn changes_between_pages_disturb_no_other_timer(fixture: impl TimerSto
         .save_all((0..12).map(|n| direct(key(n), 1_000)).collect(), 0)
         .await;
     let first = store.page(query("tenant-a", 5)).await;
-    let gone = keys(&first.timers)[4].clone();
-    store.delete(gone, 500).await;
+    let deleted = keys(&first.timers)[4].clone();
+    store.delete(deleted, 500).await;
     store
         .save_all((100..105).map(|n| direct(key(n), 10)).collect(), 500)
         .await;
@@ -267,7 +267,7 @@ pub async fn changes_between_pages_disturb_no_other_timer(fixture: impl TimerSto
 }
 
 /// It is an error that says so, not an empty page.
-pub async fn a_cursor_of_nobody_is_rejected(fixture: impl TimerStoreFixture) {
+pub async fn a_cursor_of_no_page_is_rejected(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for nonsense in ["", "x", "1", "💥", "' OR 1=1 --", "99999999999999999999.1"] {
         let query = TimerPageQuery {

@@ -1,4 +1,4 @@
-//! What a schedule does to what is stored.
+//! What a schedule does to the stored timer.
 
 use punctual_domain::{TimerEntry, Timestamp};
 use punctual_ports::{ClaimOutcome, SaveOutcome, SaveTimer};
@@ -34,7 +34,7 @@ suite! { $ timer_save_suite, timer_save =>
     items_with_the_same_key_apply_in_order,
     outcomes_come_in_the_order_of_the_items,
     an_empty_batch_is_answered_with_an_empty_list,
-    a_large_batch_is_saved_whole,
+    a_large_batch_is_saved_completely,
     a_due_time_in_the_past_is_due_at_once,
     the_first_and_the_last_instant_are_kept_exactly,
     data_comes_back_byte_for_byte,
@@ -95,7 +95,7 @@ pub async fn a_direct_call_in_the_same_millisecond_registers_later(
     assert_eq!(found.registration.registered_at, at(1_001));
 }
 
-/// The caller waits for the answer: it is never told that it came too late.
+/// A direct call is never stale.
 pub async fn a_direct_call_applies_also_when_the_clock_went_back(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 5_000), 1_000).await;
@@ -117,7 +117,7 @@ pub async fn a_reschedule_forgets_attempts_and_retry_time(fixture: impl TimerSto
     assert_eq!(claim.attempts, 0);
 }
 
-/// The new schedule can be claimed at its due time, whoever still holds the old one.
+/// The new schedule can be claimed at its due time while a worker has a lease on the old one.
 pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -203,7 +203,7 @@ pub async fn a_direct_call_after_a_command_is_never_stale(fixture: impl TimerSto
     assert_eq!(outcome, SaveOutcome::Rescheduled);
 }
 
-/// Reached is final: the row is untouched and the caller is told.
+/// Reached is final: the row is untouched and the outcome says so.
 pub async fn a_reached_timer_is_not_scheduled_again(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.reached(key(1), 1_000).await;
@@ -261,7 +261,7 @@ pub async fn items_with_the_same_key_apply_in_order(fixture: impl TimerStoreFixt
     assert_eq!(found.registration.registered_at, at(502));
 }
 
-/// Answers belong to items by their place.
+/// Outcomes belong to items by position.
 pub async fn outcomes_come_in_the_order_of_the_items(fixture: impl TimerStoreFixture) {
     use SaveOutcome::{AlreadyReached, Created, Unchanged};
     let store = Store::new(fixture);
@@ -292,7 +292,7 @@ pub async fn an_empty_batch_is_answered_with_an_empty_list(fixture: impl TimerSt
 }
 
 /// A thousand timers in one call are a thousand timers.
-pub async fn a_large_batch_is_saved_whole(fixture: impl TimerStoreFixture) {
+pub async fn a_large_batch_is_saved_completely(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let batch: Vec<SaveTimer> = (1..=1_000).map(|n| direct(key(n), 1_000)).collect();
     let outcomes = store.save_all(batch, 0).await;
@@ -385,7 +385,7 @@ pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(fixture: impl Tim
     assert_eq!(claim.timer.registration.due_at, at(1_000));
 }
 
-/// A start must neither repeat a failing timer at once nor take one away from who is firing it.
+/// A start must neither retry a failing timer at once nor take one away from its worker.
 pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
     fixture: impl TimerStoreFixture,
 ) {
@@ -403,7 +403,7 @@ pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
     assert_eq!(store.release(&claim).await, ClaimOutcome::Applied);
 }
 
-/// It has fired, and to let it fire again is not for somebody who only wants it to exist.
+/// Only `replace` lets it fire again.
 pub async fn ensuring_a_reached_timer_changes_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.reached(key(1), 1_000).await;
@@ -422,7 +422,7 @@ pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(fixture: impl Ti
     assert_eq!(outcomes.iter().filter(unchanged).count(), 31);
 }
 
-/// What 32 callers are answered who save one timer at the same time.
+/// The outcomes of 32 callers that save one timer at the same time.
 async fn at_the_same_time<F: TimerStoreFixture>(
     store: &Store<F>,
     timer: &SaveTimer,

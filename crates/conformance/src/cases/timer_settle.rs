@@ -1,4 +1,4 @@
-//! What a worker can say of its claims, and what a lost claim is worth.
+//! How a worker settles its claims, and that a lost claim settles nothing.
 
 use punctual_domain::{Failures, TimerEntry};
 use punctual_ports::{
@@ -16,16 +16,16 @@ suite! { $ timer_settle_suite, timer_settle =>
     attempts_and_retry_time_survive_a_crash,
     a_released_timer_is_as_it_was,
     a_renewed_claim_lasts_longer,
-    a_buried_timer_is_reached_and_has_a_dead_letter,
-    a_firing_that_is_buried_again_has_one_dead_letter,
+    a_dead_lettered_timer_is_reached,
+    a_firing_dead_lettered_again_has_one_dead_letter,
     a_claim_that_another_worker_has_is_lost,
     a_claim_of_a_moved_timer_is_lost,
     a_failure_after_a_reschedule_leaves_the_new_schedule_alone,
-    failed_firings_are_shown_with_the_timer,
-    a_buried_timer_shows_why,
+    a_timer_carries_its_attempts_and_its_last_error,
+    a_dead_lettered_timer_carries_the_reason,
     a_claim_of_a_deleted_timer_is_lost,
-    a_lost_claim_buries_nothing,
-    one_lost_claim_spoils_no_other,
+    a_lost_claim_dead_letters_nothing,
+    one_lost_claim_affects_no_other,
     a_claim_of_another_tenant_s_timer_is_another_claim,
 }
 
@@ -39,7 +39,7 @@ async fn dead_letter<F: TimerStoreFixture>(store: &Store<F>, claim: &Claim) -> C
         },
     };
     let answers = store.fixture.queue().dead_letter(vec![dead]).await;
-    only(answers.expect("bury answers")).expect("bury has an outcome")
+    only(answers.expect("dead_letter answers")).expect("it has an outcome")
 }
 
 async fn dead_letters<F: TimerStoreFixture>(store: &Store<F>) -> usize {
@@ -132,8 +132,8 @@ pub async fn a_renewed_claim_lasts_longer(fixture: impl TimerStoreFixture) {
     store.claim_one(50_000).await;
 }
 
-/// Both, in one write.
-pub async fn a_buried_timer_is_reached_and_has_a_dead_letter(fixture: impl TimerStoreFixture) {
+/// The mark and its dead letter are one write.
+pub async fn a_dead_lettered_timer_is_reached(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
@@ -144,8 +144,8 @@ pub async fn a_buried_timer_is_reached_and_has_a_dead_letter(fixture: impl Timer
     assert_eq!(store.claim(999_999, 10).await, []);
 }
 
-/// Its row was purged, and its command came again: the same firing, so the same letter.
-pub async fn a_firing_that_is_buried_again_has_one_dead_letter(fixture: impl TimerStoreFixture) {
+/// Its row was purged, and its command was redelivered: the same firing, so the same dead letter.
+pub async fn a_firing_dead_lettered_again_has_one_dead_letter(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     for _ in 0..2 {
         store.save(command(key(1), 500, 1_000), 500).await;
@@ -156,7 +156,7 @@ pub async fn a_firing_that_is_buried_again_has_one_dead_letter(fixture: impl Tim
     assert_eq!(dead_letters(&store).await, 1);
 }
 
-/// Its words change nothing, whatever they are.
+/// No settlement of it changes anything.
 pub async fn a_claim_that_another_worker_has_is_lost(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let (first, second) = overtaken(&store).await;
@@ -182,7 +182,7 @@ pub async fn a_claim_of_a_moved_timer_is_lost(fixture: impl TimerStoreFixture) {
 }
 
 /// A handler rescheduled its own timer and failed then: the new schedule wins, with no retry and no
-/// letter of the old one, also once it is claimed itself.
+/// dead letter of the old one, also once it is claimed itself.
 pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
     fixture: impl TimerStoreFixture,
 ) {
@@ -203,8 +203,8 @@ pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
     assert_eq!(store.claim_one(6_000).await.attempts, 1);
 }
 
-/// Whoever looks at a timer sees how often it has failed and why, without reading any log.
-pub async fn failed_firings_are_shown_with_the_timer(fixture: impl TimerStoreFixture) {
+/// Readers get them without any log.
+pub async fn a_timer_carries_its_attempts_and_its_last_error(fixture: impl TimerStoreFixture) {
     let mut store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.found(key(1)).await.failures(), &Failures::default());
@@ -236,18 +236,18 @@ pub async fn failed_firings_are_shown_with_the_timer(fixture: impl TimerStoreFix
     assert_eq!(replaced.failures(), &Failures::default());
 }
 
-/// A dead letter's reason is shown with its timer, too.
-pub async fn a_buried_timer_shows_why(fixture: impl TimerStoreFixture) {
+/// As its last error.
+pub async fn a_dead_lettered_timer_carries_the_reason(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
     let claim = store.claim_one(1_000).await;
     dead_letter(&store, &claim).await;
-    let buried = store.found(key(1)).await;
-    let shown = buried.failures().last_error.as_ref();
-    assert_eq!(shown, Some(&a_dead_letter("").reason));
+    let timer = store.found(key(1)).await;
+    let reason = timer.failures().last_error.as_ref();
+    assert_eq!(reason, Some(&a_dead_letter("").reason));
 }
 
-/// There is nothing to talk about.
+/// There is nothing to settle.
 pub async fn a_claim_of_a_deleted_timer_is_lost(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 0).await;
@@ -258,8 +258,8 @@ pub async fn a_claim_of_a_deleted_timer_is_lost(fixture: impl TimerStoreFixture)
     assert_eq!(store.find(key(1)).await, None);
 }
 
-/// No letter for a timer that somebody else may yet fire.
-pub async fn a_lost_claim_buries_nothing(fixture: impl TimerStoreFixture) {
+/// Another worker may yet fire its timer.
+pub async fn a_lost_claim_dead_letters_nothing(fixture: impl TimerStoreFixture) {
     let store = Store::new(fixture);
     let (first, _) = overtaken(&store).await;
     assert_eq!(dead_letter(&store, &first).await, ClaimOutcome::Lost);
@@ -270,8 +270,8 @@ pub async fn a_lost_claim_buries_nothing(fixture: impl TimerStoreFixture) {
     assert_eq!(dead_letters(&store).await, 0);
 }
 
-/// Answers by place, each for itself.
-pub async fn one_lost_claim_spoils_no_other(fixture: impl TimerStoreFixture) {
+/// Outcomes by position, each for itself.
+pub async fn one_lost_claim_affects_no_other(fixture: impl TimerStoreFixture) {
     use ClaimOutcome::{Applied, Lost};
     let store = Store::new(fixture);
     store

@@ -29,7 +29,7 @@ pub(super) enum Event {
     /// A claim is kept for longer.
     Renew { claim: u8 },
     /// A firing can never succeed.
-    Bury { claim: u8 },
+    DeadLetter { claim: u8 },
     /// Old rows are removed.
     Purge { age: i64, limit: usize },
     /// The process ends and begins again.
@@ -64,7 +64,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(claim, later)| Event::Retry { claim, later }),
         2 => claim.clone().prop_map(|claim| Event::Release { claim }),
         2 => claim.clone().prop_map(|claim| Event::Renew { claim }),
-        1 => claim.prop_map(|claim| Event::Bury { claim }),
+        1 => claim.prop_map(|claim| Event::DeadLetter { claim }),
         1 => (0..60_000_i64, 1..4_usize).prop_map(|(age, limit)| Event::Purge { age, limit }),
         1 => Just(Event::Crash),
         6 => prop_oneof![Just(1), 0..50_i64, 0..40_000_i64]

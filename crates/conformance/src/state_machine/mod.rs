@@ -18,7 +18,7 @@ use crate::TimerStoreFixture;
 /// the store answers differently from the model.
 ///
 /// The number of histories is `PROPTEST_CASES`, 64 if that is not set, and `PROPTEST_RNG_SEED` says
-/// which; without it they are new ones each time. A failing history is printed whole.
+/// which; without it they are new ones each time. A failing history is printed completely.
 pub fn check<F, M>(make: impl Fn() -> M)
 where
     F: TimerStoreFixture,

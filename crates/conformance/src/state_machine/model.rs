@@ -31,8 +31,8 @@ impl Row {
 pub(super) struct Model {
     pub(super) rows: BTreeMap<TimerKey, Row>,
     pub(super) deleted: BTreeMap<TimerKey, Timestamp>,
-    /// The ids of the dead letters. A firing that is buried again, after its row was purged and a
-    /// redelivered command made it anew, has the id of the first and so is the same letter.
+    /// The ids of the dead letters. A firing that is dead-lettered again, after its row was purged and a
+    /// redelivered command made it anew, has the id of the first and so is the same dead letter.
     pub(super) dead_letters: BTreeSet<String>,
 }
 
@@ -167,7 +167,7 @@ impl Model {
         }
     }
 
-    /// Whether somebody else may have taken the claim's timer since its lease ended.
+    /// Whether another worker may have claimed the timer since the claim's lease ended.
     pub(super) fn lease_has_ended(&self, claim: &Claim, now: Timestamp) -> bool {
         self.rows
             .get(&claim.timer.key)
@@ -175,7 +175,7 @@ impl Model {
             .is_some_and(|(token, until)| token == claim.token && until <= now)
     }
 
-    /// Whether a claim has ended that nobody has taken over.
+    /// Whether a lease has ended whose timer no worker has claimed again.
     pub(super) fn has_ended_leases(&self, now: Timestamp) -> bool {
         let mut claims = self.rows.values().filter_map(|row| row.claim);
         claims.any(|(_, until)| until <= now)

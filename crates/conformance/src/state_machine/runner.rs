@@ -106,7 +106,7 @@ impl<F: TimerStoreFixture> Runner<F> {
             | Event::Retry { claim, .. }
             | Event::Release { claim }
             | Event::Renew { claim }
-            | Event::Bury { claim } => match self.claims.get(usize::from(claim)).cloned() {
+            | Event::DeadLetter { claim } => match self.claims.get(usize::from(claim)).cloned() {
                 Some(claim) => self.settle(event, &claim).await,
                 None => Ok(()),
             },
@@ -141,7 +141,7 @@ impl<F: TimerStoreFixture> Runner<F> {
         for claim in batch.claims {
             self.model.claim(&claim, self.now)?;
             self.claims
-                .retain(|held| held.timer.key != claim.timer.key || held.token != claim.token);
+                .retain(|old| old.timer.key != claim.timer.key || old.token != claim.token);
             self.claims.insert(0, claim);
             self.claims.truncate(8);
         }
@@ -152,7 +152,7 @@ impl<F: TimerStoreFixture> Runner<F> {
         if let Event::Fire { .. } = event {
             return self.fire(claim).await;
         }
-        // Whether a claim whose lease has ended is lost before somebody else takes it is left
+        // Whether a claim whose lease has ended is lost before another worker takes it is left
         // open by the contract, so the history does not ask.
         if self.model.lease_has_ended(claim, self.now) {
             return Ok(());
@@ -208,7 +208,7 @@ impl<F: TimerStoreFixture> Runner<F> {
             dead_letter: dead,
         };
         let answers = self.store.fixture.queue().dead_letter(vec![dead]).await;
-        let store = only(answers.expect("bury answers")).expect("bury has an outcome");
+        let store = only(answers.expect("dead_letter answers")).expect("it has an outcome");
         let model = self.model.settle_failed(claim, |row| {
             row.reached_at = Some(reached_at);
             row.claim = None;
