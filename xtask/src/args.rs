@@ -28,18 +28,18 @@ commands:
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
       --plots FOLDER draw lateness and cost there as SVG
   torture [--broker | --calls] [--rounds N]
-                     kill the real binary under load, N times (500 unless told otherwise), and
+                     kill the real binary under load, N times (500 by default), and
                      see that no timer is lost, early, or fired under two ids
-      --broker       kill it and its broker in turn (50 times unless told otherwise), and see
+      --broker       kill it and its broker in turn (50 times by default), and see
                      that every command that the broker has acknowledged yields its event
-      --calls        kill it while it makes service calls (60 times unless told otherwise), and
+      --calls        kill it while it makes service calls (60 times by default), and
                      see that none is made twice or early, and that each has one outcome
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
 ";
 
-/// What the user asked for.
+/// The command of the user, parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,
@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Mutants {
         names: Vec<String>,
     },
-    /// The benchmark understands its arguments itself; here they are only looked through, so that
+    /// The benchmark understands its arguments itself; here they are only checked, so that
     /// a mistake is known before a release build.
     Bench {
         arguments: Vec<String>,
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     },
 }
 
-/// How often `torture` kills unless it is told otherwise. A broker takes its time to come back.
+/// Default number of kills of `torture`. A broker takes its time to come back.
 const ROUNDS: u32 = 500;
 const ROUNDS_WITH_BROKER: u32 = 50;
 const ROUNDS_WITH_CALLS: u32 = 60;

@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn the_benchmark_and_the_program_are_built_for_release() {
-        let shown = process::shown(&build(Path::new(".")));
+        let line = process::command_line(&build(Path::new(".")));
         assert!(
-            shown.ends_with(
+            line.ends_with(
                 "build --release --locked --package punctual-bench --package punctual-service"
             ),
-            "{shown}"
+            "{line}"
         );
     }
 

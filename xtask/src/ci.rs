@@ -42,17 +42,17 @@ impl<'a> Step<'a> {
 
 /// Runs the steps in order and stops at the first that fails.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let packages = workspace::load(root)?.packages;
     let mut not_run = Vec::new();
     for step in steps(root, &packages) {
         println!("\n=== {}: {}", step.name, step.repeat);
-        let step_begun = Instant::now();
+        let step_started = Instant::now();
         let report = (step.action)().unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             Report::default()
         });
-        let seconds = step_begun.elapsed().as_secs_f64();
+        let seconds = step_started.elapsed().as_secs_f64();
         if !report.passed {
             println!(
                 "\nci: {} failed after {seconds:.1} s. To repeat it alone: {}",
@@ -63,7 +63,10 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         println!("--- {} passed in {seconds:.1} s", step.name);
         not_run.extend(report.not_run);
     }
-    println!("\nci: all passed in {:.1} s", begun.elapsed().as_secs_f64());
+    println!(
+        "\nci: all passed in {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
     if let Some(sentence) = test_command::not_run(&not_run) {
         println!("{sentence}");
     }
@@ -147,7 +150,7 @@ fn with_environment(command: &Command) -> String {
         let (name, value) = (name.to_string_lossy(), value?.to_string_lossy());
         Some(format!("{name}=\"{value}\" "))
     });
-    set.collect::<String>() + &process::shown(command)
+    set.collect::<String>() + &process::command_line(command)
 }
 
 #[cfg(test)]

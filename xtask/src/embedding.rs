@@ -2,7 +2,7 @@
 //!
 //! A crate is made in a temporary folder that depends on `punctual` by path. It is run with the
 //! default features, and its own test with `testing`. Before that, the crates that come with the
-//! default features are counted, and none of them may be for something that was not asked for.
+//! default features are counted, and none of them may belong to a feature that is not enabled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use crate::process;
 /// The most crates that the default features may bring, those of build scripts included.
 const MOST_CRATES: usize = 80;
 
-/// For a broker, an HTTP front or a command line, which nobody gets who did not ask for one.
+/// Crates of a broker, an HTTP front or a command line, which come with their features only.
 const UNWANTED: [&str; 10] = [
     "async-nats",
     "axum",

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// How often a running child is looked at.
+/// Interval between two polls of a running child.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Installed servers live here, and an ordinary user's `PATH` often leaves it out.
@@ -40,7 +40,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
 }
 
 /// The command as one would type it.
-pub(crate) fn shown(command: &Command) -> String {
+pub(crate) fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program
         .file_name()
@@ -54,7 +54,7 @@ pub(crate) fn shown(command: &Command) -> String {
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool> {
     let status = command
         .status()
-        .with_context(|| format!("failed to start `{}`", shown(command)))?;
+        .with_context(|| format!("failed to start `{}`", command_line(command)))?;
     Ok(status.success())
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn run_limited(
         .stdout(out)
         .stderr(err)
         .spawn()
-        .with_context(|| format!("failed to start `{}`", shown(command)))?;
+        .with_context(|| format!("failed to start `{}`", command_line(command)))?;
     if let Some(status) = wait_at_most(&mut child, limit)? {
         return Ok(if status.success() {
             Ending::Succeeded
@@ -123,11 +123,11 @@ pub(crate) fn tail(log: &Path, lines: usize) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let all: Vec<&str> = text.lines().collect();
-    let shown = &all[all.len().saturating_sub(lines)..];
-    shown.iter().flat_map(|line| ["    ", line, "\n"]).collect()
+    let last = &all[all.len().saturating_sub(lines)..];
+    last.iter().flat_map(|line| ["    ", line, "\n"]).collect()
 }
 
-/// Looks a program up as a shell would, and then where servers are installed.
+/// Finds a program as a shell would, and then where servers are installed.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -174,7 +174,7 @@ mod tests {
     fn a_command_is_shown_as_one_would_type_it() {
         let mut command = Command::new("/usr/bin/cargo");
         command.args(["test", "-p", "x"]);
-        assert_eq!(shown(&command), "cargo test -p x");
+        assert_eq!(command_line(&command), "cargo test -p x");
     }
 
     #[test]

@@ -89,17 +89,17 @@ fn find_python_with_pip() -> Result<PathBuf, String> {
 
 /// Runs a command to its end, or says how it failed.
 fn done(command: &mut Command) -> Result<(), String> {
-    let shown = process::shown(command);
+    let line = process::command_line(command);
     let output = command
         .output()
-        .map_err(|error| format!("`{shown}` did not start: {error}"))?;
+        .map_err(|error| format!("`{line}` did not start: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| !line.trim().is_empty());
     let last = last.unwrap_or("it gave no reason");
-    Err(format!("`{shown}` failed: {last}"))
+    Err(format!("`{line}` failed: {last}"))
 }
 
 #[cfg(test)]

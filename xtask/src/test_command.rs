@@ -46,7 +46,7 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
     build.arg("--no-run");
     let mut building = build
         .spawn()
-        .with_context(|| format!("failed to start `{}`", process::shown(&build)))?;
+        .with_context(|| format!("failed to start `{}`", process::command_line(&build)))?;
     let servers = Servers::start(&[Kind::Nats, Kind::Postgres]);
     let python = workspace::load(root).map(|it| python::prepare(root, &it.target_dir));
     let promtool = install::promtool();
@@ -122,11 +122,11 @@ pub(crate) fn not_run(missing: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn shown(nextest: bool, options: &TestOptions) -> String {
+    fn arguments(nextest: bool, options: &TestOptions) -> String {
         let mut command = runner(Path::new("/"), nextest, options);
         add_filters(&mut command, nextest, &options.filters);
-        let shown = process::shown(&command);
-        shown.split_once(' ').unwrap().1.to_owned()
+        let line = process::command_line(&command);
+        line.split_once(' ').unwrap().1.to_owned()
     }
 
     #[test]
@@ -136,11 +136,11 @@ mod tests {
             ..TestOptions::default()
         };
         assert_eq!(
-            shown(true, &options),
+            arguments(true, &options),
             "nextest run --workspace --all-features --locked due early"
         );
         assert_eq!(
-            shown(false, &options),
+            arguments(false, &options),
             "test --workspace --all-features --locked --all-targets -- due early"
         );
     }
@@ -151,8 +151,8 @@ mod tests {
             ci_profile: true,
             ..TestOptions::default()
         };
-        assert!(shown(true, &options).ends_with("--profile ci"));
-        assert!(!shown(false, &options).contains("--profile"));
+        assert!(arguments(true, &options).ends_with("--profile ci"));
+        assert!(!arguments(false, &options).contains("--profile"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Victim {
     }
 }
 
-/// Runs the kill test for so many rounds; answers whether all invariants held.
+/// Runs the kill test `rounds` times; returns whether all invariants held.
 pub(crate) fn run(root: &Path, victim: Victim, rounds: u32) -> Result<bool> {
     process::succeeds(&mut command(root, victim, rounds))
 }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn the_binary_is_built_for_release_and_told_how_often() {
         let command = command(Path::new("/"), Victim::Service, 7);
-        assert!(process::shown(&command).contains("--release"));
+        assert!(process::command_line(&command).contains("--release"));
         let rounds = command
             .get_envs()
             .find(|(name, _)| *name == "PUNCTUAL_KILL_ROUNDS");

@@ -1,4 +1,4 @@
-//! Do the tests notice? Each patch in `xtask/mutants` is a mistake somebody could make; the tests
+//! Do the tests notice? Each patch in `xtask/mutants` is a mistake that could be made; the tests
 //! that it names must fail on it.
 //!
 //! Coverage says that a line ran under test. This says that the promise it keeps is tested.
@@ -61,13 +61,13 @@ fn try_all(root: &Path, mutants: &[Mutant]) -> Result<bool> {
 
     let mut missed = 0;
     for mutant in mutants {
-        let begun = Instant::now();
+        let started = Instant::now();
         let file = root
             .join(patch::FOLDER)
             .join(format!("{}.patch", mutant.name));
         let verdict = try_mutant(&ground, mutant, &file)?;
         missed += usize::from(verdict != Verdict::Caught);
-        report(mutant, &verdict, begun.elapsed());
+        report(mutant, &verdict, started.elapsed());
     }
     println!("mutants: {} tried, {missed} not caught", mutants.len());
     Ok(missed == 0)

@@ -136,7 +136,7 @@ pub(crate) fn apply(root: &Path, patch: &Path, mode: Mode) -> Result<Result<(), 
         Mode::Backward => git.arg("--reverse"),
     };
     // Below the top of a repository, git takes a patch's paths from the top and then quietly skips
-    // those outside the current folder. Not letting it look further up makes `root` the top.
+    // those outside the current folder. With a ceiling above it, `root` is the top.
     if let Some(parent) = root.parent() {
         git.env("GIT_CEILING_DIRECTORIES", parent);
     }

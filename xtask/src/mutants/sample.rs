@@ -10,7 +10,7 @@ use super::patch::Mutant;
 
 /// Maximum number of mutants that are tried because their files changed.
 const TOUCHED: usize = 6;
-/// One in so many of the others is tried on each commit.
+/// Fraction of the others that is tried on each commit: one in ten.
 const ROTATION: usize = 10;
 /// How many commits count as the change.
 const COMMITS: &str = "--max-count=40";

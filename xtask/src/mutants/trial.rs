@@ -1,4 +1,4 @@
-//! Building and running a few tests in the copy, with every way it can end told apart.
+//! Building and running a few tests in the copy, with one outcome for every way it can end.
 //!
 //! Cargo only builds; the test programs are started directly. So a build that fails is never taken
 //! for a test that fails, and a test that hangs is our own child and can be ended.

@@ -31,7 +31,7 @@ done
 rm -rf -- "$1"
 "#;
 
-/// The shell, and the folder that it looks after.
+/// The shell, and the folder that it cleans up.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     folder: PathBuf,

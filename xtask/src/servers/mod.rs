@@ -90,7 +90,7 @@ impl Drop for Servers {
     fn drop(&mut self) {
         self.janitor.dismiss();
         for server in &mut self.running {
-            // Reaped here, since a child that nobody waits for looks alive to the janitor.
+            // Reaped here, since the janitor takes a child that was not waited for to be alive.
             if !matches!(
                 process::wait_at_most(&mut server.child, STOP_LIMIT),
                 Ok(Some(_))
@@ -114,7 +114,7 @@ fn spawn(command: &mut Command, log: &str, janitor: &mut Janitor) -> Result<Chil
         // A group of its own: Ctrl-C ends the tests first and the servers after them.
         .process_group(0)
         .spawn()
-        .with_context(|| format!("failed to start `{}`", process::shown(command)))?;
+        .with_context(|| format!("failed to start `{}`", process::command_line(command)))?;
     janitor.watch(child.id())?;
     Ok(child)
 }

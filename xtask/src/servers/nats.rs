@@ -52,7 +52,7 @@ pub(crate) fn start(program: &Path, janitor: &mut Janitor) -> Result<Server> {
     }
 }
 
-/// What the server says of itself to whoever connects.
+/// The server's description of itself, sent to every client that connects.
 pub(crate) fn info(address: &str) -> Result<Value> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(GREETING_LIMIT))?;

@@ -69,7 +69,7 @@ fn parts(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn an_adapters_name_is_refused_in_code_and_in_comments() {
@@ -87,7 +87,7 @@ mod tests {
             let text = format!("//! Doc\n{line}\n");
             let tree = fixture(&[("crates/conformance/src/cases/a/b.rs", &text)]);
             assert_eq!(
-                places(&check(&tree)),
+                locations(&check(&tree)),
                 ["crates/conformance/src/cases/a/b.rs:2"],
                 "{line}"
             );

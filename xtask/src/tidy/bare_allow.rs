@@ -27,14 +27,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn a_bare_allow_is_refused_on_an_item_and_on_a_file() {
         let text = format!("//! Doc\n{}x)]\n    {}y)]\n", PATTERNS[1], PATTERNS[0]);
         let tree = fixture(&[("crates/a/src/lib.rs", &text)]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             ["crates/a/src/lib.rs:2", "crates/a/src/lib.rs:3"]
         );
     }

@@ -44,7 +44,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
             continue;
         };
         if !OWN_CONFIG.contains(&folder) {
-            let advice = "delete this file: it lifts the root's ban on clocks for the whole crate.";
+            let advice =
+                "delete this file: it lifts the root's ban on clocks for the complete crate.";
             problems.push(Problem::new(&file.path, 1, advice));
         }
     }
@@ -54,7 +55,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     fn config() -> String {
         let lines = BANNED.map(|name| format!("  {{ path = \"{name}\" }},\n"));
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_configuration_must_exist() {
-        assert_eq!(places(&check(&fixture(&[]))), ["clippy.toml:1"]);
+        assert_eq!(locations(&check(&fixture(&[]))), ["clippy.toml:1"]);
     }
 
     #[test]
@@ -90,7 +91,7 @@ mod tests {
             ("xtask/clippy.toml", ""),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             [
                 "crates/app/.clippy.toml:1",
                 "crates/workflows/clippy.toml:1"

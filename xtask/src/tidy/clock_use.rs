@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::source;
 use super::tree::{SourceFile, Tree};
 
-/// What is refused, as text. `tokio::time` goes whole: an import of the module hides its functions.
+/// What is refused, as text. `tokio::time` is refused as a whole: an import of the module hides its functions.
 pub(crate) const BANNED: [&str; 7] = [
     "SystemTime::now",
     "Instant::now",
@@ -38,7 +38,7 @@ fn check_with(tree: &Tree, exempt: &[(&str, &str)]) -> Vec<Problem> {
         }
     }
     for (path, reason) in exempt {
-        // An exemption that outlives its reason is a hole nobody looks at.
+        // An exemption that outlives its reason is an unnoticed hole.
         if tree.get(path).is_none_or(|file| uses(file).is_empty()) {
             let advice =
                 format!("take this file out of tidy's EXEMPT (\"{reason}\"): it asks no clock.");
@@ -65,7 +65,7 @@ fn uses(file: &SourceFile) -> Vec<Problem> {
     problems
 }
 
-/// Whether the name stands there whole: `my_thread::sleeper` is not `thread::sleep`.
+/// Whether the line has the complete name: `my_thread::sleeper` is not `thread::sleep`.
 fn contains_name(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let before = code[..at].chars().next_back();
@@ -77,7 +77,7 @@ fn contains_name(code: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn every_banned_name_is_refused_even_behind_a_cfg() {
@@ -85,7 +85,7 @@ mod tests {
             let text = format!("//! Doc\n#[cfg(feature = \"x\")]\nuse std::{name};\n");
             let tree = fixture(&[("crates/workflows/src/lib.rs", &text)]);
             assert_eq!(
-                places(&check(&tree)),
+                locations(&check(&tree)),
                 ["crates/workflows/src/lib.rs:3"],
                 "{name}"
             );
@@ -130,7 +130,7 @@ mod tests {
             ("crates/app/src/gone.rs", "was here"),
         ];
         assert_eq!(
-            places(&check_with(&tree, &exempt)),
+            locations(&check_with(&tree, &exempt)),
             [
                 "crates/app/src/b.rs:1",
                 "crates/app/src/c.rs:1",

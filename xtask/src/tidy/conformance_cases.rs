@@ -1,4 +1,4 @@
-//! A conformance case that no suite lists, or whose suite nobody runs, is a test that never runs.
+//! A conformance case that no suite lists, or whose suite no adapter runs, is a test that never runs.
 
 use std::collections::BTreeSet;
 
@@ -97,7 +97,7 @@ fn names(file: &SourceFile, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     const FILE: &str = "crates/conformance/src/cases/save.rs";
     const GOOD: &str = "//! Doc\npub async fn found<F: Fixture>(f: F) {\n}\nasync fn helper() {}\nsuite! { $ save_suite, crate::Fixture =>\n    found,\n}\n";
@@ -120,7 +120,7 @@ mod tests {
     fn a_case_that_is_not_listed_is_refused() {
         let text = GOOD.to_owned() + "pub async fn forgotten() {}\n";
         let problems = check(&fixture(&[(FILE, &text), USE]));
-        assert_eq!(places(&problems), [format!("{FILE}:8")]);
+        assert_eq!(locations(&problems), [format!("{FILE}:8")]);
         assert!(problems[0].advice.contains("`forgotten`"));
     }
 
@@ -128,26 +128,26 @@ mod tests {
     fn a_listed_case_that_does_not_exist_is_refused() {
         let text = GOOD.replace("    found,\n", "    found,\n    imagined,\n");
         let problems = check(&fixture(&[(FILE, &text), USE]));
-        assert_eq!(places(&problems), [format!("{FILE}:7")]);
+        assert_eq!(locations(&problems), [format!("{FILE}:7")]);
     }
 
     #[test]
     fn a_file_without_a_suite_is_refused() {
         let problems = check(&fixture(&[(FILE, "//! Doc\n")]));
-        assert_eq!(places(&problems), [format!("{FILE}:1")]);
+        assert_eq!(locations(&problems), [format!("{FILE}:1")]);
     }
 
     #[test]
     fn a_suite_that_is_only_mentioned_in_a_comment_does_not_run() {
         let comment = ("crates/adapters-memory/tests/x.rs", "// save_suite!\n");
         let problems = check(&fixture(&[(FILE, GOOD), comment]));
-        assert_eq!(places(&problems), [format!("{FILE}:5")]);
+        assert_eq!(locations(&problems), [format!("{FILE}:5")]);
         assert!(problems[0].advice.contains("`save_suite!`"));
     }
 
     #[test]
     fn a_malformed_suite_is_refused() {
         let problems = check(&fixture(&[(FILE, "//! Doc\nsuite! { a, b }\n")]));
-        assert_eq!(places(&problems), [format!("{FILE}:2")]);
+        assert_eq!(locations(&problems), [format!("{FILE}:2")]);
     }
 }

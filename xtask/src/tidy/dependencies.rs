@@ -38,7 +38,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
     }
 }
 
-/// The rule, by the crate's folder. A crate that is missing here has no place yet.
+/// The rule, by the crate's folder. A crate that is missing here has no layer yet.
 fn rule(folder: &str) -> Option<Allowed> {
     Some(match folder {
         "domain" | "migrations" | "test-servers" | "xtask" => Allowed::Only(&[]),
@@ -74,7 +74,7 @@ fn banned(folder: &str) -> Vec<&'static str> {
     [DRIVERS, more].concat()
 }
 
-/// A dependency that is not allowed, before it is looked up in the manifest.
+/// A dependency that is not allowed, before its line is found in the manifest.
 #[derive(Debug)]
 struct Breach {
     folder: String,

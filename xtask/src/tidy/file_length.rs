@@ -32,7 +32,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn a_file_over_the_limit_is_refused() {
@@ -41,7 +41,7 @@ mod tests {
             ("crates/a/tests/long.rs", &"//\n".repeat(901)),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             ["crates/a/src/long.rs:1", "crates/a/tests/long.rs:1"]
         );
     }

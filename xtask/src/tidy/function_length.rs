@@ -71,7 +71,7 @@ fn body_length(lines: &[(usize, &str)]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     fn function(head: &str, inner_lines: usize) -> String {
         format!("{head} {{\n{}}}\n", "    work();\n".repeat(inner_lines))
@@ -82,7 +82,7 @@ mod tests {
         let text = function("fn short()", 3) + &function("pub(crate) async fn long()", 69);
         let tree = fixture(&[("crates/a/src/lib.rs", &text)]);
         let problems = check(&tree);
-        assert_eq!(places(&problems), ["crates/a/src/lib.rs:6"]);
+        assert_eq!(locations(&problems), ["crates/a/src/lib.rs:6"]);
         assert!(problems[0].advice.contains("`long`: it has 71 lines"));
     }
 

@@ -1,4 +1,4 @@
-//! Work that somebody meant to come back to: it is finished before it is merged, or not begun.
+//! Unfinished work: it is finished before it is merged, or not started.
 
 use super::problem::Problem;
 use super::source;

@@ -1,4 +1,4 @@
-//! Licences and sources of every crate in the build, held against `deny.toml`.
+//! Licences and sources of every crate in the build, compared with `deny.toml`.
 //!
 //! The file is cargo-deny's, which reads more into it; this check reads what cargo itself knows, so
 //! that it needs nothing installed.

@@ -88,7 +88,7 @@ fn missing(dialect: &str, names: &BTreeSet<String>, others: &BTreeSet<String>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn a_migration_that_one_dialect_lacks_is_refused() {
@@ -99,7 +99,7 @@ mod tests {
             ("migrations/postgres/0002_labels.sql", ""),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             [
                 "migrations/postgres/0002_tags.sql:1",
                 "migrations/sqlite/0002_labels.sql:1",
@@ -116,7 +116,7 @@ mod tests {
             ("migrations/sqlite/0003_Upper.sql", ""),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             [
                 "migrations/sqlite/0001_b.sql:1",
                 "migrations/sqlite/0003_Upper.sql:1",
@@ -144,7 +144,7 @@ mod tests {
             ("migrations/sqlite_timers/2_tags.sql", ""),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             ["migrations/sqlite_timers/2_tags.sql:1"]
         );
     }

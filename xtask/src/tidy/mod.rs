@@ -1,7 +1,6 @@
 //! House rules that no compiler checks, each a small function over the tree's text.
 //!
-//! A rule that nothing enforces is a wish. Every check says what to do instead, and is itself
-//! tested on a tree that breaks it.
+//! Every check says what to do instead, and is itself tested on a tree that breaks it.
 
 mod adapter_names;
 mod bare_allow;
@@ -28,7 +27,7 @@ use anyhow::Result;
 use problem::Problem;
 use tree::Tree;
 
-/// Looks at the tree and lists what is wrong with it.
+/// Reads the tree and lists its problems.
 type Check = fn(&Tree) -> Vec<Problem>;
 
 /// Every check, under the name by which the documentation speaks of it.

@@ -19,7 +19,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     #[test]
     fn a_file_must_begin_with_its_doc() {
@@ -30,7 +30,7 @@ mod tests {
             ("xtask/src/main.rs", ""),
         ]);
         assert_eq!(
-            places(&check(&tree)),
+            locations(&check(&tree)),
             [
                 "crates/a/examples/e.rs:1",
                 "crates/a/src/lib.rs:1",

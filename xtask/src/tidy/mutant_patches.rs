@@ -1,4 +1,4 @@
-//! A mutant that no longer applies guards nothing, and nobody notices until it is run.
+//! A mutant that no longer applies guards nothing, and only running it would show that.
 
 use super::problem::Problem;
 use super::tree::Tree;
@@ -28,7 +28,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::tree::fixture::{fixture, places};
+    use crate::tidy::tree::fixture::{fixture, locations};
 
     const CODE: (&str, &str) = ("crates/a/src/lib.rs", "//! Doc\nfn a() {}\n");
     const HEADER: &str = "# mutant: a is renamed\n# caught-by: a a_is_called\n";
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn a_patch_without_a_header_is_refused() {
         let tree = fixture(&[CODE, (PATCH, DIFF)]);
-        assert_eq!(places(&check(&tree)), [format!("{PATCH}:1")]);
+        assert_eq!(locations(&check(&tree)), [format!("{PATCH}:1")]);
     }
 
     #[test]

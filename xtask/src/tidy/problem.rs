@@ -1,4 +1,4 @@
-//! What a check has to say: a place that an editor can jump to, and what to do there.
+//! A finding of a check: a location that an editor can jump to, and what to do there.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_shown_as_a_place_and_a_sentence() {
+    fn a_problem_is_formatted_as_a_location_and_a_sentence() {
         let problem = Problem::new("crates/a/src/lib.rs", 7, "do this instead.");
         assert_eq!(
             problem.to_string(),

@@ -16,7 +16,7 @@ const AT_ROOT: [&str; 5] = [
     "clippy.toml",
 ];
 
-/// Everything that a check may look at; the rest (images, data) is not text to have rules about.
+/// Extensions of the files that a check may read; the rest (images, data) is not text to have rules about.
 const EXTENSIONS: [&str; 7] = ["rs", "toml", "sql", "patch", "md", "py", "yml"];
 
 /// The files of a workspace, sorted by path.
@@ -152,7 +152,7 @@ pub(crate) mod fixture {
     }
 
     /// Where the problems are, as `path:line`.
-    pub(crate) fn places(problems: &[Problem]) -> Vec<String> {
+    pub(crate) fn locations(problems: &[Problem]) -> Vec<String> {
         problems
             .iter()
             .map(|problem| format!("{}:{}", problem.path, problem.line))
