@@ -83,7 +83,7 @@ async def listen(js, stream, subject, deadline):
     """
     config = ConsumerConfig(
         ack_policy=AckPolicy.EXPLICIT,
-        # The broker forgets the consumer when nobody has asked it for so many seconds.
+        # Seconds without a fetch after which the broker deletes the consumer.
         inactive_threshold=60,
     )
 
@@ -176,7 +176,7 @@ def arguments():
     parser = argparse.ArgumentParser(description="Asks Punctual for a timer and waits for it.")
     parser.add_argument("--tenant", default="demo", help="whose timer (default: demo)")
     parser.add_argument(
-        "--in-ms", type=int, default=2000, help="due in so many milliseconds (default: 2000)"
+        "--in-ms", type=int, default=2000, help="delay until it is due, in milliseconds (default: 2000)"
     )
     parser.add_argument("--data", type=json.loads, help="JSON that comes back with the event")
     parser.add_argument("--prefix", default="", help="what the operator's streams begin with")

@@ -1,4 +1,4 @@
-//! The command line: what can be asked, and the help that teaches it.
+//! The command line: commands, flags, and their help.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,7 +64,7 @@ once, whatever crashed in between, and never early.
 Without a command it serves: calls, or with --modules timer timers alone. The other commands submit \
 calls, and schedule, read and cancel timers in the same database file, also while it is being served.";
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "timer-service",
@@ -92,17 +92,17 @@ pub(crate) enum Command {
     /// once, which loses nothing either. One process serves a file at a time.
     #[command(after_help = serve_help())]
     Serve(ServeArgs),
-    /// See it work: a ten-second show on a temporary database
+    /// See it work: a ten-second demonstration on a temporary database
     ///
     /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
     /// they were, and with how many were early or lost: none. With --calls it submits service calls
-    /// over HTTP, is their target, and tells how many were made twice or early or have no outcome:
+    /// over HTTP, is their target, and reports how many were made twice or early or have no outcome:
     /// none.
     Demo(DemoArgs),
     /// Schedule a timer, or move one that has not fired
     ///
-    /// Prints the timer as it is stored. It fires as long as somebody serves the same database file,
-    /// now or later; what is overdue then fires at once.
+    /// Prints the timer as it is stored. It fires as long as a process serves the same database file,
+    /// now or later; an overdue timer then fires at once.
     Schedule(ScheduleArgs),
     /// Have an HTTP request made at a time of your choice, and follow it to its outcome
     ///
@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Schedule a timer through the broker, and wait until it fires
     ///
     /// Publishes a ScheduleTimer command and prints it as soon as the broker has stored it; then waits
-    /// for its DueTimeReached event and prints that. Whoever serves with the same broker fires it. The
+    /// for its DueTimeReached event and prints that. A service on the same broker fires it. The
     /// exit code is 1 if the event did not come in time.
     Send(SendArgs),
     /// Show one timer
@@ -131,13 +131,13 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Remove a timer that has not fired
     ///
-    /// What it says is deleted does not fire any more. So a timer that has fired is refused, and so is
-    /// one that is due within about ten seconds while somebody serves it.
+    /// A timer that is reported as deleted does not fire. So one that has fired is refused, and so is
+    /// one that is due within about ten seconds while its file is being served.
     Cancel(CancelArgs),
-    /// List what can never be handled, or remove one of it
+    /// List dead letters, or remove one
     ///
-    /// A message that cannot be understood, and a firing that nobody can take, are kept byte for byte
-    /// with the reason, until somebody has looked at them. An empty list is no failure.
+    /// A message that cannot be parsed, and a firing that no handler accepts, are kept byte for byte
+    /// with the reason, until they are removed. An empty list is no failure.
     DeadLetters(DeadLettersArgs),
     /// Bring the database up to date, or show how far it is
     ///
@@ -150,9 +150,9 @@ pub(crate) enum Command {
     /// service, which goes on. Copying the file of a running service by other means loses what was
     /// acknowledged lately.
     Backup(BackupArgs),
-    /// Look whether settings, databases and broker are as they have to be
+    /// Check settings, databases, API and broker
     ///
-    /// One line for each thing, which begins with `ok`, `warn` or `WRONG`; the exit code is 1 if anything
+    /// One line for each check, which begins with `ok`, `warn` or `WRONG`; the exit code is 1 if anything
     /// is wrong. It takes the flags of `serve`, changes nothing, and may run beside it.
     Check(CheckArgs),
     /// Print a script that lets a shell complete commands and flags
@@ -294,7 +294,7 @@ pub(crate) struct CallArgs {
     pub(crate) api: ApiArgs,
 }
 
-/// Which service is asked.
+/// The service to call.
 #[derive(Debug, Args)]
 pub(crate) struct ApiArgs {
     /// Where the service's API is
@@ -305,7 +305,7 @@ pub(crate) struct ApiArgs {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What can be said of a timer, whichever way it goes.
+/// A timer, as `schedule` and `send` take it.
 #[derive(Debug, Args)]
 pub(crate) struct TimerArgs {
     /// When it is to fire, like 2026-12-24T18:00:00Z; in the past means now
@@ -364,7 +364,7 @@ pub(crate) struct ListArgs {
     /// Only those that are scheduled, or that have reached their due time
     #[arg(long, value_name = "scheduled|reached", value_parser = parse::state)]
     pub(crate) state: Option<TimerState>,
-    /// At most so many, 1 to 1000
+    /// Maximum number of items, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
     /// Go on where a list ended: its nextCursor
@@ -385,7 +385,7 @@ pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: CorrelationId,
-    /// At most so many calls and timers, 1 to 1000
+    /// Maximum number of calls and timers, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
     /// Go on after a page: its nextCursor
@@ -415,11 +415,11 @@ pub(crate) struct CancelArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  timer-service dead-dead_letters --output table
-  timer-service dead-dead_letters --limit 1 --payload
-  timer-service dead-dead_letters --remove 7")]
+  timer-service dead-letters --output table
+  timer-service dead-letters --limit 1 --payload
+  timer-service dead-letters --remove 7")]
 pub(crate) struct DeadLettersArgs {
-    /// At most so many, 1 to 1000
+    /// Maximum number of items, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
     /// Only those after this one

@@ -6,7 +6,7 @@ use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
 use punctual_workflows::SettingsError;
 
-use crate::shown::one_line;
+use crate::display::one_line;
 
 /// A failure, by what the caller can do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where the HTTP API listens, and to whom: decided once, for `serve` and for `check`.
+//! Binds the HTTP API, for `serve` and for `check`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -13,43 +13,42 @@ use crate::settings::ApiSettings;
 /// Maximum number of bytes that the system keeps of an answer whose client does not take it.
 const SEND_BUFFER: usize = 256 * 1_024;
 
-/// Maximum number of connections that wait to be accepted: whoever finds no place tries again only
-/// after a second.
+/// Maximum number of connections that wait to be accepted; a client beyond it retries after a second.
 const BACKLOG: i32 = 1_024;
 
-/// An address that is ours, and who may speak to us there.
+/// A bound address, and the tokens that it accepts.
 pub(crate) struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) tokens: Tokens,
-    /// Where they are from.
+    /// The file of the tokens.
     pub(crate) tokens_file: Option<PathBuf>,
 }
 
 /// Why the API cannot be served, in a sentence.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Somebody listens on the address already.
-    Taken(String),
-    /// It could not be served if nobody did.
+    /// Another process listens on the address.
+    AddressInUse(String),
+    /// Any other reason.
     Wrong(String),
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let (Refusal::Taken(sentence) | Refusal::Wrong(sentence)) = refusal;
+        let (Refusal::AddressInUse(sentence) | Refusal::Wrong(sentence)) = refusal;
         Self::refused(sentence)
     }
 }
 
 /// Reads a file of tokens.
 pub(crate) fn read_tokens(path: &Path) -> Result<Tokens, String> {
-    let shown = path.display();
+    let name = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("API_TOKENS_FILE {shown} cannot be read: {error}"))?;
-    Tokens::parse(&text).map_err(|error| format!("API_TOKENS_FILE {shown}: {error}"))
+        .map_err(|error| format!("API_TOKENS_FILE {name} cannot be read: {error}"))?;
+    Tokens::parse(&text).map_err(|error| format!("API_TOKENS_FILE {name}: {error}"))
 }
 
-/// Takes the address, unless it may not be taken.
+/// Binds the address, if its tokens allow it.
 pub(crate) fn bind(settings: &ApiSettings) -> Result<Bound, Refusal> {
     let tokens = match &settings.tokens_file {
         None => Tokens::none(),
@@ -62,7 +61,7 @@ pub(crate) fn bind(settings: &ApiSettings) -> Result<Bound, Refusal> {
             settings.listen
         );
         match error.kind() {
-            io::ErrorKind::AddrInUse => Refusal::Taken(sentence),
+            io::ErrorKind::AddrInUse => Refusal::AddressInUse(sentence),
             _ => Refusal::Wrong(sentence),
         }
     })?;
@@ -82,7 +81,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Bound {
-    /// Where it listens, with the port that was given if any was asked for.
+    /// The bound address, with the port that the system chose if it was 0.
     pub(crate) fn address(&self) -> Result<SocketAddr, Failure> {
         let address = self.listener.local_addr();
         address.map_err(|error| Failure::refused(format!("the API's address is unknown: {error}")))

@@ -17,13 +17,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::LogFormat;
 
-/// Starts logging, in the format that suits whoever reads: text for a person, JSON for a program.
+/// Starts logging: text on a terminal, JSON otherwise, unless a format is configured.
 pub(crate) fn start(format: Option<LogFormat>, level: LevelFilter, clock: SystemClock) {
     let on_terminal = std::io::stderr().is_terminal();
     let format = format_for(format, on_terminal);
     let has_colours = on_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
     let without_date = on_terminal && format == LogFormat::Text;
-    // A standard error that is gone must not end the process, so nothing is said about it.
+    // A closed standard error must not end the process, so it is not reported.
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
@@ -42,7 +42,7 @@ pub(crate) fn start(format: Option<LogFormat>, level: LevelFilter, clock: System
     }
 }
 
-/// What the broker's driver says, we say in our own words; only whoever looks for mistakes needs both.
+/// The log lines of the broker's driver repeat ours, so they are enabled for debugging only.
 fn targets(level: LevelFilter) -> Targets {
     let driver = if level >= LevelFilter::DEBUG {
         level
@@ -54,9 +54,9 @@ fn targets(level: LevelFilter) -> Targets {
         .with_target("async_nats", driver)
 }
 
-/// The format that was asked for, or else the one for a terminal or a program.
-pub(crate) const fn format_for(asked: Option<LogFormat>, on_terminal: bool) -> LogFormat {
-    match (asked, on_terminal) {
+/// The configured format, or else the one for a terminal or a program.
+pub(crate) const fn format_for(configured: Option<LogFormat>, on_terminal: bool) -> LogFormat {
+    match (configured, on_terminal) {
         (Some(format), _) => format,
         (None, true) => LogFormat::Text,
         (None, false) => LogFormat::Json,
@@ -66,7 +66,7 @@ pub(crate) const fn format_for(asked: Option<LogFormat>, on_terminal: bool) -> L
 /// The time that a line begins with.
 struct LineTime {
     clock: SystemClock,
-    /// Whoever watches a terminal knows what day it is.
+    /// A terminal needs no date.
     without_date: bool,
 }
 
@@ -90,11 +90,11 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn the_brokers_driver_is_heard_by_whoever_looks_for_mistakes() {
-        let is_heard = |level, target| targets(level).would_enable(target, &Level::ERROR);
-        assert!(is_heard(LevelFilter::INFO, "punctual_adapters_nats::link"));
-        assert!(!is_heard(LevelFilter::INFO, "async_nats::connector"));
-        assert!(is_heard(LevelFilter::DEBUG, "async_nats::connector"));
+    fn the_brokers_driver_logs_at_debug_level_only() {
+        let is_logged = |level, target| targets(level).would_enable(target, &Level::ERROR);
+        assert!(is_logged(LevelFilter::INFO, "punctual_adapters_nats::link"));
+        assert!(!is_logged(LevelFilter::INFO, "async_nats::connector"));
+        assert!(is_logged(LevelFilter::DEBUG, "async_nats::connector"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod check;
 mod cli;
 mod commands;
+mod display;
 mod failure;
 mod listen;
 mod logging;
@@ -15,7 +16,6 @@ mod panics;
 mod parse;
 mod serve;
 mod settings;
-mod shown;
 mod stdout;
 mod store;
 mod usage;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let asked = std::env::args_os().nth(1);
-            return usage::explain(error, asked.as_deref().and_then(OsStr::to_str));
+            let first = std::env::args_os().nth(1);
+            return usage::explain(error, first.as_deref().and_then(OsStr::to_str));
         }
     };
     match carry_out(cli) {
@@ -52,7 +52,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
     let lookup = |name: &str| std::env::var_os(name);
     let environment = Environment(&lookup);
     let command = cli.command.unwrap_or(Command::Serve(cli.serve));
-    // One thread is plenty for a command that asks one thing; serving fires in parallel.
+    // One thread is enough for a command; `serve` fires in parallel.
     let mut runtime = match &command {
         Command::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -82,12 +82,12 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::Check(args) => runtime.block_on(check::check(&args, &environment)),
         Command::Completions(args) => commands::completions(&args),
     };
-    // A thread that still hangs in a write to a reader who reads no more must not hold us up.
+    // A thread that is blocked in a write to standard output must not delay the exit.
     runtime.shutdown_background();
     done
 }
 
-/// Says something to whoever started us. If they do not listen, there is nobody to tell.
+/// Writes a line to standard error; an error of that is ignored.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

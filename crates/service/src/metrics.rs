@@ -1,4 +1,4 @@
-//! The figures that `/metrics` shows.
+//! The metrics that `/metrics` exports.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,16 +17,17 @@ const SECONDS: &[f64] = &[
     300.0, 3600.0,
 ];
 
-/// Without it, what was measured would be kept whole until somebody asks.
+/// Interval at which the recorder drains its histograms; without it they grow until a scrape.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Every so many times, what waits is counted: that reads an index, up to a million places of it.
+/// Number of upkeeps between two counts of the backlog, each of which scans an index.
 const COUNT_EVERY: u32 = 3;
+/// Maximum number of index entries that a count scans.
 const COUNT_TO: usize = 1_000_000;
 
-/// Begins to count.
+/// Installs the recorder.
 pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
-    let failed = |error| Failure::refused(format!("figures cannot be counted: {error}"));
+    let failed = |error| Failure::refused(format!("metrics cannot be recorded: {error}"));
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
         .map_err(failed)?
@@ -34,7 +35,7 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
         .map_err(failed)?;
     metric_names::describe();
     punctual_api::metric_names::describe();
-    // What has not happened yet is shown as none, so that an alert can be set on it.
+    // Counters are exported from the start as 0, so that an alert can be set on them.
     for name in [
         metric_names::COMMANDS_RECEIVED,
         metric_names::SCHEDULES_PROCESSED,
@@ -49,13 +50,12 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
     Ok(handle)
 }
 
-/// Shows whether something new can be stored.
-pub(crate) fn show_writable(writable: &Result<(), String>) {
-    let shown = if writable.is_ok() { 1.0 } else { 0.0 };
-    metrics::gauge!(metric_names::STORE_WRITABLE).set(shown);
+/// Exports whether the store accepts writes.
+pub(crate) fn set_writable(writable: &Result<(), String>) {
+    metrics::gauge!(metric_names::STORE_WRITABLE).set(f64::from(u8::from(writable.is_ok())));
 }
 
-/// Keeps what is counted small, and counts what waits, for as long as it is polled.
+/// Runs the upkeep of the recorder and counts the backlog, for as long as it is polled.
 pub(crate) async fn keep(
     handle: &PrometheusHandle,
     clock: &SystemClock,
@@ -63,13 +63,13 @@ pub(crate) async fn keep(
 ) -> Infallible {
     let mut turns = (0..COUNT_EVERY).cycle();
     loop {
-        show_writable(&punctual.writable_as_known().await);
+        set_writable(&punctual.writable_as_known().await);
         if turns.next() == Some(0)
             && let Ok((pending, overdue)) = punctual.backlog(COUNT_TO).await
         {
-            let shown = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-            metrics::gauge!(metric_names::PENDING).set(shown(pending));
-            metrics::gauge!(metric_names::OVERDUE).set(shown(overdue));
+            let gauge = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+            metrics::gauge!(metric_names::PENDING).set(gauge(pending));
+            metrics::gauge!(metric_names::OVERDUE).set(gauge(overdue));
         }
         clock.sleep_for(UPKEEP).await;
         handle.run_upkeep();

@@ -15,8 +15,8 @@ use punctual_domain::service_call::TargetUrl;
 use punctual_domain::{TimerData, TimerDataError, TimerState};
 use tracing::level_filters::LevelFilter;
 
+use crate::display::cut;
 use crate::settings::LogFormat;
-use crate::shown::cut;
 
 /// A part of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Opening the database, on a thread where waiting for it holds nobody up.
+//! Opens databases on a thread where blocking is allowed.
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, migration_status};
 use punctual_adapters_system::SystemClock;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// Refuses what is there and can never be a database: SQLite would only speak of an I/O error.
 pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
-    let shown = crate::shown::path(path);
+    let shown = crate::display::path(path);
     match path.metadata() {
         Ok(it) if it.is_dir() => Err(Failure::refused(format!(
             "the database {shown} is a folder: name a file"
@@ -21,14 +21,14 @@ pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Opens the database beside whoever serves it.
+/// Opens a database that may be served by another process.
 pub(crate) async fn open(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
     refuse_what_is_no_file(&settings.path)?;
-    let (wish, now) = (settings.clone(), clock.now());
-    let opened = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&wish, now)).await;
+    let (settings, now) = (settings.clone(), clock.now());
+    let opened = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&settings, now)).await;
     let opened = opened.map_err(|error| Failure::failed(format!("opening broke off: {error}")))?;
     Ok(opened?)
 }
@@ -40,14 +40,13 @@ pub(crate) async fn open_existing(
 ) -> Result<SqliteTimerStore, Failure> {
     refuse_what_is_no_file(&settings.path)?;
     let (path, set) = (settings.path.clone(), settings.set);
-    let looked = tokio::task::spawn_blocking(move || migration_status(&path, set)).await;
-    let status =
-        looked.map_err(|error| Failure::failed(format!("a look broke off: {error}")))??;
+    let read = tokio::task::spawn_blocking(move || migration_status(&path, set)).await;
+    let status = read.map_err(|error| Failure::failed(format!("reading broke off: {error}")))??;
     // To read must not change: it may be another program's file, or one of an older version.
     if status.pending() > 0 {
         return Err(Failure::failed(format!(
             "the database {} has no timers, or is not up to date: name another with --db, or bring it up to date with `timer-service migrate`",
-            crate::shown::path(&settings.path)
+            crate::display::path(&settings.path)
         )));
     }
     open(settings, clock).await

@@ -1,4 +1,4 @@
-//! What is said when the command line was not understood: one sentence, and where to read on.
+//! Reports an invalid command line: one sentence, and a pointer to the help.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -7,12 +7,12 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::Cli;
+use crate::display::{self, cut};
 use crate::settings::table::{ALL, About};
-use crate::shown::{self, cut};
 
-/// Prints help and version as asked for, and anything else as a refusal. `asked` is the first
+/// Prints help and version on request, and anything else as a refusal. `first` is the first
 /// argument, which names the command.
-pub(crate) fn explain(error: clap::Error, asked: Option<&str>) -> ExitCode {
+pub(crate) fn explain(error: clap::Error, first: Option<&str>) -> ExitCode {
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
@@ -21,18 +21,18 @@ pub(crate) fn explain(error: clap::Error, asked: Option<&str>) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let mut said = sentence(error, asked);
+    let mut said = sentence(error, first);
     for given in std::env::args_os().filter(|given| given.to_str().is_none()) {
-        // The parser has put other signs for what is no text.
-        said = said.replace(&*given.to_string_lossy(), &shown::os(&given));
+        // The parser has replaced invalid UTF-8.
+        said = said.replace(&*given.to_string_lossy(), &display::os(&given));
     }
-    crate::say(&shown::one_line(&said));
+    crate::say(&display::one_line(&said));
     ExitCode::from(2)
 }
 
-fn sentence(error: clap::Error, asked: Option<&str>) -> String {
+fn sentence(error: clap::Error, first: Option<&str>) -> String {
     let definition = Cli::command();
-    let command = asked.filter(|name| definition.find_subcommand(name).is_some());
+    let command = first.filter(|name| definition.find_subcommand(name).is_some());
     let command = command.map_or(String::new(), |name| format!("{name} "));
     let what = missing(&error).unwrap_or_else(|| first_words(error));
     format!("error: {what}; see `timer-service {command}--help`")
@@ -79,7 +79,7 @@ fn first_words(mut error: clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }
 
-/// A value of a setting is shown as the setting says.
+/// Redacts the value of a setting that is secret.
 fn hide_secrets(error: &mut clap::Error) {
     let (Some(ContextValue::String(value)), Some(ContextValue::String(arg))) = (
         error.get(ContextKind::InvalidValue),
@@ -93,8 +93,8 @@ fn hide_secrets(error: &mut clap::Error) {
         about.flag.is_some_and(|flag| name == Some(flag.name))
     };
     if let Some(about) = ALL.iter().find(is_it) {
-        let shown = (about.shown)(OsStr::new(value)).unwrap_or_else(|| "…".to_owned());
-        error.insert(ContextKind::InvalidValue, ContextValue::String(shown));
+        let value = (about.display)(OsStr::new(value)).unwrap_or_else(|| "…".to_owned());
+        error.insert(ContextKind::InvalidValue, ContextValue::String(value));
     }
 }
 

@@ -25,10 +25,12 @@ pub(super) fn check(sources: &Sources<'_>, is_served: bool, report: &mut Report)
                 count => format!("it can listen on {listen}, with {count} tokens"),
             },
         ),
-        Err(Refusal::Taken(_)) if is_served => report.ok(
+        Err(Refusal::AddressInUse(_)) if is_served => report.ok(
             WHAT,
             format!("{listen} is taken, and the database is being served"),
         ),
-        Err(Refusal::Taken(sentence) | Refusal::Wrong(sentence)) => report.wrong(WHAT, sentence),
+        Err(Refusal::AddressInUse(sentence) | Refusal::Wrong(sentence)) => {
+            report.wrong(WHAT, sentence)
+        }
     }
 }

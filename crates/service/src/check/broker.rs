@@ -9,19 +9,19 @@ use punctual_adapters_nats::async_nats::jetstream::{self, ErrorCode};
 use punctual_adapters_nats::async_nats::{Client, ServerAddr};
 use punctual_adapters_nats::{NatsAuth, NatsSettings, connect, examine};
 
-use super::place;
+use super::disk;
 use super::report::Report;
 use crate::settings::Sources;
 use crate::settings::broker::{read, servers};
 use crate::settings::table::ALL;
 
-/// The data of a timer, with all that is around it, has to fit in a message.
+/// Minimum message size: the envelope of a timer with the largest data has to fit.
 const LEAST_MESSAGE: usize = 64 * 1024;
 
-/// So many copies survive a power failure of one of their machines.
+/// Minimum number of replicas that survive a power failure of one machine.
 const SAFE_REPLICAS: usize = 3;
 
-/// Says all that can be said of the broker that `serve` would use.
+/// Checks the broker that `serve` would use.
 pub(super) async fn check(sources: &Sources<'_>, report: &mut Report) {
     let is_wrong = ALL.iter().any(|about| {
         let given = sources.given(about);
@@ -58,13 +58,13 @@ async fn check_broker(settings: &NatsSettings, servers: &[ServerAddr], report: &
     let who = credentials(&settings.auth);
     match who {
         Some(who) => report.ok("credentials", format!("{who} accepted")),
-        None => report.ok("credentials", "none were asked for"),
+        None => report.ok("credentials", "none were required"),
     }
     let is_secure = info.tls_required
         || settings.tls.is_required
         || servers.iter().all(ServerAddr::tls_required);
     check_security(is_secure, who.is_some(), servers, report);
-    let largest = place::size(u64::try_from(info.max_payload).unwrap_or(u64::MAX));
+    let largest = disk::size(u64::try_from(info.max_payload).unwrap_or(u64::MAX));
     if info.max_payload < LEAST_MESSAGE {
         report.warn(
             "largest message",
@@ -83,7 +83,7 @@ async fn check_broker(settings: &NatsSettings, servers: &[ServerAddr], report: &
     }
 }
 
-/// As whom we came, in words; `None` if as nobody.
+/// The kind of credentials, in words; `None` if there are none.
 const fn credentials(auth: &NatsAuth) -> Option<&'static str> {
     match auth {
         NatsAuth::None => None,
@@ -160,7 +160,7 @@ async fn check_streams(client: &Client, settings: &NatsSettings, report: &mut Re
     check_durability(client, are_copied && missing.is_empty(), report);
 }
 
-/// A client cannot see how a server syncs, so this is for whoever can.
+/// A client cannot see how a server syncs, so the report leaves that to the operator.
 fn check_durability(client: &Client, are_copied: bool, report: &mut Report) {
     const WHAT: &str = "power failure";
     if are_copied {

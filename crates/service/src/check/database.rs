@@ -1,4 +1,4 @@
-//! One database: its folder, its tables, whether it is whole, and who serves it.
+//! One database: its folder, its tables, its integrity, and the process that serves it.
 
 use std::path::Path;
 
@@ -6,28 +6,27 @@ use punctual_adapters_sqlite::{
     Inspection, OpenError, SchemaSet, Wholeness, inspect, rusqlite, served_by,
 };
 
-use super::place;
+use super::disk;
 use super::report::Report;
+use crate::display::{cut_to, reason};
 use crate::failure::Failure;
-use crate::shown::{cut_to, reason};
 use crate::store::refuse_what_is_no_file;
 
-/// A larger file is not read as a whole: that would take longer than somebody waits for a check.
+/// Maximum size of a file that is read completely: a larger one would take too long.
 const READ_AT_MOST: u64 = 256 << 20;
 
-/// What SQLite says of damages can be long.
+/// Maximum length of the description of a damage.
 const LONGEST_DAMAGE: usize = 200;
 
-/// Says all that can be said of a database that `serve` would open, and answers whether somebody serves
-/// it right now.
+/// Checks a database that `serve` would open; returns whether a process serves it right now.
 pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mut Report) -> bool {
     let absolute = std::path::absolute(path);
     let path = absolute.as_deref().unwrap_or(path);
     let folder = path.parent().unwrap_or(path);
-    if !say("folder", place::folder(folder), report) {
+    if !say("folder", disk::folder(folder), report) {
         return false;
     }
-    if let Some(room) = place::room(folder) {
+    if let Some(room) = disk::free_space(folder) {
         say("disk", room, report);
     }
     if path.symlink_metadata().is_err() {
@@ -42,7 +41,7 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
         report.wrong("database", failure.to_string());
         return false;
     }
-    if let Err(problem) = place::file(path) {
+    if let Err(problem) = disk::file(path) {
         report.wrong("database", problem);
         return false;
     }
@@ -66,10 +65,10 @@ pub(super) fn check(path: &Path, set: SchemaSet, limit: Option<u64>, report: &mu
     let holder = served_by(path);
     match &holder {
         Ok(Some(holder)) => report.ok("served", format!("by {holder}, right now")),
-        Ok(None) => report.ok("served", "by nobody right now"),
+        Ok(None) => report.ok("served", "by no process right now"),
         Err(error) => report.wrong(
             "served",
-            format!("it cannot be found out by whom: {}", reason(error)),
+            format!("the process is unknown: {}", reason(error)),
         ),
     }
     holder.is_ok_and(|holder| holder.is_some())
@@ -82,7 +81,7 @@ fn say_what_is_in_it(
     found: &Inspection,
     report: &mut Report,
 ) {
-    let size = place::size(found.file_bytes);
+    let size = disk::size(found.file_bytes);
     let detail = format!(
         "{} has the {} tables, {size}, SQLite {}",
         path.display(),
@@ -126,14 +125,14 @@ fn say_what_is_in_it(
         Wholeness::NotLooked => report.ok(
             "damage",
             format!(
-                "not looked for: the file has more than {}",
-                place::size(READ_AT_MOST)
+                "not checked: the file has more than {}",
+                disk::size(READ_AT_MOST)
             ),
         ),
     }
 }
 
-/// Says it, and answers whether all is well.
+/// Adds a finding; returns whether it is ok.
 fn say(what: &'static str, found: Result<String, String>, report: &mut Report) -> bool {
     let is_ok = found.is_ok();
     match found {

@@ -1,12 +1,11 @@
-//! `check`: goes through the settings, the databases, the API and the broker, says of each thing whether it is
-//! right, and changes nothing.
+//! `check`: checks the settings, the databases, the API and the broker, and changes nothing.
 //!
-//! It goes on after what is wrong, so that one run shows everything.
+//! It continues after a problem, so that one run reports everything.
 
 mod api;
 mod broker;
 mod database;
-mod place;
+mod disk;
 mod report;
 
 use crate::cli::CheckArgs;
@@ -30,9 +29,9 @@ pub(crate) async fn check(args: &CheckArgs, environment: &Environment<'_>) -> Re
     let is_served = check_databases(&sources, &mut report);
     api::check(&sources, is_served, &mut report);
     broker::check(&sources, &mut report).await;
-    // Whatever else `serve` would say, and nobody has said yet.
+    // Any other problem that `serve` would report.
     if let Err(failure) = sources.serve() {
-        report.wrong_unless_said("settings", failure.to_string());
+        report.wrong_unless_reported("settings", failure.to_string());
     }
     report.show(&mut Answers::open()?, args.output)?;
     match report.wrong_count() {
@@ -73,11 +72,11 @@ fn check_setting(about: &About, sources: &Sources<'_>, report: &mut Report) {
         Source::Variable => "environment".to_owned(),
         Source::File { path, line } => format!("{} line {line}", path.display()),
     };
-    let value = (about.shown)(&raw).unwrap_or_else(|| "not shown".to_owned());
+    let value = (about.display)(&raw).unwrap_or_else(|| "not shown".to_owned());
     report.ok(about.variable, format!("{value} ({origin})"));
 }
 
-/// Looks at the databases, and answers whether somebody serves one of them right now.
+/// Checks the databases; returns whether a process serves one of them right now.
 fn check_databases(sources: &Sources<'_>, report: &mut Report) -> bool {
     let limit = sources.get(&DB_MAX_MIB).ok().flatten();
     let mut is_served = false;

@@ -1,21 +1,21 @@
-//! What was found, one line for each thing.
+//! Findings, one line each.
 
 use serde::Serialize;
 
 use crate::cli::Output;
 use crate::commands::Answers;
+use crate::display::one_line;
 use crate::failure::Failure;
-use crate::shown::one_line;
 
-/// The longest name of a thing is that of a setting.
+/// Width of the longest name, that of a setting.
 const WIDTH: usize = 26;
 
-/// What is to be thought of a thing.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
-    /// It works, and somebody should know.
+    /// It works, and carries a risk.
     Warn,
     Wrong,
 }
@@ -28,7 +28,7 @@ struct Finding {
     detail: String,
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Report(Vec<Finding>);
 
@@ -37,7 +37,7 @@ impl Report {
         self.add(Verdict::Ok, what, detail.as_ref());
     }
 
-    /// Something that does not keep us from serving, and may cost somebody something.
+    /// A risk that does not prevent serving.
     pub(super) fn warn(&mut self, what: &'static str, detail: impl AsRef<str>) {
         self.add(Verdict::Warn, what, detail.as_ref());
     }
@@ -46,10 +46,10 @@ impl Report {
         self.add(Verdict::Wrong, what, detail.as_ref());
     }
 
-    /// Something that is wrong, unless another finding says so already.
-    pub(super) fn wrong_unless_said(&mut self, what: &'static str, detail: impl AsRef<str>) {
+    /// Adds a problem, unless another finding reports it already.
+    pub(super) fn wrong_unless_reported(&mut self, what: &'static str, detail: impl AsRef<str>) {
         let detail = one_line(detail.as_ref());
-        if !self.0.iter().any(|said| !said.ok && said.detail == detail) {
+        if !self.0.iter().any(|it| !it.ok && it.detail == detail) {
             self.wrong(what, detail);
         }
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_is_a_line_that_begins_with_the_verdict() {
+    fn each_finding_is_a_line_that_begins_with_the_verdict() {
         let mut report = Report::default();
         report.ok("disk", "9 GiB are free");
         report.wrong("TIMER_BROKER_PASSWORD_FILE", "it is wrong");

@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::chosen;
 use super::output::Answers;
 use crate::cli::BackupArgs;
+use crate::display;
 use crate::failure::Failure;
 use crate::settings::Environment;
 use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
-use crate::shown;
 use crate::store::refuse_what_is_no_file;
 
 /// A copy that was made.
@@ -33,7 +33,7 @@ pub(crate) fn backup(args: &BackupArgs, environment: &Environment<'_>) -> Result
     if databases.len() > 1 && !is_folder {
         return Err(Failure::usage(format!(
             "calls and timers have a file each, so {} has to be a folder that is there; or name one of them with --db or --calls-db",
-            shown::path(&args.to)
+            display::path(&args.to)
         )));
     }
     for (path, set) in databases {
@@ -56,16 +56,16 @@ fn one(path: &Path, set: SchemaSet, to: &Path) -> Result<Copied, Failure> {
         other => Failure::failed(other.to_string()),
     })?;
     Ok(Copied {
-        database: shown::path(path),
+        database: display::path(path),
         set: set.name(),
-        backup: shown::path(to),
+        backup: display::path(to),
         bytes: done.bytes,
         rows: done.rows,
     })
 }
 
 /// A flag names the one file to copy. Without it, those that would be served: the timers first, since a
-/// call whose timer is missing gets one, while a timer whose call is missing would be nobody's.
+/// call whose timer is missing gets one, while a timer whose call is missing would belong to none.
 fn databases(
     args: &BackupArgs,
     environment: &Environment<'_>,
@@ -83,7 +83,7 @@ fn databases(
     Ok(vec![(one.path, one.set)])
 }
 
-/// How far it is, for whoever watches.
+/// Progress on a terminal.
 struct Progress {
     what: String,
     is_watched: bool,
@@ -93,7 +93,7 @@ struct Progress {
 impl Progress {
     fn of(path: &Path) -> Self {
         Self {
-            what: shown::path(path),
+            what: display::path(path),
             is_watched: std::io::stderr().is_terminal(),
             percent: None,
         }
@@ -103,7 +103,6 @@ impl Progress {
         let percent = copied.saturating_mul(100) / of.max(1);
         if self.is_watched && self.percent != Some(percent) {
             self.percent = Some(percent);
-            // If nobody listens, there is nobody to tell.
             let _ = write!(std::io::stderr(), "\r{}: {percent} % copied", self.what);
         }
     }

@@ -16,19 +16,19 @@ use tokio::sync::mpsc;
 
 use super::batch_line::BatchLine;
 use super::output::Answers;
-use super::{Session, schedule, shown};
+use super::{Session, described, schedule};
 use crate::failure::Failure;
 
-/// How many lines are stored in one transaction at most.
+/// Maximum number of lines in one transaction.
 const BATCH: usize = 1_000;
 
-/// The longest line: the largest data, escaped, and some room for the rest.
+/// Maximum length of a line: the largest data, escaped, and the other fields.
 const LONGEST_LINE: usize = 128 * 1024;
 
 /// Where lines come from.
 pub(super) struct Source {
     lines: Box<dyn BufRead + Send>,
-    shown: String,
+    name: String,
 }
 
 impl Source {
@@ -37,20 +37,20 @@ impl Source {
         if path == Path::new("-") {
             return Ok(Self {
                 lines: Box::new(BufReader::new(std::io::stdin())),
-                shown: "standard input".to_owned(),
+                name: "standard input".to_owned(),
             });
         }
-        let shown = crate::shown::path(path);
-        let file = File::open(path).map_err(|error| unreadable(&shown, &error))?;
+        let name = crate::display::path(path);
+        let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
         Ok(Self {
             lines: Box::new(BufReader::new(file)),
-            shown,
+            name,
         })
     }
 }
 
-fn unreadable(shown: &str, error: &std::io::Error) -> Failure {
-    Failure::failed(format!("cannot read {shown}: {error}"))
+fn unreadable(name: &str, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot read {name}: {error}"))
 }
 
 /// What the reading thread hands over.
@@ -62,14 +62,14 @@ enum Item {
     Unreadable(Failure),
 }
 
-/// A timer that a line asks for, with whatever was drawn for it.
-struct Wish {
-    line: usize,
+/// The timer that a line requests, with the ids that were generated for it.
+struct LineRequest {
+    number: usize,
     correlation_id: CorrelationId,
     request: TimerRequest,
 }
 
-/// Says that a line's timer is stored.
+/// The acknowledgement of a stored line.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Acknowledgement {
@@ -97,7 +97,7 @@ pub(super) async fn schedule_all(
     let (mut total, mut refused) = (0, 0);
     let mut waiting = Vec::with_capacity(BATCH);
     while items.recv_many(&mut waiting, BATCH).await > 0 {
-        let mut wishes = Vec::with_capacity(waiting.len());
+        let mut lines = Vec::with_capacity(waiting.len());
         let mut unreadable = None;
         for item in waiting.drain(..) {
             match item {
@@ -105,7 +105,7 @@ pub(super) async fn schedule_all(
                 Item::Line { number, parsed } => {
                     total += 1;
                     match parsed {
-                        Ok(line) => wishes.push(wish(number, line)),
+                        Ok(line) => lines.push(line_request(number, line)),
                         Err(reason) => {
                             refused += 1;
                             crate::say(&format!("line {number}: {reason}"));
@@ -114,7 +114,7 @@ pub(super) async fn schedule_all(
                 }
             }
         }
-        refused += store(session, wishes, replaces, &mut answers).await?;
+        refused += store(session, lines, replaces, &mut answers).await?;
         if let Some(failure) = unreadable {
             return Err(failure);
         }
@@ -127,14 +127,14 @@ pub(super) async fn schedule_all(
     }
 }
 
-/// Stores lines in one go and acknowledges each; returns how many were not stored.
+/// Stores lines in one transaction and acknowledges each; returns how many were not stored.
 async fn store(
     session: &Session,
-    wishes: Vec<Wish>,
+    lines: Vec<LineRequest>,
     replaces: bool,
     answers: &mut Answers,
 ) -> Result<usize, Failure> {
-    let requests = wishes.iter().map(|wish| wish.request.clone()).collect();
+    let requests = lines.iter().map(|line| line.request.clone()).collect();
     let timers = session.timers();
     let outcomes = if replaces {
         timers.replace(requests).await
@@ -144,15 +144,15 @@ async fn store(
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
         Err(error) if error.kind().is_critical() => return Err(error.into()),
-        Err(error) => vec![Err(error); wishes.len()],
+        Err(error) => vec![Err(error); lines.len()],
     };
-    let mut acknowledged = Vec::with_capacity(wishes.len());
+    let mut acknowledged = Vec::with_capacity(lines.len());
     let mut refused = 0;
-    for (wish, outcome) in wishes.into_iter().zip(outcomes) {
-        let line = wish.line;
+    for (line, outcome) in lines.into_iter().zip(outcomes) {
+        let number = line.number;
         let answer = match outcome {
-            Ok(outcome) => match schedule::refusal(outcome, &shown(&wish.request.key, None)) {
-                None => Ok(acknowledgement(wish, outcome)),
+            Ok(outcome) => match schedule::refusal(outcome, &described(&line.request.key, None)) {
+                None => Ok(acknowledgement(line, outcome)),
                 Some(reason) => Err(reason),
             },
             Err(error) => Err(error.to_string()),
@@ -161,7 +161,7 @@ async fn store(
             Ok(acknowledgement) => acknowledged.push(acknowledgement),
             Err(reason) => {
                 refused += 1;
-                crate::say(&format!("line {line}: {reason}"));
+                crate::say(&format!("line {number}: {reason}"));
             }
         }
     }
@@ -169,15 +169,15 @@ async fn store(
     Ok(refused)
 }
 
-/// A line's request, complete: what is drawn here is told in the acknowledgement.
-fn wish(number: usize, line: BatchLine) -> Wish {
+/// Generates the ids that a line leaves out; the acknowledgement reports them.
+fn line_request(number: usize, line: BatchLine) -> LineRequest {
     let id = line.service_call_id;
     let id = id.unwrap_or_else(|| ServiceCallId::from_uuid(UuidIds.next_id()));
     let correlation_id = line.correlation_id;
     let correlation_id =
         correlation_id.unwrap_or_else(|| CorrelationId::from_uuid(UuidIds.next_id()));
-    Wish {
-        line: number,
+    LineRequest {
+        number,
         correlation_id,
         request: TimerRequest {
             key: TimerKey::new(line.tenant_id, id),
@@ -188,22 +188,22 @@ fn wish(number: usize, line: BatchLine) -> Wish {
     }
 }
 
-fn acknowledgement(wish: Wish, outcome: SaveOutcome) -> Acknowledgement {
+fn acknowledgement(line: LineRequest, outcome: SaveOutcome) -> Acknowledgement {
     Acknowledgement {
-        line: wish.line,
+        line: line.number,
         outcome: match outcome {
             SaveOutcome::Created => "created",
             SaveOutcome::Rescheduled => "rescheduled",
             _ => "unchanged",
         },
-        tenant_id: wish.request.key.tenant_id,
-        service_call_id: wish.request.key.service_call_id,
-        correlation_id: wish.correlation_id,
-        due_at: wish.request.due_at,
+        tenant_id: line.request.key.tenant_id,
+        service_call_id: line.request.key.service_call_id,
+        correlation_id: line.correlation_id,
+        due_at: line.request.due_at,
     }
 }
 
-/// Reads lines until there are no more, or nobody wants them any more. Empty ones are left out.
+/// Reads lines until the end, or until the receiver is dropped. Empty ones are skipped.
 fn read(mut source: Source, queue: &mpsc::Sender<Item>) {
     for number in 1.. {
         let mut line = next_line(&mut source.lines);
@@ -217,7 +217,7 @@ fn read(mut source: Source, queue: &mpsc::Sender<Item>) {
                 number,
                 parsed: line.and_then(|line| BatchLine::parse(&line)),
             },
-            Err(error) => Item::Unreadable(unreadable(&source.shown, &error)),
+            Err(error) => Item::Unreadable(unreadable(&source.name, &error)),
         };
         let is_last = matches!(item, Item::Unreadable(_));
         if queue.blocking_send(item).is_err() || is_last {

@@ -7,8 +7,8 @@ use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKe
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
+use crate::display::cut;
 use crate::parse;
-use crate::shown::cut;
 
 const FIELDS: &str = "tenantId, serviceCallId or name, dueAt, correlationId and data are known";
 

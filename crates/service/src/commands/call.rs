@@ -13,14 +13,14 @@ use serde_json::{Map, Value, json};
 
 use super::{Answers, clock};
 use crate::cli::{ApiArgs, CallArgs, Output};
+use crate::display::cut_to;
 use crate::failure::Failure;
-use crate::shown::cut_to;
 
-/// Between two looks at a call.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-/// How long one request to the service may take.
+/// Interval between two polls of a call.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum duration of one request to the service.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// An answer that is not ours can say anything, and at length.
+/// Maximum length of a foreign response in a sentence.
 const LONGEST_ANSWER: usize = 500;
 
 /// Submits a call and waits for its outcome: fails unless that is a success.
@@ -80,7 +80,7 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
     let name = args
         .name
         .clone()
-        .unwrap_or_else(|| cut_to(&format!("{method} {}", shown_url(&args.url)), 100));
+        .unwrap_or_else(|| cut_to(&format!("{method} {}", redacted_url(&args.url)), 100));
     let mut submission = json!({ "name": name, "dueAt": due_at, "requestSpec": request });
     if !args.tag.is_empty() {
         submission["tags"] = json!(args.tag);
@@ -94,8 +94,8 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
     submission
 }
 
-/// A URL as it may be shown: a name is seen by everybody who sees the call.
-fn shown_url(url: &str) -> String {
+/// A URL without its secrets: it becomes part of the name of the call.
+fn redacted_url(url: &str) -> String {
     let request = |url| RequestSpec {
         method: Method::Get,
         url,
@@ -127,7 +127,7 @@ fn in_words(call: &Value) -> String {
     )
 }
 
-/// A problem that the service told.
+/// A problem that the service returned.
 struct Refused {
     status: u16,
     problem: Value,
@@ -186,13 +186,13 @@ impl Service {
                 let text = std::fs::read_to_string(path).map_err(|error| {
                     Failure::refused(format!(
                         "--token-file {} cannot be read: {error}",
-                        crate::shown::path(path)
+                        crate::display::path(path)
                     ))
                 })?;
                 Some(text.trim().to_owned())
             }
         };
-        // Whoever types the address means it, wherever it is.
+        // The address was typed, so any network is allowed.
         let everywhere: AllowedNets = "0.0.0.0/0,::/0"
             .parse()
             .map_err(|error| Failure::failed(format!("{error}")))?;
@@ -209,7 +209,7 @@ impl Service {
         })
     }
 
-    /// Asks, and gives the answer, be it a good one or a problem.
+    /// Sends a request, and returns the body or the problem of the response.
     async fn answer_to(
         &self,
         method: Method,
@@ -301,7 +301,7 @@ impl Service {
         Err(refused.into_failure())
     }
 
-    /// What is in a good answer, or the problem that is told.
+    /// The body of a successful response, or the problem that it reports.
     fn read(&self, response: &HttpResponse) -> Result<Result<Value, Refused>, Failure> {
         let json: Option<Value> = serde_json::from_slice(&response.body).ok();
         if (200..300).contains(&response.status) {
@@ -323,7 +323,7 @@ impl Service {
         ))
     }
 
-    /// Looks at a call until it has its outcome, and says what happens to it meanwhile.
+    /// Polls a call until it has an outcome, and prints each change of its status.
     async fn follow(&self, path: &str, give_up: Timestamp) -> Result<Value, Failure> {
         let mut last = String::new();
         loop {
@@ -341,12 +341,11 @@ impl Service {
             let now = self.clock.now();
             if now >= give_up {
                 return Err(Failure::failed(format!(
-                    "the call is still {status}: wait longer with --wait, or look at it with GET {}{path}",
+                    "the call is still {status}: wait longer with --wait, or read it with GET {}{path}",
                     self.base
                 )));
             }
-            // Nothing happens before its due time that would be worth many looks.
-            self.clock.sleep_for(BETWEEN_LOOKS).await;
+            self.clock.sleep_for(POLL_INTERVAL).await;
         }
     }
 }
@@ -364,7 +363,7 @@ mod tests {
             ("a/b?sig=canary", "a/b"),
             ("http://a/#token=canary", "http://a/"),
         ] {
-            assert_eq!(shown_url(url), shown);
+            assert_eq!(redacted_url(url), shown);
         }
     }
 }

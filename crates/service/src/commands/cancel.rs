@@ -5,7 +5,7 @@ use punctual_ports::{DeleteOutcome, TimerPersistencePort};
 use serde::Serialize;
 
 use super::output::Answers;
-use super::{Database, Session, clock, key, only, shown};
+use super::{Database, Session, clock, described, key, only};
 use crate::cli::{CancelArgs, Output};
 use crate::failure::Failure;
 use crate::settings::Environment;
@@ -33,10 +33,10 @@ impl Cancelled<'_> {
 /// Removes a timer; one that fires or has fired is left alone, and that is a failure.
 pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
-    // Whoever cannot be told that it was cancelled should not have it cancelled.
+    // Nothing is cancelled if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
-    let timer = shown(&key, name.as_deref());
+    let timer = described(&key, name.as_deref());
     if session.is_of_calls() {
         let found = session.store.find(key.clone()).await;
         session.close().await;

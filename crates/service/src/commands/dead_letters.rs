@@ -1,4 +1,4 @@
-//! Dead letters: what can never be handled, for a person to look at and to remove.
+//! `dead-letters`: lists dead letters, and removes one.
 
 use std::fmt::Write as _;
 
@@ -9,21 +9,21 @@ use serde::Serialize;
 use super::output::Answers;
 use super::{Database, Session, clock, only};
 use crate::cli::{DeadLettersArgs, Output};
+use crate::display::cut_to;
 use crate::failure::Failure;
 use crate::settings::Environment;
-use crate::shown::cut_to;
 
-/// More of a payload than this is nothing to look at.
+/// Maximum number of bytes of a payload that are printed.
 const LONGEST_PAYLOAD: usize = 4 * 1024;
 
-/// More of these would break the lines of a table.
+/// Column widths of the table.
 const SOURCE_WIDTH: usize = 40;
 const REASON_WIDTH: usize = 80;
 
-/// A letter as it is shown. What it says may be secret, so that is shown only to whoever asks.
+/// The view of a dead letter. Its payload may be secret, so it is printed only with `--payload`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Shown<'a> {
+struct DeadLetterView<'a> {
     sequence: u64,
     id: &'a str,
     source: String,
@@ -36,11 +36,11 @@ struct Shown<'a> {
     payload: Option<String>,
 }
 
-/// A part of the list.
+/// A page of the list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Page<'a> {
-    items: Vec<Shown<'a>>,
+    items: Vec<DeadLetterView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_after: Option<u64>,
 }
@@ -66,9 +66,9 @@ async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> 
     dead_letters.truncate(args.limit);
     let last = dead_letters.last().map(|it| it.sequence);
     let next_after = last.filter(|_| has_more);
-    let items: Vec<Shown<'_>> = dead_letters
+    let items: Vec<DeadLetterView<'_>> = dead_letters
         .iter()
-        .map(|it| shown(it, args.payload))
+        .map(|it| view(it, args.payload))
         .collect();
     let mut answers = Answers::open()?;
     match args.output {
@@ -87,7 +87,7 @@ async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> 
 }
 
 async fn remove(session: &Session, sequence: u64) -> Result<(), Failure> {
-    // Whoever cannot be told that it is gone should still have it.
+    // Nothing is removed if its removal cannot be reported.
     let mut answers = Answers::open_for_changes()?;
     match only(session.store.remove(vec![sequence]).await?)? {
         RemoveOutcome::Removed => answers.line(&Removed { removed: sequence }),
@@ -102,9 +102,9 @@ struct Removed {
     removed: u64,
 }
 
-fn shown(stored: &StoredDeadLetter, with_payload: bool) -> Shown<'_> {
+fn view(stored: &StoredDeadLetter, with_payload: bool) -> DeadLetterView<'_> {
     let dead_letter = &stored.dead_letter;
-    Shown {
+    DeadLetterView {
         sequence: stored.sequence,
         id: &dead_letter.id,
         source: dead_letter.origin.to_string(),
@@ -126,7 +126,7 @@ fn text(payload: &[u8]) -> Option<String> {
     Some(format!("{}…", text.get(..end).unwrap_or_default()))
 }
 
-fn table(dead_letters: &[Shown<'_>]) -> String {
+fn table(dead_letters: &[DeadLetterView<'_>]) -> String {
     let mut table = format!(
         "{:>8}  {:24}  {:SOURCE_WIDTH$}  {:>8}  REASON\n",
         "SEQUENCE", "FAILED AT", "SOURCE", "BYTES"
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_shown_if_it_is_text_and_cut_between_characters() {
+    fn a_payload_is_printed_if_it_is_text_and_cut_between_characters() {
         assert_eq!(text(b"{}"), Some("{}".to_owned()));
         assert_eq!(text(&[0xff, 0xfe]), None);
         let long = "ä".repeat(LONGEST_PAYLOAD);

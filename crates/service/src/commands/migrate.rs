@@ -61,11 +61,11 @@ pub(crate) fn migrate(args: &MigrateArgs, environment: &Environment<'_>) -> Resu
 fn one(
     path: &Path,
     set: SchemaSet,
-    only_looks: bool,
+    reads_only: bool,
     clock: &SystemClock,
 ) -> Result<HowFar, Failure> {
     refuse_what_is_no_file(path)?;
-    if only_looks {
+    if reads_only {
         let status = migration_status(path, set).map_err(|error| match error {
             OpenError::Missing { .. } if set == SchemaSet::Shared => Failure::failed(format!(
                 "{error}: name another with DB_PATH, or make it with `timer-service migrate`"
@@ -84,7 +84,7 @@ fn one(
     })
 }
 
-/// `--db` names the one file to look at. Without it, those that would be served.
+/// The file that `--db` names, or else those that would be served.
 fn databases(
     args: &MigrateArgs,
     environment: &Environment<'_>,
@@ -98,7 +98,7 @@ fn databases(
 
 fn how_far(path: &Path, set: SchemaSet, migrations: Vec<MigrationState>) -> HowFar {
     HowFar {
-        database: crate::shown::path(path),
+        database: crate::display::path(path),
         set: set.name(),
         applied_now: None,
         pending: 0,

@@ -1,5 +1,4 @@
-//! The commands that ask one thing of the database or the broker and end, also while it is being
-//! served.
+//! The commands that read or change one thing and end, also while the database is being served.
 
 mod backup;
 mod batch;
@@ -23,9 +22,9 @@ use punctual_ports::PortError;
 use punctual_workflows::{ScheduleTimers, TimerPorts};
 
 use crate::cli::KeyArgs;
+use crate::display::cut;
 use crate::failure::Failure;
 use crate::settings::{ClientDatabases, Environment, TraceFlags};
-use crate::shown::cut;
 use crate::store;
 
 pub(crate) use backup::backup;
@@ -48,7 +47,7 @@ enum Database {
     MustExist,
 }
 
-/// The database, open beside whoever serves it.
+/// A database that may be served by another process at the same time.
 struct Session {
     clock: SystemClock,
     store: SqliteTimerStore,
@@ -67,7 +66,7 @@ impl Session {
         if database == Database::MayBeNew && settings.set == SchemaSet::Shared {
             return Err(Failure::refused(format!(
                 "the timers of {} belong to service calls, and nobody fires others there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
-                crate::shown::path(&settings.path)
+                crate::display::path(&settings.path)
             )));
         }
         let store = match database {
@@ -86,18 +85,18 @@ impl Session {
         self.settings.set == SchemaSet::Shared
     }
 
-    /// Says so if nobody fires what is scheduled here.
+    /// Prints a note if no process serves the database.
     fn say_if_unserved(&self) {
         if is_unserved(&self.settings) {
             crate::say(&format!(
-                "note: nobody serves {} at the moment: `timer-service --modules timer` does, and fires what is overdue then",
-                crate::shown::path(&self.settings.path)
+                "note: no process serves {} at the moment: `timer-service --modules timer` does, and fires what is overdue then",
+                crate::display::path(&self.settings.path)
             ));
         }
     }
 
     fn timers(&self) -> ScheduleTimers {
-        // Nothing is published here: whoever serves the file does that.
+        // Nothing is published here: the process that serves the file does that.
         let bus = InProcessBus::new(Handlers::Inline);
         let ports = TimerPorts::new(self.clock.clone(), UuidIds, self.store.clone(), bus);
         ScheduleTimers::new(&ports)
@@ -124,7 +123,7 @@ fn chosen(databases: ClientDatabases) -> SqliteSettings {
 }
 
 fn is_unserved(settings: &SqliteSettings) -> bool {
-    // What cannot be found out is left to whoever opens it.
+    // An error is reported when the file is opened.
     matches!(served_by(&settings.path), Ok(None))
 }
 
@@ -144,8 +143,8 @@ fn key(args: KeyArgs) -> Result<(TimerKey, Option<String>), Failure> {
     }
 }
 
-/// How a timer is called in a sentence: by the name that was given, if one was.
-fn shown(key: &TimerKey, name: Option<&str>) -> String {
+/// A timer in a sentence, with its name if one was given.
+fn described(key: &TimerKey, name: Option<&str>) -> String {
     let (id, tenant) = (key.service_call_id, &key.tenant_id);
     match name {
         Some(name) => format!("timer \"{}\" ({id}) of tenant {tenant}", cut(name)),

@@ -1,4 +1,4 @@
-//! Showing timers: a line of JSON for programs, a table for people.
+//! Output of commands: a line of JSON for programs, a table for people.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -7,17 +7,17 @@ use std::io::{ErrorKind, Write};
 use punctual_domain::{TimerEntry, TimerState};
 use serde::Serialize;
 
+use crate::display::{cut_to, reason};
 use crate::failure::Failure;
-use crate::shown::{cut_to, reason};
 use crate::stdout::{self, Patient};
 
-/// More of the data than this would break the lines of a table.
+/// Maximum width of the data column.
 const DATA_WIDTH: usize = 40;
 
 /// Where the answers of a command go.
 pub(crate) struct Answers {
     file: File,
-    /// What a reader who is gone means.
+    /// Whether the reader may close the pipe.
     reader: Reader,
 }
 
@@ -25,17 +25,17 @@ pub(crate) struct Answers {
 enum Reader {
     /// It has seen enough, as in `list | head`.
     MayLeave,
-    /// It was to hear what was changed.
+    /// It has to receive what was changed.
     MustStay,
 }
 
 impl Answers {
-    /// For a command that only tells.
+    /// For a command that only reads.
     pub(crate) fn open() -> Result<Self, Failure> {
         Self::open_for(Reader::MayLeave)
     }
 
-    /// For a command that changes something, and fails if nobody hears of it.
+    /// For a command that changes something, and fails if that cannot be reported.
     pub(super) fn open_for_changes() -> Result<Self, Failure> {
         Self::open_for(Reader::MustStay)
     }

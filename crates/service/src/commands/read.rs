@@ -5,12 +5,12 @@ use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistence
 use serde::Serialize;
 
 use super::output::Answers;
-use super::{Database, Session, clock, key, shown};
+use super::{Database, Session, clock, described, key};
 use crate::cli::{GetArgs, ListArgs, Output};
 use crate::failure::Failure;
 use crate::settings::Environment;
 
-/// A part of a list, as the HTTP API gives it too.
+/// A page of a list, as in the HTTP API.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Page<'a> {
@@ -19,14 +19,14 @@ pub(super) struct Page<'a> {
     pub(super) next_cursor: Option<&'a str>,
 }
 
-/// Shows one timer.
+/// Prints one timer.
 pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
     let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
     let found = session.store.find(key.clone()).await;
     session.close().await;
     let Some(timer) = found? else {
-        let timer = shown(&key, name.as_deref());
+        let timer = described(&key, name.as_deref());
         return Err(Failure::failed(format!("there is no {timer}")));
     };
     let mut answers = Answers::open()?;

@@ -8,7 +8,7 @@ use punctual_ports::{ClockPort, IdPort, SaveOutcome, TimerPersistencePort};
 use punctual_workflows::TimerRequest;
 
 use super::output::Answers;
-use super::{Database, Session, batch, clock, only, shown};
+use super::{Database, Session, batch, clock, described, only};
 use crate::cli::{Output, ScheduleArgs};
 use crate::failure::Failure;
 use crate::settings::Environment;
@@ -18,7 +18,7 @@ pub(crate) async fn schedule(
     args: ScheduleArgs,
     environment: &Environment<'_>,
 ) -> Result<(), Failure> {
-    // All that can be wrong with what was asked comes before the database, which may be made.
+    // The arguments are checked before the database is opened, which may create it.
     let clock = clock()?;
     let (database, replaces) = (args.database.clone(), args.replace);
     if let Some(source) = &args.batch {
@@ -46,10 +46,10 @@ async fn schedule_one(
     replaces: bool,
     output: Output,
 ) -> Result<(), Failure> {
-    // Whoever cannot be told that it was stored should not have it stored.
+    // Nothing is stored if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
     let key = request.key.clone();
-    let timer = shown(&key, name);
+    let timer = described(&key, name);
     let timers = session.timers();
     let saved = if replaces {
         timers.replace(vec![request]).await
@@ -63,12 +63,12 @@ async fn schedule_one(
         (Some(timer), Output::Json) => answers.line(&timer),
         (Some(timer), Output::Table) => answers.table(&[timer]),
         (None, _) => Err(Failure::failed(format!(
-            "{timer} was scheduled, and somebody has removed it since"
+            "{timer} was scheduled, and has been removed since"
         ))),
     }
 }
 
-/// What the flags ask for. The command line makes sure that they are complete.
+/// The request of the flags, which the command line has checked for completeness.
 fn request(args: ScheduleArgs, now: Timestamp) -> Result<TimerRequest, Failure> {
     let Some(tenant) = args.tenant else {
         return Err(Failure::usage("whose timer: give --tenant"));

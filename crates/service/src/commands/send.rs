@@ -37,16 +37,16 @@ use crate::settings::Environment;
 /// acknowledgement as long as the settings say.
 const TRIES: usize = 3;
 
-/// How long one request for events waits at the broker.
-const ONE_LOOK: Duration = Duration::from_secs(5);
+/// How long one fetch of events waits at the broker.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to wait before trouble with the broker is met again.
+/// How long to wait after an error of the broker.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// After this long without us the broker forgets who is waiting.
+/// How long an inactive consumer is kept by the broker.
 const FORGET_AFTER: Duration = Duration::from_mins(1);
 
-/// Whoever waits longer than this for the due time wants to know.
+/// A longer wait for the due time is announced.
 const LONG: Duration = Duration::from_mins(1);
 
 /// What was sent, and where the broker has stored it.
@@ -67,7 +67,7 @@ pub(crate) async fn send(args: SendArgs, environment: &Environment<'_>) -> Resul
         ));
     };
     let command = command(args, clock.now())?;
-    // Whoever cannot be told that it was sent should not have it sent.
+    // Nothing is sent if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
     let jetstream = reach(&settings).await?;
     let mut waiting = match wait {
@@ -214,12 +214,12 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Somebody who waits for an event that may come from a certain place in the stream on.
+/// A wait for an event at or after a position in the stream.
 struct Waiting {
     jetstream: Context,
     stream: String,
     subject: String,
-    /// Nothing before this one can be it.
+    /// First sequence at which the event can be.
     first: u64,
     due_at: Timestamp,
 }
@@ -246,7 +246,7 @@ impl Waiting {
         })
     }
 
-    /// Waits until so long after the due time, or after now if that is later.
+    /// Waits until `wait` after the due time, or after now if that is later.
     async fn until_it_fires(
         &mut self,
         clock: &SystemClock,
@@ -261,7 +261,7 @@ impl Waiting {
         }
         let mut trouble = None;
         tokio::select! {
-            event = self.look(clock, &mut trouble) => Ok(event),
+            event = self.poll(clock, &mut trouble) => Ok(event),
             () = clock.sleep_until(until) => Err(self.not_fired(wait, trouble)),
         }
     }
@@ -282,8 +282,8 @@ impl Waiting {
         })
     }
 
-    /// Looks for the event until it is there. What is in the way is kept, for whoever gives up.
-    async fn look(&mut self, clock: &SystemClock, trouble: &mut Option<String>) -> MessageEnvelope {
+    /// Polls until the event is there. The last error is kept in `trouble` for a timeout.
+    async fn poll(&mut self, clock: &SystemClock, trouble: &mut Option<String>) -> MessageEnvelope {
         loop {
             match self.consume().await {
                 Ok(event) => return event,
@@ -297,8 +297,8 @@ impl Waiting {
     async fn consume(&mut self) -> Result<MessageEnvelope, String> {
         let consumer = self.consumer().await?;
         loop {
-            let look = consumer.batch().max_messages(16).expires(ONE_LOOK);
-            let mut batch = look.messages().await.map_err(|it| with_causes(&it))?;
+            let fetch = consumer.batch().max_messages(16).expires(FETCH_TIMEOUT);
+            let mut batch = fetch.messages().await.map_err(|it| with_causes(&it))?;
             let mut has_answered = false;
             while let Some(message) = batch.next().await {
                 let message = message.map_err(|error| error.to_string())?;
@@ -308,7 +308,7 @@ impl Waiting {
                 }
             }
             if !has_answered {
-                // A broker that was started anew has forgotten who was waiting.
+                // A restarted broker has lost the ephemeral consumer.
                 let known = self.jetstream.get_stream(&self.stream).await;
                 let known = known.map_err(|error| with_causes(&error))?;
                 let name = &consumer.cached_info().name;
@@ -318,7 +318,7 @@ impl Waiting {
         }
     }
 
-    /// Makes a place in the stream that is forgotten when nobody asks for more.
+    /// Creates an ephemeral consumer at the position.
     async fn consumer(&mut self) -> Result<PullConsumer, String> {
         let stream = self.jetstream.get_stream(&self.stream).await;
         let stream = stream.map_err(|error| with_causes(&error))?;
@@ -326,7 +326,7 @@ impl Waiting {
             // It was made anew, or has lost its end: the numbers begin again.
             self.first = 1;
         }
-        let place = pull::Config {
+        let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence {
                 start_sequence: self.first,
             },
@@ -335,7 +335,7 @@ impl Waiting {
             inactive_threshold: FORGET_AFTER,
             ..pull::Config::default()
         };
-        let made = stream.create_consumer(place).await;
+        let made = stream.create_consumer(config).await;
         made.map_err(|error| with_causes(&error))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
+use punctual_adapters_sqlite::{SchemaSet, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_api::TraceView;
 use punctual_domain::{TimerEntry, TimerKey};
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::settings::Environment;
 use crate::store;
 
-/// Shows what is known of one request.
+/// Prints the calls, timers and steps of one request.
 pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let after = args.after.clone().map(|text| {
@@ -28,7 +28,7 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
         })
     });
     let after = after.transpose()?;
-    let databases = environment.to_look_at(&args.database)?;
+    let databases = environment.to_read(&args.database)?;
     let mut stores = Vec::new();
     for settings in &databases {
         // One of two may not have been made yet; a single one has to be there.
@@ -36,7 +36,7 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
             stores.push((settings.set, store::open_existing(settings, &clock).await?));
         }
     }
-    let found = look(&args, after, &stores, &clock).await;
+    let found = find(&args, after, &stores, &clock).await;
     for (_, store) in stores {
         store.close().await;
     }
@@ -44,11 +44,12 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
         Found::Calls(trace) => show_trace(args.output, *trace),
         Found::Timers { timers, next } => show_timers(args.output, &timers, next.as_ref()),
         Found::Nothing => {
-            let shown: Vec<String> = databases.iter().map(shown).collect();
+            let paths = databases.iter().map(|it| crate::display::path(&it.path));
+            let paths: Vec<String> = paths.collect();
             Err(Failure::failed(format!(
                 "nothing belongs to correlation id {} in {}",
                 args.correlation,
-                shown.join(" and ")
+                paths.join(" and ")
             )))
         }
     }
@@ -63,11 +64,7 @@ enum Found {
     Nothing,
 }
 
-fn shown(settings: &SqliteSettings) -> String {
-    crate::shown::path(&settings.path)
-}
-
-async fn look(
+async fn find(
     args: &TraceArgs,
     after: Option<TimerKey>,
     stores: &[(SchemaSet, SqliteTimerStore)],
@@ -82,7 +79,7 @@ async fn look(
     let (shared, alone) = (of(SchemaSet::Shared), of(SchemaSet::TimersOnly));
     if let Some(shared) = shared {
         let timers = Arc::new(alone.unwrap_or(shared).clone());
-        // Nothing is published here: whoever serves the file does that.
+        // Nothing is published here: the process that serves the file does that.
         let bus = Arc::new(InProcessBus::new(Handlers::Inline));
         let clock = Arc::new(clock.clone());
         let calls = CallStores::new(shared.calls()?);

@@ -10,12 +10,12 @@ use punctual_adapters_nats::{NatsAuth, NatsSettings, NatsTls};
 use punctual_adapters_sqlite::Synchronous;
 use punctual_domain::Topic;
 
+use crate::display;
 use crate::logging;
 use crate::settings::table::{API_LISTEN, TIMERS_ALONE};
 use crate::settings::{CallsSettings, LogFormat, ServeSettings};
-use crate::shown;
 
-/// Tells whoever started us. Where programs read the log, it is a line of the log.
+/// Prints the banner; in the JSON format it is a log line.
 pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
     let on_terminal = std::io::stderr().is_terminal();
     if logging::format_for(settings.log_format, on_terminal) == LogFormat::Text {
@@ -127,7 +127,7 @@ fn ways(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
     )
 }
 
-/// A command that reaches us through the broker. What is secret has to be added by whoever knows it.
+/// A command to try through the broker, without the secrets.
 fn to_send(broker: &NatsSettings, program: &str) -> String {
     let prefix = match broker.prefix.as_str() {
         "" => String::new(),
@@ -175,7 +175,7 @@ fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
 
 fn absolute(path: &Path) -> String {
     let absolute = std::path::absolute(path);
-    shown::path(absolute.as_deref().unwrap_or(path))
+    display::path(absolute.as_deref().unwrap_or(path))
 }
 
 /// A path as it can be pasted into a command.

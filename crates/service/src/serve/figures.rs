@@ -1,4 +1,4 @@
-//! Figures that have to be looked for: how large the files are, and how many attempts wait.
+//! Gauges that are sampled: the size of the files, and the number of waiting attempts.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -13,9 +13,10 @@ use punctual_workflows::metric_names;
 use crate::settings::ServeSettings;
 
 const EVERY: Duration = Duration::from_secs(5);
+/// Maximum number of attempts that are counted.
 const COUNT_TO: usize = 100_000;
 
-/// Looks now and then, for as long as it is polled.
+/// Samples every [`EVERY`], for as long as it is polled.
 pub(super) async fn watch(
     settings: &ServeSettings,
     punctual: &Punctual,
@@ -40,17 +41,17 @@ pub(super) async fn watch(
 fn measure(database: &'static str, path: &Path) {
     let mut log = OsString::from(path);
     log.push("-wal");
-    // What is not there has no bytes; that a database is not there, others tell.
+    // A missing file has no bytes; that a database is missing is reported elsewhere.
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |it| it.len());
-    metrics::gauge!(metric_names::DATABASE_BYTES, "database" => database).set(shown(bytes(path)));
+    metrics::gauge!(metric_names::DATABASE_BYTES, "database" => database).set(gauge(bytes(path)));
     let log = bytes(Path::new(&log));
-    metrics::gauge!(metric_names::DATABASE_LOG_BYTES, "database" => database).set(shown(log));
+    metrics::gauge!(metric_names::DATABASE_LOG_BYTES, "database" => database).set(gauge(log));
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a figure for people, of whom none counts bytes beyond 9 petabytes"
+    reason = "a gauge needs no exact bytes beyond 9 petabytes"
 )]
-const fn shown(bytes: u64) -> f64 {
+const fn gauge(bytes: u64) -> f64 {
     bytes as f64
 }

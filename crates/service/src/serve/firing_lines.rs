@@ -19,16 +19,16 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::output_stall::OutputStall;
 use super::stop::{Reason, Stop};
-use crate::shown::reason;
+use crate::display::reason;
 use crate::stdout::{self, Kind, Patient};
 
-/// How many lines are written at once at most, and how many may wait.
+/// Maximum number of lines in one write, and in the queue.
 const BATCH: usize = 256;
 
-/// What a pipe takes as a whole or not at all: POSIX guarantees 512, Linux and macOS have these.
-const WHOLE_IN_A_PIPE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+/// Maximum size of an atomic write to a pipe: POSIX guarantees 512, Linux and macOS have these.
+const ATOMIC_IN_A_PIPE: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
 
-/// How much is written to anything else at once.
+/// Maximum size of a write to anything else.
 const CHUNK: usize = 64 * 1024;
 
 struct Line {
@@ -36,14 +36,13 @@ struct Line {
     written: oneshot::Sender<Result<(), String>>,
 }
 
-/// How long the events of calls may wait for a reader: they are published together with those of
-/// timers that become lines.
+/// Maximum time that a line waits for a reader beside calls, whose events are published with it.
 const BESIDE_CALLS: Duration = Duration::from_secs(1);
 
 /// Hands firings to the thread that writes them.
 pub(super) struct FiringLines {
     queue: mpsc::Sender<Line>,
-    /// `None`: nothing else waits, and so a reader may take as long as they like.
+    /// `None`: no events of calls wait behind it, so a reader may take any time.
     limit: Option<(SystemClock, Duration)>,
 }
 
@@ -63,7 +62,7 @@ impl Unwritten {
         stall: OutputStall,
     ) -> io::Result<()> {
         if kind == Kind::File && stdout::is_cut(&file) {
-            // Whoever wrote before us was killed within a line. Ours must not be part of it.
+            // The previous writer was killed within a line. Ours must not be part of it.
             file.write_all(b"\n")?;
         }
         if kind == Kind::Nowhere {
@@ -72,7 +71,7 @@ impl Unwritten {
         let lines = self.0;
         let writer = Writer {
             chunk_limit: if kind == Kind::Pipe {
-                WHOLE_IN_A_PIPE
+                ATOMIC_IN_A_PIPE
             } else {
                 CHUNK
             },
@@ -121,10 +120,10 @@ impl FiringLines {
         let mut bytes = envelope.to_json().map_err(|error| error.to_string())?;
         bytes.push(b'\n');
         let (written, answer) = oneshot::channel();
-        let gone = || "the writer of standard output is gone".to_owned();
+        let stopped = || "the writer of standard output has stopped".to_owned();
         let line = Line { bytes, written };
-        self.queue.send(line).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.queue.send(line).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 }
 
@@ -163,7 +162,7 @@ impl Writer {
                     Some(reason) if n >= written => Err(reason.clone()),
                     _ => Ok(()),
                 };
-                // Whoever asked may be gone; the line is there all the same.
+                // The handler may have been dropped; the line is written all the same.
                 let _ = line.written.send(answer);
             }
         }
@@ -175,7 +174,7 @@ impl Writer {
             return 0;
         }
         let lines: Vec<&[u8]> = batch.iter().map(|line| line.bytes.as_slice()).collect();
-        let mut out = self.stall.noting(Patient(&self.file));
+        let mut out = self.stall.watched(Patient(&self.file));
         let (written, mut result) = write_lines(&mut out, &lines, self.chunk_limit);
         if result.is_ok() && self.syncs {
             result = self.file.sync_data();
@@ -190,8 +189,8 @@ impl Writer {
     }
 }
 
-/// Writes whole lines, as many at once as fit in a chunk; a longer line goes by itself. Returns how
-/// many were written.
+/// Writes complete lines, as many at once as fit in a chunk; a longer line goes by itself. Returns
+/// how many were written.
 fn write_lines(
     out: &mut impl Write,
     lines: &[&[u8]],
@@ -221,7 +220,7 @@ fn write_lines(
 mod tests {
     use super::*;
 
-    /// Takes so many writes, remembers them, and then fails.
+    /// Accepts a number of writes, keeps them, and then fails.
     struct Takes(usize, Vec<Vec<u8>>);
 
     impl Write for Takes {

@@ -21,24 +21,24 @@ use super::output_stall::OutputStall;
 use crate::failure::Failure;
 use crate::listen::Bound;
 
-/// A worker that has not looked for so long is in trouble.
-const TICKS_WITHIN: Duration = Duration::from_secs(30);
+/// Maximum age of the worker's last poll while it counts as ready.
+const POLLS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Requests take milliseconds; the attempts of calls need the rest of the time that a stop has.
+/// Maximum time to finish requests at a shutdown; the attempts of calls have the rest.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// The API, served.
 pub(super) struct Serving(oneshot::Receiver<Result<(), Failure>>);
 
 impl Serving {
-    /// Waits until it has answered what was asked before it was told to stop.
+    /// Waits until it has answered the requests that came before the shutdown.
     pub(super) async fn ended(self) -> Result<(), Failure> {
-        let gone = |_| Err(Failure::failed("the API has stopped by itself"));
-        self.0.await.unwrap_or_else(gone)
+        let stopped = |_| Err(Failure::failed("the API has stopped by itself"));
+        self.0.await.unwrap_or_else(stopped)
     }
 }
 
-/// Answers until `shutdown` is ready, and then finishes what was asked before.
+/// Serves until `shutdown` is ready, and then finishes the requests in flight.
 ///
 /// It has a thread of its own: whatever clients do there, timers and calls have the other threads.
 pub(super) fn start(
@@ -58,7 +58,7 @@ pub(super) fn start(
         let served = runtime.block_on(serve(bound, engine, metrics, clock, shutdown));
         // A reader that still hangs in the database must not hold us up.
         runtime.shutdown_background();
-        // Who does not listen any more does not need to know.
+        // The receiver may have been dropped.
         let _ = done.send(served);
     };
     let named = std::thread::Builder::new().name("api".to_owned());
@@ -111,8 +111,8 @@ async fn serve(
     Ok(())
 }
 
-/// Whether the database answers and can be written, the broker is there, the worker looks for what is due,
-/// and firing lines, if there are any, are read.
+/// Checks that the database can be read and written, the broker is connected, the worker polls, and
+/// firing lines, if there are any, are read.
 fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock) -> Readiness {
     Arc::new(move || {
         let (punctual, clock) = (punctual.clone(), clock.clone());
@@ -129,11 +129,11 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
                 .err()
                 .map(|error| error.to_string());
             let writable = punctual.writable().await;
-            crate::metrics::show_writable(&writable);
+            crate::metrics::set_writable(&writable);
             let worker = match punctual.last_poll() {
-                Some(at) if clock.now().since(at) <= TICKS_WITHIN => None,
-                Some(at) => Some(format!("it looked for due timers last at {at}")),
-                None => Some("it has not looked for due timers yet".to_owned()),
+                Some(at) if clock.now().since(at) <= POLLS_WITHIN => None,
+                Some(at) => Some(format!("its last poll for due timers was at {at}")),
+                None => Some("it has not polled for due timers yet".to_owned()),
             };
             let checks = [
                 ReadinessCheck {

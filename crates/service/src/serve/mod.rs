@@ -2,13 +2,13 @@
 //!
 //! | what happens | what we do | exit code |
 //! |---|---|---|
-//! | SIGTERM, SIGINT | take and claim nothing more, finish what is in flight, for at most 25 s; an HTTP attempt that still runs then is recorded as interrupted | 0 |
+//! | SIGTERM, SIGINT | accept and claim nothing more, finish what is in flight, for at most 25 s; an HTTP attempt that still runs then is recorded as interrupted | 0 |
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | SIGHUP | read tokens and certificate authorities again; what cannot be used changes nothing | – |
 //! | the broker goes away | go on storing; what is due waits until it is back | – |
 //! | nobody reads standard output | go on with calls and storing; firings wait, and the log and readiness say so | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
-//! | the store is broken, or its file was renamed, removed or replaced | promise and begin nothing more, stop with the cause; health answers to the end | 1 |
+//! | the store is broken, or its file was renamed, removed or replaced | accept and start nothing more, stop with the cause; health answers to the end | 1 |
 //! | a panic anywhere | end at once | 1 |
 
 mod banner;
@@ -45,7 +45,7 @@ pub(crate) async fn run(settings: ServeSettings, clock: SystemClock) -> Result<(
     let served = serve(settings, clock).await;
     match &served {
         Ok(()) => tracing::info!(reason = "a signal", "stopped: no timer is lost"),
-        // Whoever could not even start has not stopped.
+        // A failed start is reported by the caller.
         Err(Failure::Failed(reason)) => tracing::error!(reason, "stopped"),
         Err(_) => {}
     }
@@ -116,14 +116,14 @@ async fn build(
     Ok(Some(Engine { punctual, stall }))
 }
 
-/// Who makes the requests of calls.
+/// The client that makes the requests of calls.
 fn http_client(calls: &CallsSettings) -> Result<Arc<HyperHttpClient>, Failure> {
     HyperHttpClient::new(calls.allowed.clone(), Roots::of_this_machine())
         .map(Arc::new)
         .map_err(|error| Failure::refused(error.to_string()))
 }
 
-/// `lines`: who is told of timers that belong to no call.
+/// `lines`: handles the firings of timers that belong to no call.
 fn with_calls(
     builder: Builder,
     (calls, client): (&CallsSettings, &Arc<HyperHttpClient>),
@@ -160,7 +160,7 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let (signals, hangup) = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));
-    // Before the database is opened: whoever cannot listen has changed nothing.
+    // Before the database is opened: a failed bind changes nothing.
     let bound = settings.api.as_ref().map(listen::bind).transpose()?;
     let address = bound.as_ref().map(listen::Bound::address).transpose()?;
     let metrics = crate::metrics::install()?;
@@ -172,13 +172,19 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     tokio::spawn(Reload::new(bound.as_ref(), client).on(hangup));
     let stopped =
         |error: punctual::Error| Failure::failed(format!("the timer worker has stopped: {error}"));
-    // Nothing has begun if it cannot be started, as beside a consumer that would lose commands.
+    // A start that fails, as beside a consumer that would lose commands, has started nothing.
     let running = punctual.start().await;
     let running = running.map_err(|error| Failure::refused(error.to_string()))?;
     let api = bound.map(|bound| {
         let stop = stop.clone();
-        let asked = async move { drop(stop.requested().await) };
-        http::start(bound, engine.clone(), metrics.clone(), clock.clone(), asked)
+        let shutdown = async move { drop(stop.requested().await) };
+        http::start(
+            bound,
+            engine.clone(),
+            metrics.clone(),
+            clock.clone(),
+            shutdown,
+        )
     });
     let api = api.transpose()?;
     banner::show(&settings, address);
@@ -191,11 +197,11 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
         never = engine.watch_output() => match never {},
     };
 
-    // Whoever was promised an answer gets it from an engine that still runs. One that has stopped by
-    // itself ends first: it refuses whatever is asked for, and health is answered meanwhile.
+    // Requests in flight are answered by an engine that still runs. One that has stopped by itself is
+    // shut down first: it refuses every request, and health is answered meanwhile.
     let (ended, answered) = if has_stopped {
         let ended = running.shutdown().await;
-        stop.request(Reason::Asked);
+        stop.request(Reason::Requested);
         (ended, answered(api).await)
     } else {
         let answered = answered(api).await;
@@ -206,11 +212,11 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     answered?;
     match stop.requested().await {
         Reason::Failed(sentence) => Err(Failure::failed(sentence)),
-        Reason::Asked => Ok(()),
+        Reason::Requested => Ok(()),
     }
 }
 
-/// Waits until the API has answered what it was asked before the end.
+/// Waits until the API has answered the requests in flight.
 async fn answered(api: Option<http::Serving>) -> Result<(), Failure> {
     match api {
         Some(api) => api.ended().await,

@@ -1,7 +1,6 @@
-//! A stall of standard output: a write of firings that waits because nobody reads the pipe.
+//! A stall of standard output: a write of firings that blocks because the reader does not read.
 //!
-//! Nothing is lost by it, and calls go on. But no firing reaches anybody, so it is logged once, and
-//! readiness tells of it, until somebody reads again.
+//! Nothing is lost, and calls go on. It is logged once, and readiness reports it until it ends.
 
 use std::convert::Infallible;
 use std::io::{self, Write};
@@ -15,11 +14,11 @@ use punctual_ports::ClockPort;
 const LIMIT: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(500);
 
-/// The write under way, if there is one. Clones are the same.
+/// The write in flight, if there is one. Clones share it.
 #[derive(Clone)]
 pub(super) struct OutputStall {
     clock: SystemClock,
-    /// When it began, by the monotonic clock.
+    /// When it started, by the monotonic clock.
     since: Arc<Mutex<Option<Duration>>>,
 }
 
@@ -31,7 +30,7 @@ impl OutputStall {
         }
     }
 
-    /// Why no firing reaches anybody, if so.
+    /// The stall in a sentence, if there is one.
     pub(super) fn problem(&self) -> Option<String> {
         let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.clock.monotonic().saturating_sub(since?);
@@ -64,18 +63,18 @@ impl OutputStall {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// The same output, each write of which is noted while it waits.
-    pub(super) fn noting<W: Write>(&self, out: W) -> Noting<'_, W> {
-        Noting { stall: self, out }
+    /// The same output, with its write in flight recorded here.
+    pub(super) fn watched<W: Write>(&self, out: W) -> WatchedOutput<'_, W> {
+        WatchedOutput { stall: self, out }
     }
 }
 
-pub(super) struct Noting<'a, W> {
+pub(super) struct WatchedOutput<'a, W> {
     stall: &'a OutputStall,
     out: W,
 }
 
-impl<W: Write> Write for Noting<'_, W> {
+impl<W: Write> Write for WatchedOutput<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stall.set(Some(self.stall.clock.monotonic()));
         let written = self.out.write(bytes);

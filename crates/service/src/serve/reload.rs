@@ -1,4 +1,4 @@
-//! SIGHUP: what is in files that others renew is read again. What cannot be used changes nothing.
+//! SIGHUP reloads tokens and certificate authorities. A file that cannot be used changes nothing.
 //!
 //! The broker's certificates need nothing of this: its client reads them whenever it connects.
 
@@ -11,11 +11,11 @@ use tokio::signal::unix::Signal;
 
 use crate::listen::{Bound, read_tokens};
 
-/// What can be read again while we serve.
+/// What can be reloaded while serving.
 pub(super) struct Reload {
     /// The tokens of the API, and their file.
     tokens: Option<(PathBuf, Tokens)>,
-    /// Who makes calls, and trusts the authorities of this machine.
+    /// The client of calls, which trusts the authorities of this machine.
     client: Option<Arc<HyperHttpClient>>,
 }
 
@@ -42,7 +42,7 @@ impl Reload {
     fn read_again(&self) {
         let tokens = self.tokens.as_ref().and_then(|(path, tokens)| {
             let read = read_tokens(path);
-            said("tokens", read.map(|read| tokens.replace(&read)))
+            log_error("tokens", read.map(|read| tokens.replace(&read)))
         });
         let authorities = self.client.as_ref().and_then(|client| {
             let roots = Roots::of_this_machine();
@@ -51,7 +51,7 @@ impl Reload {
                 0 => Err("this machine has no certificate authorities".to_owned()),
                 _ => client.trust(roots).map_err(|error| error.to_string()),
             };
-            said("certificate authorities", trusted.map(|()| count))
+            log_error("certificate authorities", trusted.map(|()| count))
         });
         tracing::info!(
             tokens,
@@ -61,8 +61,8 @@ impl Reload {
     }
 }
 
-/// How many there are now; what went wrong is said.
-fn said(what: &str, read: Result<usize, String>) -> Option<usize> {
+/// The number of reloaded entries; an error is logged.
+fn log_error(what: &str, read: Result<usize, String>) -> Option<usize> {
     read.inspect_err(|reason| {
         tracing::error!(
             reason,

@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::stop::{Reason, Stop};
 
-/// What comes so soon after the first signal is no second one.
+/// Period after the first signal in which others are ignored.
 const ONE_SIGNAL: Duration = Duration::from_millis(200);
 
 /// SIGTERM and SIGINT, caught.
@@ -24,7 +24,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Catches signals from now on: SIGHUP, which would end us, apart from those that stop us. One
-    /// that comes before somebody waits for it is kept.
+    /// that comes before it is awaited is kept.
     pub(super) fn listen() -> io::Result<(Self, Signal)> {
         let hangup = signal(SignalKind::hangup())?;
         let signals = Self {
@@ -40,7 +40,7 @@ impl Signals {
             signal = first.as_raw_value(),
             "stopping: what is in flight is finished first"
         );
-        stop.request(Reason::Asked);
+        stop.request(Reason::Requested);
         let moment = clock.sleep_for(ONE_SIGNAL);
         tokio::pin!(moment);
         loop {
@@ -52,7 +52,7 @@ impl Signals {
         }
         tracing::info!("still finishing what is in flight; a second signal ends it at once");
         let second = self.next().await;
-        // As a shell reports a process that died of the signal. Nothing is lost: what was not
+        // The exit code by which a shell reports the signal. Nothing is lost: what was not
         // marked fires again after the next start.
         std::process::exit(128 + second.as_raw_value());
     }

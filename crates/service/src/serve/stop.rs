@@ -1,13 +1,13 @@
-//! The one way to stop: whoever has a reason gives it, and the first one counts.
+//! A request to stop, with its reason; the first reason counts.
 
 use tokio::sync::watch;
 
 /// Why to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// Somebody asked us to.
-    Asked,
-    /// Going on makes no sense, in one sentence.
+    /// By a signal.
+    Requested,
+    /// After an error, described in a sentence.
     Failed(String),
 }
 
@@ -20,7 +20,7 @@ impl Stop {
         Self(watch::Sender::new(None))
     }
 
-    /// Asks everybody to stop, unless somebody else did before.
+    /// Requests a stop, unless one was requested before.
     pub(super) fn request(&self, reason: Reason) {
         self.0.send_if_modified(|current| {
             let is_first = current.is_none();
@@ -29,15 +29,15 @@ impl Stop {
         });
     }
 
-    /// Waits until somebody asks to stop.
+    /// Waits until a stop is requested.
     pub(super) async fn requested(&self) -> Reason {
-        let mut asked = self.0.subscribe();
-        let reason = asked.wait_for(Option::is_some).await;
+        let mut reasons = self.0.subscribe();
+        let reason = reasons.wait_for(Option::is_some).await;
         // The sender lives as long as `self`, so waiting does not fail.
         reason
             .ok()
             .and_then(|it| it.clone())
-            .unwrap_or(Reason::Asked)
+            .unwrap_or(Reason::Requested)
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     async fn the_first_reason_counts() {
         let stop = Stop::new();
         stop.request(Reason::Failed("it broke".to_owned()));
-        stop.request(Reason::Asked);
+        stop.request(Reason::Requested);
         assert_eq!(
             stop.clone().requested().await,
             Reason::Failed("it broke".to_owned())

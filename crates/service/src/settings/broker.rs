@@ -15,8 +15,8 @@ use punctual_workflows::WorkerSettings;
 
 use super::table::{self, ALL, About, Setting};
 use super::{Source, Sources, refusal};
+use crate::display::reason;
 use crate::failure::Failure;
-use crate::shown::reason;
 
 /// The longest file with a secret: more is the wrong file.
 const LONGEST: u64 = 64 * 1024;
@@ -36,7 +36,7 @@ pub(super) fn address(text: &str) -> Result<NatsSettings, String> {
 
 /// An address without what may be secret in it. One that cannot be understood may be secret as a
 /// whole.
-pub(super) fn shown_address(raw: &OsStr) -> Option<String> {
+pub(super) fn redacted_address(raw: &OsStr) -> Option<String> {
     let settings = NatsSettings::new(raw.to_str()?).ok()?;
     Some(settings.shown())
 }
@@ -119,7 +119,7 @@ impl Reading<'_> {
         Some(settings)
     }
 
-    /// A wish that would be silently ignored is refused. What is the default all the same is none.
+    /// Refuses settings that have no effect without a broker. A value that equals the default is accepted.
     fn refuse_what_needs_a_broker(&mut self) {
         for about in ALL
             .iter()
@@ -199,9 +199,8 @@ impl Reading<'_> {
 
     fn certificates(&mut self) -> Option<PathBuf> {
         let path = self.get(&table::TIMER_BROKER_CA_FILE)?;
-        // A bundle of many authorities may be long, and whoever connects reads it.
-        let looked = File::open(&path).and_then(|mut file| file.read(&mut [0]));
-        match looked {
+        // A bundle of many authorities may be long; the client reads it when it connects.
+        match File::open(&path).and_then(|mut file| file.read(&mut [0])) {
             Ok(0) => self.refuse(unusable(
                 table::TIMER_BROKER_CA_FILE.about,
                 &path,
@@ -288,7 +287,11 @@ fn name(about: &About, source: &Source) -> String {
         Source::Flag(flag) => format!("--{flag}"),
         Source::Variable => about.variable.to_owned(),
         Source::File { path, line } => {
-            format!("{} line {line}: {}", crate::shown::path(path), about.key())
+            format!(
+                "{} line {line}: {}",
+                crate::display::path(path),
+                about.key()
+            )
         }
     }
 }
@@ -296,7 +299,7 @@ fn name(about: &About, source: &Source) -> String {
 fn unusable(about: &About, path: &Path, what: &str) -> String {
     format!(
         "the file {} that {} names {what}: name another",
-        crate::shown::path(path),
+        crate::display::path(path),
         about.variable
     )
 }
@@ -304,7 +307,7 @@ fn unusable(about: &About, path: &Path, what: &str) -> String {
 fn unreadable(about: &About, path: &Path, error: &io::Error) -> String {
     format!(
         "the file {} that {} names cannot be read: {}",
-        crate::shown::path(path),
+        crate::display::path(path),
         about.variable,
         reason(error)
     )
@@ -512,7 +515,7 @@ mod tests {
         assert_eq!(numbers, (256, 8, 2_048));
         let large = ("TIMER_BATCH_SIZE", "3000");
         let worker = serve(&[given[0], large]).unwrap().worker;
-        assert_eq!(worker.max_in_flight, 3_000, "a batch fits in hand");
+        assert_eq!(worker.max_in_flight, 3_000, "a batch fits in flight");
         assert_eq!(serve(&[]).unwrap().worker, WorkerSettings::for_calls());
     }
 }

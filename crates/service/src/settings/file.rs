@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::is_given;
 use super::table::{ALL, About, NOT_YET, Shape};
-use crate::shown::{cut, reason};
+use crate::display::{cut, reason};
 
 /// The longest file: more is no settings file.
 const LONGEST: u64 = 64 * 1024;
@@ -52,7 +52,7 @@ impl SettingsFile {
                 path,
                 format!(
                     "the settings file {}, named by {named_by}, cannot be read: {}",
-                    crate::shown::path(path),
+                    crate::display::path(path),
                     reason(&error)
                 ),
             ),
@@ -68,7 +68,7 @@ impl SettingsFile {
                 path,
                 format!(
                     "the settings file {} cannot be read: {}",
-                    crate::shown::path(path),
+                    crate::display::path(path),
                     reason(&error)
                 ),
             )),
@@ -126,7 +126,7 @@ impl SettingsFile {
                 Ok(entry) => file.entries.push(entry),
                 Err(problem) => file.problems.push(Problem {
                     key: Some(key.get_ref().to_string()),
-                    sentence: format!("{} line {line}: {problem}", crate::shown::path(path)),
+                    sentence: format!("{} line {line}: {problem}", crate::display::path(path)),
                 }),
             }
         }
@@ -139,7 +139,7 @@ fn no_toml(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let span = error.span().unwrap_or_default();
     let place = format!(
         "{} line {}",
-        crate::shown::path(path),
+        crate::display::path(path),
         line_of(text, span.start)
     );
     if error.message() == "duplicate key" {

@@ -42,7 +42,7 @@ pub(crate) struct ServeFlags(pub(crate) Flags);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DatabaseFlags(pub(crate) Flags);
 
-/// The flags of whoever looks at service calls and timers.
+/// The flags of the commands that read service calls and timers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TraceFlags(pub(crate) Flags);
 
@@ -78,9 +78,9 @@ fn add<'a>(command: Command, settings: impl IntoIterator<Item = &'a &'static Abo
 
 /// The meaning as a sentence of the help, which begins with a capital.
 fn help(about: &About) -> String {
-    let mut dead_letters = about.meaning.chars();
-    let first = dead_letters.next().map(|first| first.to_ascii_uppercase());
-    let meaning: String = first.into_iter().chain(dead_letters).collect();
+    let mut letters = about.meaning.chars();
+    let first = letters.next().map(|first| first.to_ascii_uppercase());
+    let meaning: String = first.into_iter().chain(letters).collect();
     format!(
         "{meaning} [env: {}] [default: {}]",
         about.variable, about.default

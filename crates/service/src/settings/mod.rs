@@ -27,10 +27,10 @@ pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags, TraceFlags
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
 use table::{About, NOT_YET, Setting};
 
-/// Looks a variable up.
+/// Reads an environment variable.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// How log lines look.
+/// Format of the log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
@@ -53,7 +53,7 @@ pub(crate) struct CallsSettings {
     pub(crate) allowed: AllowedNets,
 }
 
-/// Everything that `serve` needs to know.
+/// Settings of `serve`.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
     /// Where the timers are.
@@ -68,7 +68,7 @@ pub(crate) struct ServeSettings {
     /// `None`: whatever suits standard error.
     pub(crate) log_format: Option<LogFormat>,
     pub(crate) log_level: LevelFilter,
-    /// The settings file that was read, for whoever wonders where a value comes from.
+    /// The settings file that was read.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -121,8 +121,8 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// How a command opens the timers beside whoever serves them. Where nothing says which file that
-    /// is, both come back: whoever opens one looks which is served, or there.
+    /// The databases of timers that a command may open while they are being served. If no setting
+    /// names one, both are returned, and the caller takes the one that is served or exists.
     pub(crate) fn client(self, flags: &'a TraceFlags) -> Result<ClientDatabases, Failure> {
         let sources = self.good_sources(&flags.0)?;
         let as_client = |set, path| {
@@ -155,8 +155,8 @@ impl<'a> Environment<'a> {
         })
     }
 
-    /// How a command looks at the databases that would be served, those of calls first.
-    pub(crate) fn to_look_at(self, flags: &'a TraceFlags) -> Result<Vec<SqliteSettings>, Failure> {
+    /// The databases that would be served, as a client opens them, those of calls first.
+    pub(crate) fn to_read(self, flags: &'a TraceFlags) -> Result<Vec<SqliteSettings>, Failure> {
         let sources = self.good_sources(&flags.0)?;
         let mut databases = sources.databases()?;
         if sources.get(&table::MODULES)?.is_none() && databases.len() == 1 {
@@ -195,11 +195,11 @@ impl<'a> Environment<'a> {
     }
 }
 
-/// Which timers a command means.
+/// Databases of timers that a command may use.
 #[derive(Debug)]
 pub(crate) enum ClientDatabases {
     One(SqliteSettings),
-    /// Nothing says it: timers alone, or those of calls.
+    /// No setting names one: timers alone, or those of calls.
     Either {
         own: SqliteSettings,
         shared: SqliteSettings,
@@ -239,7 +239,7 @@ impl Sources<'_> {
         .collect()
     }
 
-    /// The value that counts, as it was given, and who gave it.
+    /// The effective value, as it was given, and its source.
     pub(crate) fn given(&self, about: &About) -> Option<(OsString, Source)> {
         let by_flag = || {
             let flag = about.flag?;
@@ -259,7 +259,7 @@ impl Sources<'_> {
         by_flag().or_else(by_variable).or_else(by_file)
     }
 
-    /// The value of a setting; `None` if nobody set it.
+    /// The value of a setting; `None` if it is not set.
     pub(crate) fn get<T>(&self, setting: &Setting<T>) -> Result<Option<T>, Failure> {
         let Some((raw, source)) = self.given(setting.about) else {
             return Ok(None);
@@ -298,7 +298,7 @@ impl Sources<'_> {
         match databases.as_slice() {
             [(one, _), (other, _)] if one == other => Err(Failure::refused(format!(
                 "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                crate::shown::path(one)
+                crate::display::path(one)
             ))),
             _ => Ok(databases),
         }
@@ -330,7 +330,7 @@ impl Sources<'_> {
         if own.as_ref() == Some(&shared) {
             return Err(Failure::refused(format!(
                 "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                crate::shown::path(&shared)
+                crate::display::path(&shared)
             )));
         }
         let usual = CallSettings::default();
@@ -409,7 +409,7 @@ impl Sources<'_> {
             }
         };
         let api = self.api()?;
-        // As with the API: what is wrong is told also where nobody needs it.
+        // As with the API: a wrong value is refused even if the modules do not use it.
         self.get(&table::EXECUTION_TIMEOUT)?;
         self.get(&table::EXECUTION_ALLOW_NETS)?;
         if modules == Modules::CallsWithoutApi && broker.is_none() {
@@ -446,7 +446,7 @@ pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str)
             let key = about.key();
             format!(
                 "{} line {line}: {key} {is}: {advice}",
-                crate::shown::path(path)
+                crate::display::path(path)
             )
         }
     }
@@ -454,7 +454,7 @@ pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str)
 
 /// What a refusal says of a value, which may hold a secret.
 fn is_given(about: &About, raw: &OsStr) -> String {
-    match (about.shown)(raw) {
+    match (about.display)(raw) {
         Some(shown) => format!("is \"{shown}\""),
         None => "is wrong".to_owned(),
     }
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(settings.database.max_file_bytes, Some(3 * 1024 * 1024));
         assert_eq!(settings.worker.polling_interval, Duration::from_millis(250));
         assert_eq!(settings.worker.batch_size, 2_000);
-        assert_eq!(settings.worker.check(), Ok(()), "a batch fits in hand");
+        assert_eq!(settings.worker.check(), Ok(()), "a batch fits in flight");
         assert_eq!(settings.retention.keep, Duration::from_hours(7 * 24));
         assert_eq!(settings.log_format, Some(LogFormat::Json));
         assert_eq!(settings.log_level, LevelFilter::DEBUG);

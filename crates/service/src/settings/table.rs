@@ -1,4 +1,4 @@
-//! The settings, each defined once: its name, who reads it, its default and what it means.
+//! The settings, each defined once: its name, parser, default and meaning.
 //!
 //! A setting has one name. In capitals it is the variable, in small letters the key of the settings
 //! file, and where it has a flag, that is named here too. Help, `check`, the settings file and the
@@ -16,8 +16,8 @@ use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::broker::{self, Tls};
+use crate::display::cut;
 use crate::parse;
-use crate::shown::cut;
 
 /// A setting whose value is a `T`.
 pub(crate) struct Setting<T: 'static> {
@@ -25,20 +25,20 @@ pub(crate) struct Setting<T: 'static> {
     pub(crate) read: fn(&OsStr) -> Result<T, String>,
 }
 
-/// What can be said of a setting without knowing the type of its value.
+/// A setting, without the type of its value.
 #[derive(Debug)]
 pub(crate) struct About {
     /// Its name as a variable, in capitals.
     pub(crate) variable: &'static str,
     pub(crate) flag: Option<Flag>,
     pub(crate) shape: Shape,
-    /// What holds if nobody sets it: a value, or words for one.
+    /// The default: a value, or words for one.
     pub(crate) default: &'static str,
     pub(crate) meaning: &'static str,
     /// Says what would be right, if a value is not.
     pub(crate) check: fn(&OsStr) -> Result<(), String>,
-    /// A value as people may see it; `None` if it may not be shown at all.
-    pub(crate) shown: fn(&OsStr) -> Option<String>,
+    /// Formats a value without its secrets; `None` if all of it is secret.
+    pub(crate) display: fn(&OsStr) -> Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,18 +75,18 @@ macro_rules! flag {
     };
 }
 
-/// Whoever says nothing else has nothing to hide.
-macro_rules! shown {
+/// A setting is not secret unless it says otherwise.
+macro_rules! display {
     () => {
-        |raw| Some(cut(&crate::shown::os(raw)))
+        |raw| Some(cut(&crate::display::os(raw)))
     };
-    ($shown:expr) => {
-        $shown
+    ($display:expr) => {
+        $display
     };
 }
 
 macro_rules! settings {
-    ($($name:ident: $type:ty, $shape:ident, $read:expr, [$($flag:literal $value_name:literal)?], $default:literal, $meaning:literal $(, shown $shown:expr)?;)*) => {
+    ($($name:ident: $type:ty, $shape:ident, $read:expr, [$($flag:literal $value_name:literal)?], $default:literal, $meaning:literal $(, display $display:expr)?;)*) => {
         $(pub(crate) static $name: Setting<$type> = Setting {
             about: &About {
                 variable: stringify!($name),
@@ -95,7 +95,7 @@ macro_rules! settings {
                 default: $default,
                 meaning: $meaning,
                 check: |raw| ($name.read)(raw).map(drop),
-                shown: shown!($($shown)?),
+                display: display!($($display)?),
             },
             read: $read,
         };)*
@@ -111,10 +111,10 @@ settings! {
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
-    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "milliseconds between two looks for due timers that nothing else asked for, 10 to 86400000";
+    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "maximum milliseconds between two polls for due timers, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
-    TIMER_BROKER_URL: NatsSettings, Text, |raw| parse::text(raw, broker::address), ["broker" "URL"], "none", "the NATS broker that commands come from and events go to: nats://host:4222", shown broker::shown_address;
+    TIMER_BROKER_URL: NatsSettings, Text, |raw| parse::text(raw, broker::address), ["broker" "URL"], "none", "the NATS broker that commands come from and events go to: nats://host:4222", display broker::redacted_address;
     TIMER_BROKER_PREFIX: Prefix, Text, |raw| parse::text(raw, broker::prefix), [], "none", "what the names of streams and subjects begin with, for several installations on one broker";
     TIMER_BROKER_USER: String, Text, |raw| parse::text(raw, broker::user), [], "none", "who we are to the broker, together with TIMER_BROKER_PASSWORD_FILE";
     TIMER_BROKER_PASSWORD_FILE: PathBuf, Text, parse::path, [], "none", "a file with the password of TIMER_BROKER_USER";
@@ -134,11 +134,11 @@ settings! {
     LOG_LEVEL: LevelFilter, Text, |raw| parse::text(raw, parse::log_level), ["log-level" "LEVEL"], "info", "how much to log: off, error, warn, info, debug or trace";
 }
 
-/// Where timers are if they are served alone, and nobody says otherwise.
+/// Default database of timers that are served alone.
 pub(crate) const TIMERS_ALONE: &str = "./data/timer.db";
 
-/// What other versions can do and this one cannot. A wish that would be silently ignored is
-/// refused: timers would fire to the wrong place, or be stored in the wrong one.
+/// Settings of other versions that this one does not support. They are refused rather than ignored:
+/// timers would fire to the wrong target, or be stored in the wrong database.
 pub(crate) static NOT_YET: &[(&str, &str)] = &[("DATABASE_URL", "PostgreSQL")];
 
 /// Lines of the help that are longer would be broken without regard to the columns.
@@ -168,7 +168,7 @@ pub(crate) fn help() -> String {
     }
     text.push_str(
         "\nEvery setting is also a key of punctual.toml, the name of its variable in small\n\
-         dead_letters: timer_batch_size = 100. A flag beats the variable, which beats the\n\
+         letters: timer_batch_size = 100. A flag beats the variable, which beats the\n\
          file, which beats the default. `timer-service check` shows what holds.\n",
     );
     text

@@ -117,7 +117,7 @@ impl Broker {
         names.into_iter().filter(is_there).collect()
     }
 
-    /// Waits until a stream has so many messages, and returns the last of them.
+    /// Waits for the message with a sequence number, and returns it.
     pub(crate) fn wait_for(&self, stream: &str, sequence: u64) -> (String, String, Vec<u8>) {
         self.until(stream, &format!("message {sequence}"), |state| {
             state.last_sequence >= sequence

@@ -16,19 +16,19 @@ use crate::kill::Random;
 use crate::running::{Home, Running, firing, instant};
 
 const SEEDS: [u64; 3] = [7, 1_234_567, 0x9e37_79b9_7f4a_7c15];
-/// How many timers of each kind there are for a seed, and how often each has its mind changed.
+/// Number of timers of each kind for a seed, and of versions of each.
 const TIMERS: usize = 8;
 const VERSIONS: u64 = 4;
 const SOON: Duration = Duration::from_millis(300);
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A timer, and what its commands asked for; the last is the newest.
-struct Wish {
+/// A timer and the commands that schedule it; the last is the newest.
+struct Commands {
     key: TimerKey,
     versions: Vec<MessageEnvelope>,
 }
 
-impl Wish {
+impl Commands {
     /// Only the newest may be due soon: an older one that comes first would rightly fire.
     fn new(key: TimerKey, now: Timestamp, newest_is_due_in: Duration) -> Self {
         let version = |n: u64| {
@@ -60,9 +60,9 @@ impl Wish {
     }
 }
 
-fn wishes(name: &str, now: Timestamp, newest_is_due_in: Duration) -> Vec<Wish> {
+fn commands_of(name: &str, now: Timestamp, newest_is_due_in: Duration) -> Vec<Commands> {
     let keys = keys(name, TIMERS).into_iter();
-    keys.map(|key| Wish::new(key, now, newest_is_due_in))
+    keys.map(|key| Commands::new(key, now, newest_is_due_in))
         .collect()
 }
 
@@ -71,12 +71,12 @@ fn below(random: &mut Random, limit: usize) -> usize {
 }
 
 /// Publishes each command one to five times, in any order, on either subject.
-fn publish(broker: &Broker, wishes: &[&Wish], random: &mut Random) {
+fn publish(broker: &Broker, timers: &[&Commands], random: &mut Random) {
     let mut commands = Vec::new();
-    for wish in wishes {
-        for version in &wish.versions {
+    for timer in timers {
+        for version in &timer.versions {
             let times = 1 + below(random, 5);
-            commands.extend(std::iter::repeat_n((&wish.key, version), times));
+            commands.extend(std::iter::repeat_n((&timer.key, version), times));
         }
     }
     for n in (1..commands.len()).rev() {
@@ -94,15 +94,15 @@ fn publish(broker: &Broker, wishes: &[&Wish], random: &mut Random) {
     broker.wait_until_empty("COMMANDS");
 }
 
-fn assert_is_newest(home: &Home, wish: &Wish, state: &str) {
-    let (tenant, id) = (&wish.key.tenant_id, wish.key.service_call_id);
+fn assert_is_newest(home: &Home, commands: &Commands, state: &str) {
+    let (tenant, id) = (&commands.key.tenant_id, commands.key.service_call_id);
     let timer = home.json(&format!("get --tenant {tenant} --id {id}"));
     let newest: serde_json::Value =
-        serde_json::from_slice(&wish.newest().to_json().unwrap()).unwrap();
+        serde_json::from_slice(&commands.newest().to_json().unwrap()).unwrap();
     let due_at = instant(&newest["payload"]["dueAt"]);
     assert_eq!(instant(&timer["dueAt"]), due_at, "{timer}");
     let registered_at = instant(&timer["registeredAt"]);
-    assert_eq!(registered_at, wish.newest().timestamp, "{timer}");
+    assert_eq!(registered_at, commands.newest().timestamp, "{timer}");
     assert_eq!(timer["state"], state, "{timer}");
 }
 
@@ -127,12 +127,12 @@ fn firings(broker: &Broker) -> BTreeMap<TimerKey, BTreeSet<String>> {
     firings
 }
 
-/// Waits until a timer has fired that was asked for and due after everything else: whatever should
-/// not be due had its chance before it.
+/// Waits until a timer has fired that was scheduled and due after all others: whatever should not be
+/// due had its chance before it.
 fn fire_a_last_one(broker: &Broker, clock: &SystemClock, name: &str) {
     let before = broker.last_sequence("EVENTS");
     let key = keys(name, 1).remove(0);
-    let last = Wish::new(key.clone(), clock.now(), SOON);
+    let last = Commands::new(key.clone(), clock.now(), SOON);
     let payload = last.newest().to_json().unwrap();
     broker.publish("timer.commands", &payload);
     for sequence in before + 1.. {
@@ -150,19 +150,19 @@ fn round(broker: &Broker, home: &Home, clock: &SystemClock, seed: u64) {
     let now = clock.now();
     let events_before = broker.last_sequence("EVENTS");
     let rows_before = rows(home);
-    let soon = wishes(&format!("soon-{seed}"), now, SOON);
-    let late = wishes(&format!("late-{seed}"), now, HOUR * 2);
-    let gone = wishes(&format!("gone-{seed}"), now, HOUR * 2);
-    let all: Vec<&Wish> = soon.iter().chain(&late).chain(&gone).collect();
+    let soon = commands_of(&format!("soon-{seed}"), now, SOON);
+    let late = commands_of(&format!("late-{seed}"), now, HOUR * 2);
+    let deleted = commands_of(&format!("deleted-{seed}"), now, HOUR * 2);
+    let all: Vec<&Commands> = soon.iter().chain(&late).chain(&deleted).collect();
     publish(broker, &all, random);
-    for wish in late.iter().chain(&gone) {
-        assert_is_newest(home, wish, "Scheduled");
+    for timer in late.iter().chain(&deleted) {
+        assert_is_newest(home, timer, "Scheduled");
     }
     fire_a_last_one(broker, clock, &format!("one-{seed}"));
     broker.wait_for("EVENTS", events_before + TIMERS as u64 + 1);
     assert_eq!(rows(home) - rows_before, 3 * TIMERS + 1, "one row for each");
-    for wish in &gone {
-        let (tenant, id) = (&wish.key.tenant_id, wish.key.service_call_id);
+    for timer in &deleted {
+        let (tenant, id) = (&timer.key.tenant_id, timer.key.service_call_id);
         home.json(&format!("cancel --tenant {tenant} --id {id}"));
     }
     // Everything again, after some have fired and some were deleted.
@@ -172,16 +172,16 @@ fn round(broker: &Broker, home: &Home, clock: &SystemClock, seed: u64) {
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, Some(0));
     assert_eq!(rows(home) - rows_before, 2 * TIMERS + 2, "deleted for good");
-    for wish in &late {
-        assert_is_newest(home, wish, "Scheduled");
+    for timer in &late {
+        assert_is_newest(home, timer, "Scheduled");
     }
     let firings = firings(broker);
-    for wish in &soon {
-        assert_is_newest(home, wish, "Reached");
-        assert_eq!(firings[&wish.key].len(), 1, "{:?}", firings[&wish.key]);
+    for timer in &soon {
+        assert_is_newest(home, timer, "Reached");
+        assert_eq!(firings[&timer.key].len(), 1, "{:?}", firings[&timer.key]);
     }
-    for wish in late.iter().chain(&gone) {
-        assert!(!firings.contains_key(&wish.key));
+    for timer in late.iter().chain(&deleted) {
+        assert!(!firings.contains_key(&timer.key));
     }
 }
 

@@ -32,10 +32,10 @@ pub(crate) const LONG_PATIENCE: Duration = Duration::from_mins(1);
 const WINDOW: usize = 64;
 /// After this long without an acknowledgement a command is sent again.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two tries, and between two looks.
+/// Between two tries, and between two polls.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long one request for events waits at the broker, and how long we wait for its answer.
-const ONE_LOOK: Duration = Duration::from_millis(500);
+const FETCH_TIMEOUT: Duration = Duration::from_millis(500);
 const ONE_ANSWER: Duration = Duration::from_secs(1);
 /// Events that were not acknowledged, as when the broker was killed, come again after this.
 const REDELIVERY: Duration = Duration::from_secs(2);
@@ -174,7 +174,7 @@ impl Traffic {
         self.until("every acknowledged command has its event", |book| {
             book.ledger.owed() == 0
         });
-        // Not with the book in hand: the reader needs it.
+        // Not while the book is locked: the reader needs it.
         self.wait_for("the stream is read to its end", || {
             let left = self.runtime.block_on(self.program.unread());
             left.is_ok_and(|left| left == 0)
@@ -257,8 +257,8 @@ impl Program {
     async fn read_some(&self) -> Result<(), Error> {
         let consumer = self.consumer().await?;
         loop {
-            let look = consumer.batch().max_messages(500).expires(ONE_LOOK);
-            let mut batch = look.messages().await?;
+            let fetch = consumer.batch().max_messages(500).expires(FETCH_TIMEOUT);
+            let mut batch = fetch.messages().await?;
             let mut has_answered = false;
             loop {
                 let message = tokio::select! {
@@ -319,7 +319,7 @@ impl Program {
     }
 }
 
-/// So many keys of a few tenants, with names that begin alike.
+/// `count` keys of a few tenants, with names that begin alike.
 pub(crate) fn keys(name: &str, count: usize) -> Vec<TimerKey> {
     let key = |n: usize| {
         let tenant = TenantId::new(&format!("t{}", n % 5)).unwrap();

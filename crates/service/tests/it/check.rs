@@ -39,7 +39,7 @@ pub(crate) fn assert_said(ended: &Ended, words: &[&str]) {
     }
 }
 
-/// Exactly so many things are wrong, and among them are these.
+/// Exactly `count` findings are wrong, and among them are these.
 pub(crate) fn assert_wrong(ended: &Ended, count: usize, words: &[&str]) {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let findings = findings(ended);
@@ -101,7 +101,7 @@ fn a_database_at_rest_is_seen_and_stays_as_it_was() {
         "up to date",
         "a write-ahead log",
         "none was found",
-        "by nobody right now",
+        "by no process right now",
     ];
     assert_all_is_well(&ended, &words);
     assert!(contents(&home) == before);

@@ -41,7 +41,7 @@ fn a_fresh_broker_is_well_and_stays_as_it_was() {
         &ended,
         &[
             &format!("{} answers, nats-server 2.", broker.url),
-            "none were asked for",
+            "none were required",
             "it stays on this machine",
             "largest message             8 MiB",
             &format!(

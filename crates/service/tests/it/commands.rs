@@ -225,7 +225,7 @@ fn migrate_makes_both_databases_and_shows_how_far_they_are() {
     let home = Home::new();
     let missing = home.run("migrate --status");
     assert_eq!(missing.code, Some(1));
-    assert!(!home.db().exists(), "looking makes nothing");
+    assert!(!home.db().exists(), "--status creates nothing");
 
     let report = home.json("migrate");
     assert_eq!(report["set"], "timers-only");

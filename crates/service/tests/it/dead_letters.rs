@@ -1,4 +1,4 @@
-//! `dead-dead_letters`: what cannot be handled is listed and removed beside whoever serves.
+//! `dead-letters`: lists and removes dead letters while the file is being served.
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_domain::{DeadLetterOrigin, Timestamp};

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::running::{Ended, Home, Running, run};
 
-/// A home whose temporary folders are made where a test can look for them.
+/// A home whose temporary folders are made where a test can find them.
 struct Stage {
     home: Home,
     temporary: PathBuf,

@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::running::{Home, PATIENCE};
 use crate::target::Target;
 
-/// So many calls of a tenant go to each target: more than it may have under way there.
+/// Number of calls of a tenant to each target: more than it may have in flight there.
 const CALLS: usize = 70;
 
 fn submit(api: Api, tenant: &str, url: &str, due_at: Timestamp) {
@@ -24,7 +24,7 @@ fn submit(api: Api, tenant: &str, url: &str, due_at: Timestamp) {
     assert_eq!(answer.status, 202, "{answer:?}");
 }
 
-/// Looks until a number does not grow for a while any more.
+/// Polls a number until it has not grown for a while.
 fn settled(number: impl Fn() -> usize) -> usize {
     let (mut before, mut unchanged) = (0, 0);
     while unchanged < 20 {

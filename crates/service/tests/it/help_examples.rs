@@ -135,7 +135,7 @@ fn the_examples_of_timers_do_what_they_say() {
         );
         assert_eq!(made.code, Some(0), "{made:?}");
         assert!(
-            made.stderr.contains("nobody serves ./data/timer.db"),
+            made.stderr.contains("no process serves ./data/timer.db"),
             "{made:?}"
         );
     }

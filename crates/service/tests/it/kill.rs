@@ -57,7 +57,7 @@ struct Torture {
     movable: Vec<TimerKey>,
     cancellable: Vec<TimerKey>,
     names: u64,
-    /// Makes lines so long that a pipe takes fewer than are in hand.
+    /// Makes lines so long that a pipe takes fewer than are in flight.
     padding: String,
     kills: usize,
     kills_while_firing: usize,
@@ -140,7 +140,7 @@ impl Torture {
         self.movable.drain(..oldest);
     }
 
-    /// Reads at least so many acknowledgements, or all until the end, and then what is there.
+    /// Reads a minimum number of acknowledgements, or all until the end, and then what is there.
     fn read_acknowledgements(&mut self, at_least: Option<u64>) {
         for n in 0.. {
             let waits = at_least.is_none_or(|count| n < count);
@@ -182,7 +182,7 @@ impl Torture {
         }
     }
 
-    /// Serves until so many lines have come or the time is up, and then ends it.
+    /// Serves until a number of lines have come or the time is up, and then ends it.
     fn round(&mut self, n: usize) {
         self.feed();
         if n % 7 == 3 {
@@ -203,7 +203,7 @@ impl Torture {
         };
         let before = self.ledger.firings;
         self.read_firings(&serving, lines, limit);
-        // Nobody reads meanwhile: its lines fill the pipe, and it hangs with timers in hand.
+        // Nobody reads meanwhile: its lines fill the pipe, and it hangs with timers in flight.
         self.cancel();
         if is_orderly {
             self.stop(serving);
@@ -217,7 +217,7 @@ impl Torture {
         self.read_acknowledgements(Some(0));
     }
 
-    /// Reads firings until so many have come, none comes for so long, or there will be no more.
+    /// Reads firings until `count` have come, none comes within `limit`, or the output ends.
     fn read_firings(&mut self, serving: &Running, count: u64, limit: Duration) {
         for _ in 0..count {
             match serving.line_within(limit) {
@@ -241,8 +241,8 @@ impl Torture {
         self.stops += 1;
     }
 
-    /// Compares what the database says with what was seen, while nobody serves.
-    fn look_at_the_database(&mut self) {
+    /// Compares the database with the ledger, while no process serves it.
+    fn check_the_database(&mut self) {
         for tenant in TENANTS {
             let mut after = String::new();
             loop {
@@ -306,12 +306,12 @@ fn no_kill_at_any_instant_loses_a_timer_or_makes_it_early() {
     for n in 0..rounds {
         torture.round(n);
         if (n + 1) % every == 0 {
-            torture.look_at_the_database();
+            torture.check_the_database();
             println!("round {}: {}", n + 1, torture.report());
         }
     }
     torture.finish();
-    torture.look_at_the_database();
+    torture.check_the_database();
     println!("in the end: {}", torture.report());
     torture.ledger.assert_all_is_well();
     assert!(

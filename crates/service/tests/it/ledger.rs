@@ -1,6 +1,6 @@
 //! What was promised and what came of it, written down by somebody outside.
 //!
-//! It knows every schedule that was asked for, which of them were acknowledged and when, and reads
+//! It knows every schedule that was requested, which of them were acknowledged and when, and reads
 //! every firing. What it holds the service to:
 //!
 //! 1. the last acknowledged schedule of every timer that was not cancelled fires;
@@ -41,7 +41,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// What has to have fired by the end: the last acknowledged schedule, or one that was asked for
+    /// What has to have fired by the end: the last acknowledged schedule, or one that was requested
     /// after it and may have been stored without our hearing of it.
     fn owed(&self) -> &[Schedule] {
         if self.cancelled.is_some() {
@@ -114,7 +114,7 @@ impl Ledger {
         let schedules = timer.into_iter().flat_map(|timer| &mut timer.schedules);
         match schedules.into_iter().find(|it| it.due_at == due_at) {
             Some(schedule) => schedule.acknowledged = Some(now),
-            None => self.violate(key, "a schedule was acknowledged that nobody asked for"),
+            None => self.violate(key, "a schedule was acknowledged that was not requested"),
         }
     }
 
@@ -138,14 +138,14 @@ impl Ledger {
         self.firings += 1;
         let key = event.key();
         let Some(timer) = self.timers.get_mut(&key) else {
-            return self.violate(&key, "it fired, but nobody asked for it");
+            return self.violate(&key, "it fired, but was not requested");
         };
         let Some(n) = timer
             .schedules
             .iter()
             .position(|it| it.due_at == event.due_at)
         else {
-            return self.violate(&key, "it fired with a due time that nobody asked for");
+            return self.violate(&key, "it fired with a due time that was not requested");
         };
         let id = event.firing_id.to_string();
         let mut wrong = Vec::new();
@@ -155,7 +155,7 @@ impl Ledger {
         if event.firing_id.key != key || event.firing_id.registration.due_at != event.due_at {
             wrong.push("its firing id names something else");
         }
-        // Whoever fires looks at the store at or after the due time, and that was after this.
+        // The worker polls the store at or after the due time, and that was after this.
         let moved = timer.schedules[n + 1..]
             .iter()
             .filter_map(|it| it.acknowledged);
@@ -182,7 +182,7 @@ impl Ledger {
         }
     }
 
-    /// Looks at what the database says of a timer, while nobody serves.
+    /// Checks a timer as the database has it, while no process serves it.
     pub(crate) fn stored(&mut self, entry: &TimerEntry) {
         let timer = entry.timer();
         let (key, due_at) = (&timer.key, timer.registration.due_at);
@@ -398,7 +398,7 @@ mod complaints {
     fn a_firing_that_nobody_asked_for_is_told() {
         let mut ledger = Ledger::new();
         ledger.fired(&event(at(5), 1, at(5)));
-        assert_says(&ledger, "nobody asked for it");
+        assert_says(&ledger, "was not requested");
     }
 
     #[test]

@@ -411,8 +411,8 @@ fn a_wrong_command_to_the_broker_or_about_dead_letters_is_named() {
     assert!(!home.db().exists(), "nothing was begun");
 }
 
-/// Runs as somebody whom permissions hold back, which they do not do to root.
-fn run_held_back(home: &Home, line: &str) -> Ended {
+/// Runs as a user to whom permissions apply, unlike root.
+fn run_unprivileged(home: &Home, line: &str) -> Ended {
     let mut command = home.command(line);
     if rustix::process::geteuid().is_root() {
         command.uid(65_534).gid(65_534);
@@ -531,6 +531,6 @@ fn a_permission_that_is_missing_is_named() {
             ["unreadable.toml", "Permission denied"],
         ),
     ] {
-        assert_one_sentence(line, &run_held_back(&home, line), code, &words);
+        assert_one_sentence(line, &run_unprivileged(&home, line), code, &words);
     }
 }

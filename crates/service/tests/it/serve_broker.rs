@@ -196,7 +196,7 @@ fn a_broker_that_does_not_let_us_in_is_refused_and_no_secret_is_logged() {
         command.env("TIMER_BROKER_URL", &url);
         command
     };
-    // The first one makes the streams; of the second every line is looked at.
+    // The first one makes the streams; of the second every line is checked.
     let mut serving = Running::start(&mut command("serve"));
     let said = serving.wait_until_it_says("serving timers");
     assert!(said.contains(&server.url()), "{said}");

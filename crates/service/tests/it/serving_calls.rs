@@ -32,7 +32,7 @@ fn submit(api: Api, body: &Value) -> String {
     answer.json()["serviceCallId"].as_str().unwrap().to_owned()
 }
 
-/// Looks at a call until it is in one of these states.
+/// Polls a call until it is in one of these states.
 fn wait_for(api: Api, id: &str, states: &[&str]) -> Value {
     let clock = clock();
     let give_up = clock.now().saturating_add(PATIENCE);

@@ -77,7 +77,7 @@ fn a_lock_of_another_program_is_told_and_its_end_too() {
 }
 
 #[test]
-fn each_of_two_files_is_looked_at() {
+fn each_of_two_files_is_checked() {
     let home = Home::new();
     let own = home.path("timer.db");
     let (_serving, api) = serve_calls(calls_command(&home).env("TIMER_DB_PATH", &own));
@@ -227,7 +227,7 @@ pub(crate) fn on_small_disk(home: &Home, disk: &Path, mebibytes: u32) -> Option<
 pub(crate) struct Filler(PathBuf);
 
 impl Filler {
-    /// The disk is there for nobody but the service, and for whoever looks through its eyes.
+    /// The disk is mounted for the service only, and reached through its root.
     pub(crate) fn on(disk: &Path, serving: &Running) -> Self {
         let through = PathBuf::from(format!("/proc/{}/root", serving.id()));
         Self(through.join(disk.strip_prefix("/").unwrap()).join("filler"))

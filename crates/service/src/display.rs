@@ -1,22 +1,21 @@
-//! Other people's text in our sentences: cut to a readable length, and unable to play tricks on a
-//! terminal.
+//! Foreign text in sentences: cut to a readable length, and without control characters.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-/// More of a value than this only hides the sentence around it.
+/// Maximum length of a value in a sentence.
 const LONGEST: usize = 60;
 
-/// A text as it may stand in a sentence.
+/// A text for a sentence.
 pub(crate) fn cut(text: &str) -> String {
     cut_to(text, LONGEST)
 }
 
-/// A text in at most so many characters, the last of them `…` if something is missing.
+/// A text in at most `longest` characters, the last of them `…` if it was cut.
 pub(crate) fn cut_to(text: &str, longest: usize) -> String {
-    // More than is shown need not be looked at: escaping makes no text shorter.
+    // The rest need not be read: escaping makes no text shorter.
     let mut plain = escaped(text.chars().take(longest.saturating_add(1)));
     if plain.chars().nth(longest).is_some() {
         plain = plain.chars().take(longest.saturating_sub(1)).collect();
@@ -25,7 +24,7 @@ pub(crate) fn cut_to(text: &str, longest: usize) -> String {
     plain
 }
 
-/// What a terminal would take for an order, and the sign that stands for lost text, as what they are.
+/// Escapes control characters and the replacement character.
 fn escaped(text: impl Iterator<Item = char>) -> String {
     let mut plain = String::new();
     for c in text {
@@ -38,12 +37,12 @@ fn escaped(text: impl Iterator<Item = char>) -> String {
     plain
 }
 
-/// A sentence of ours, with whatever names stand in it, as one line that people can read.
+/// A sentence as one line, without control characters and error numbers.
 pub(crate) fn one_line(sentence: &str) -> String {
     escaped(without_numbers(sentence).chars())
 }
 
-/// What need not be text, as text: bytes that are none are shown as `\xff`.
+/// A text that need not be UTF-8; invalid bytes become `\xff`.
 pub(crate) fn os(text: &OsStr) -> String {
     let mut plain = String::new();
     for chunk in text.as_encoded_bytes().utf8_chunks() {
@@ -61,12 +60,12 @@ pub(crate) fn path(path: &Path) -> String {
     os(path.as_os_str())
 }
 
-/// What the operating system says, without its number.
+/// An error of the operating system, without its number.
 pub(crate) fn reason(error: &io::Error) -> String {
     without_numbers(&error.to_string())
 }
 
-/// A sentence without the numbers of the operating system's errors, which say nothing to people.
+/// Removes the numbers of the operating system's errors.
 fn without_numbers(sentence: &str) -> String {
     let mut parts = sentence.split(" (os error ");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -89,19 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_it_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(cut("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
         assert_eq!(one_line("no file a\nb\u{fffd}"), "no file a\\nb\\u{fffd}");
     }
 
     #[test]
-    fn what_is_no_text_is_shown_byte_by_byte() {
+    fn invalid_utf_8_is_escaped_byte_by_byte() {
         use std::os::unix::ffi::OsStrExt;
         assert_eq!(os(OsStr::from_bytes(b"a\xff/\xc3\xa4")), "a\\xff/ä");
     }
 
     #[test]
-    fn the_number_of_an_error_says_nothing_to_people() {
+    fn the_number_of_an_error_is_removed() {
         let error = io::Error::from_raw_os_error(2);
         assert_eq!(reason(&error), "No such file or directory");
         let sentence = format!("it fails ({error}): mend it");

@@ -1,4 +1,4 @@
-//! Where a database is, or would be made: its folder, who may write there, and how much room is left.
+//! The folder of a database: whether it can be written, and its free space.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use rustix::fs::{Access, access, statvfs};
 
-use crate::shown::reason;
+use crate::display::reason;
 
-/// Less than this is no room to go on with.
-const LITTLE_ROOM: u64 = 16 << 20;
+/// Minimum free space.
+const LEAST_FREE: u64 = 16 << 20;
 
-/// What is to be said of a folder, in a sentence, and whether it can be used.
+/// Checks whether a folder can be written.
 pub(super) fn folder(folder: &Path) -> Result<String, String> {
     let shown = folder.display();
     match fs::metadata(folder) {
@@ -24,7 +24,7 @@ pub(super) fn folder(folder: &Path) -> Result<String, String> {
             )),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => missing(folder),
-        Err(error) => Err(format!("{shown} cannot be looked at: {}", reason(&error))),
+        Err(error) => Err(format!("{shown} cannot be read: {}", reason(&error))),
     }
 }
 
@@ -40,7 +40,7 @@ fn missing(path: &Path) -> Result<String, String> {
     }
 }
 
-/// What is to be said of a file that is there.
+/// Checks whether an existing file can be read and written.
 pub(super) fn file(path: &Path) -> Result<(), String> {
     let shown = path.display();
     may(path, Access::READ_OK | Access::WRITE_OK).map_err(|error| {
@@ -51,14 +51,13 @@ pub(super) fn file(path: &Path) -> Result<(), String> {
     })
 }
 
-/// What is to be said of the room on the disk of a folder, or of the nearest one above it. `None` if
-/// the system does not tell.
-pub(super) fn room(folder: &Path) -> Option<Result<String, String>> {
+/// Checks the free space on the disk of a folder, or of its nearest existing ancestor. `None` if it is unknown.
+pub(super) fn free_space(folder: &Path) -> Option<Result<String, String>> {
     let there = folder.ancestors().find(|above| above.exists())?;
     let disk = statvfs(there).ok()?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let sentence = format!("{} are free", size(free));
-    Some(if free < LITTLE_ROOM {
+    Some(if free < LEAST_FREE {
         Err(format!("{sentence}: make room"))
     } else {
         Ok(sentence)
