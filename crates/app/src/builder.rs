@@ -248,7 +248,7 @@ impl Builder {
             bus: connected.bus,
             clock: clock.port(),
             wake: WakeSignal::new(),
-            begun: InFlightEpoch::default(),
+            in_flight_epoch: InFlightEpoch::default(),
             last_poll: LastPoll::default(),
         };
         let (calls, calls_plan) = match &self.calls {
@@ -303,7 +303,7 @@ impl Builder {
         );
         wrong(
             self.receivers.len() > 1,
-            "more than one handler was given: call `on_due` once, with one which may look at the event's tenant and data",
+            "more than one handler was given: call `on_due` once, with one that may read the event's tenant and data",
         );
         wrong(
             self.takes_commands && self.bus.is_none(),

@@ -61,7 +61,7 @@ impl ErrorKind {
                 "stop the other one, name another file, or open this one with `sqlite_client`"
             }
             Self::Busy => {
-                "call again; if it goes on, look for a program that keeps a transaction open"
+                "call again; if it persists, find the program that keeps a transaction open"
             }
             Self::Unavailable => {
                 "call again after a moment: scheduling the same timer twice does no harm"
@@ -75,7 +75,7 @@ impl ErrorKind {
                 "build and start a new engine: what was acknowledged is stored and will fire"
             }
             Self::Broken => {
-                "look at the disk and the file, then start again: what was acknowledged before is stored"
+                "check the disk and the file, then start again: what was acknowledged before is stored"
             }
         }
     }

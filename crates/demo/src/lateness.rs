@@ -42,7 +42,7 @@ impl Lateness {
     pub(crate) fn percentiles(&self) -> Option<Percentiles> {
         let mut sorted: Vec<u64> = self.0.iter().map(|late| millis(*late)).collect();
         sorted.sort_unstable();
-        // The smallest figure that so many percent do not exceed.
+        // The smallest value that this percentage does not exceed.
         let rank = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100).max(1);
             sorted.get(rank - 1).copied()

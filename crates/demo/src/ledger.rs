@@ -344,7 +344,7 @@ pub(crate) mod tests {
     }
 
     impl Ledger {
-        /// So many milliseconds after the `n`-th is due, or before.
+        /// `offset` milliseconds after the `n`-th is due, or before.
         fn due(&self, n: u32, offset: i64) -> Timestamp {
             Timestamp::from_millis(self.plan.due_at(n).as_millis() + offset).unwrap()
         }
@@ -368,7 +368,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// Fires the `n`-th timer: noticed and read so many milliseconds after it was due.
+        /// Fires the `n`-th timer, noticed and read these milliseconds after it was due.
         pub(crate) fn fire(&mut self, n: u32, noticed: i64, read: i64) {
             self.fired(&self.firing(n, noticed), self.due(n, read));
         }

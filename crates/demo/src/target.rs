@@ -15,7 +15,7 @@ use crate::engine::Event;
 /// The statuses of its responses.
 pub(crate) const GOOD: u16 = 200;
 pub(crate) const BAD: u16 = 500;
-/// Every so many-th call gets the bad one.
+/// One call in this number gets the bad one.
 const BAD_EVERY: usize = 10;
 /// What belongs before the number of a call.
 const PATH: &str = "/calls/";

@@ -123,7 +123,7 @@ async fn nothing_below_api_is_open() {
 }
 
 #[tokio::test]
-async fn another_tenants_call_looks_exactly_like_an_absent_one() {
+async fn another_tenants_call_is_indistinguishable_from_an_absent_one() {
     let world = World::new();
     let mut body = submission();
     body["serviceCallId"] = json!(ID);

@@ -256,7 +256,7 @@ async fn sixty_four_handlers_of_a_tenant_run_at_once_and_no_more() {
     running.shutdown().await.unwrap();
 }
 
-/// On a file, and with more in the way than one look reads.
+/// On a file, and with more claimed timers in the way than one poll reads.
 #[tokio::test]
 async fn tenants_whose_handlers_hang_or_are_slow_make_nobody_late() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -59,7 +59,7 @@ async fn a_transaction_of_a_handler_is_found_by_its_hint_long_before_the_next_po
     let (clock, heard) = (clock(), Heard::default());
     let (file, hearing) = (path.clone(), heard.clone());
     let minutes = Duration::from_mins;
-    // It commits while time passes, so no look at the beginning of that can have seen its timer.
+    // It commits while time passes, so no poll at the beginning of that can have found its timer.
     let handler = move |due: DueTimeReached, punctual: Punctual| {
         hearing.hear(due.clone());
         if due.key() == key("first") {
@@ -243,10 +243,10 @@ async fn what_others_committed_is_found_when_time_goes_on() {
     assert_eq!(shop.heard.count(), 2);
 }
 
-/// A look at a file takes real time, which a fake clock cannot see. Somebody who sleeps on that
-/// clock is no reason to let its time pass meanwhile.
+/// A read of a file takes real time, which a fake clock cannot see. A task that sleeps on that clock
+/// is no reason to let its time pass meanwhile.
 #[tokio::test]
-async fn time_does_not_pass_by_a_look_at_the_file_while_somebody_sleeps() {
+async fn time_does_not_pass_during_a_read_of_the_file_while_a_task_sleeps() {
     let shop = Shop::open().await;
     let sleeper = shop.clock.clone();
     tokio::spawn(async move { sleeper.sleep_for(Duration::from_hours(1_000)).await });

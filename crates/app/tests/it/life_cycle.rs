@@ -292,7 +292,7 @@ fn an_engine_whose_runtime_is_gone_has_stopped_and_gives_its_file_back() {
     drop(first);
     runtime().block_on(async {
         let why = running.stopped().await;
-        // A look that was broken off may be the first to say so.
+        // An interrupted poll may be the first to report it.
         assert_eq!(why.kind(), ErrorKind::Stopped, "{why}");
         let error = punctual.find(&key("a")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Stopped, "{error}");
