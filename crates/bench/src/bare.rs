@@ -97,7 +97,7 @@ impl Bare {
         self.connection
     }
 
-    /// Stores timers, so many in each transaction.
+    /// Stores timers, `per_transaction` in each transaction.
     pub(crate) fn upsert(
         &mut self,
         timers: &[TimerRequest],
@@ -124,8 +124,8 @@ impl Bare {
         Ok(())
     }
 
-    /// Selects due timers, gives each to the handler and marks them, so many in each transaction,
-    /// until nothing is due; answers how many there were.
+    /// Selects due timers, passes each to the handler and marks them, `batch` in each transaction,
+    /// until nothing is due; returns their number.
     pub(crate) fn drain(
         &mut self,
         batch: usize,

@@ -117,8 +117,7 @@ impl Streams {
     }
 }
 
-/// Publishes as the worker does: so many batches at once, each handed over as one. Everything has to
-/// be accepted.
+/// Publishes as the worker does: several batches at once. All messages have to be accepted.
 pub(crate) async fn publish(bus: &NatsEventBus, batches: Vec<Vec<MessageEnvelope>>) -> Outcome<()> {
     let most = WorkerSettings::for_a_broker().publishes_in_flight;
     let mut batches = batches.into_iter();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_the_value_that_so_many_do_not_exceed() {
+    fn a_percentile_is_the_value_that_its_share_does_not_exceed() {
         let sorted: Vec<f64> = (1..=200).map(f64::from).collect();
         let of = |part| percentile(&sorted, part).unwrap();
         assert!((of(0.5) - 100.0).abs() < 1e-9);

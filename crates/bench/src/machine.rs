@@ -17,8 +17,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks around; what cannot be found out is `unknown`.
-    pub(crate) fn look(folder: &Path) -> Self {
+    /// Reads the properties of this machine; those that cannot be read are `unknown`.
+    pub(crate) fn read(folder: &Path) -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             processor: field("/proc/cpuinfo", "model name"),

@@ -74,7 +74,7 @@ fn measure(options: &Options) -> Outcome<()> {
     let chosen = lines::choose(&options.lines, options.plots.is_some())?;
     let begun = Instant::now();
     let folder = work_folder(options.dir.as_deref())?;
-    let machine = Machine::look(folder.path());
+    let machine = Machine::read(folder.path());
     let load_before = machine::load();
     let say = |text: &str| match options.json.as_deref() {
         Some("-") => eprintln!("{text}"),

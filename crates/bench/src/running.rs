@@ -26,20 +26,20 @@ impl Ours {
         settings: WorkerSettings,
         handler: Arc<dyn MessageHandler>,
     ) -> Outcome<Running> {
-        let wish = Subscribe {
+        let request = Subscribe {
             topic: Topic::TimerEvents,
             consumer: ConsumerName::new("bench"),
             max_batch: 1,
             handler,
         };
-        let subscription = self.bus.subscribe(wish).await?;
+        let subscription = self.bus.subscribe(request).await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
         let (stop, stopped) = oneshot::channel();
         let worker = tokio::spawn(worker.run(async { _ = stopped.await }));
         let (store, ports) = (self.store.clone(), self.ports.clone());
         let watching = tokio::spawn(async move {
-            let look = || ports.wake.due_at(Timestamp::MIN);
-            store.watch_foreign_commits(ports.clock.clone(), look).await;
+            let wake = || ports.wake.due_at(Timestamp::MIN);
+            store.watch_foreign_commits(ports.clock.clone(), wake).await;
         });
         Ok(Running {
             stop,

@@ -100,7 +100,7 @@ impl BareCalls {
         })
     }
 
-    /// Takes all calls from their submission to their outcome, so many at a time.
+    /// Takes all calls from their submission to their outcome, `batch` at a time.
     pub(crate) fn make(&mut self, calls: &Transcript, batch: usize, to: SocketAddr) -> Outcome<()> {
         for chunk in calls.calls.chunks(batch) {
             let first = self.next_message()?;
@@ -118,7 +118,7 @@ impl BareCalls {
         Ok(())
     }
 
-    /// Only stores the submissions, so many in each transaction.
+    /// Only stores the submissions, `batch` in each transaction.
     pub(crate) fn submit(&mut self, calls: &Transcript, batch: usize) -> Outcome<()> {
         for chunk in calls.calls.chunks(batch) {
             self.transact(|transaction| write(transaction, 0, chunk, 0))?;
@@ -149,7 +149,7 @@ impl BareCalls {
         Ok((usize::try_from(calls)?, usize::try_from(messages)?))
     }
 
-    /// Fails unless so many calls succeeded and all was told of them.
+    /// Fails unless `count` calls succeeded and all their events are in the outbox.
     pub(crate) fn check(&self, count: usize) -> Outcome<()> {
         let made = self.made()?;
         if made == (count, count * MESSAGES_OF_A_CALL) {

@@ -23,8 +23,8 @@ use crate::bare::Bare;
 use crate::ours::{join, shares};
 use crate::turns::rate;
 
-/// How often it is looked whether all is over, once the target has answered everything.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Interval of the polls for completion, once the target has answered everything.
+const POLL_EVERY: Duration = Duration::from_millis(2);
 
 /// Calls that take longer are lost.
 const LONGEST: Duration = Duration::from_mins(5);
@@ -61,7 +61,7 @@ impl Statements {
         }
     }
 
-    /// Of each of so many calls: all, and commits.
+    /// For each of `calls` calls: all, and commits.
     pub(crate) fn of_each(self, calls: usize) -> (f64, f64) {
         let second = Duration::from_secs(1);
         let each = |total: u64| {
@@ -141,17 +141,17 @@ impl Engine {
         let count = calls.len();
         target.answered();
         let running: Running = self.punctual.start().await?;
-        let look = Bare::open(path, Synchronous::Full)?.into_connection();
+        let reader = Bare::open(path, Synchronous::Full)?.into_connection();
         let writing = on_a_processor(WRITER);
         let begun = Instant::now();
         submit(&self.submit, calls).await?;
         let submitting = begun.elapsed();
         let mut answered = 0;
-        while answered < count || is_left(&look)? {
+        while answered < count || is_left(&reader)? {
             if begun.elapsed() > LONGEST {
                 return Err(format!("{count} calls were not over after {LONGEST:?}").into());
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
             answered += target.answered();
         }
         let worked = Worked {
@@ -160,7 +160,7 @@ impl Engine {
             requesting: self.http.busy(),
             writing: on_a_processor(WRITER).saturating_sub(writing),
         };
-        drop(look);
+        drop(reader);
         running.shutdown().await?;
         if answered != count {
             return Err(format!("{count} calls were {answered} requests").into());

@@ -148,7 +148,7 @@ impl Client {
         Ok(Self { runtime })
     }
 
-    /// Sends all, so many at once, and reads every answer to its end.
+    /// Sends all requests, a number of them at once, and reads every response to its end.
     pub(crate) fn send_all(
         &self,
         to: SocketAddr,

@@ -27,8 +27,8 @@ pub(crate) use transcript::Transcript;
 /// Whose calls they are.
 pub(crate) const TENANTS: usize = 20;
 
-/// So many submit at once, and so many requests are under way at once: as many as the engine sends to
-/// one host unless it is told otherwise.
+/// Number of concurrent submitters, and of requests in flight: the default limit of the engine for
+/// one host.
 pub(crate) const AT_ONCE: usize = 64;
 
 /// The JSON of a submission, as a client would send it.

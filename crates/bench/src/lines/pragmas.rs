@@ -19,7 +19,7 @@ pub(crate) const LINE: Line = Line {
     run,
 };
 
-/// What is varied: the page cache in MiB, and after how many pages the log is folded in.
+/// The varied settings: the page cache in MiB, and the number of pages between checkpoints.
 #[derive(Clone, Copy)]
 struct Tuning {
     cache: i64,

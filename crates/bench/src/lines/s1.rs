@@ -91,7 +91,7 @@ fn ours(bench: &mut Bench, start: Recipe, calls: usize, tasks: usize) -> Outcome
     Ok(rate(calls, took))
 }
 
-/// The plain loop, so many rows in a transaction.
+/// The plain loop, with a number of rows in each transaction.
 pub(super) fn bare(
     bench: &mut Bench,
     start: Recipe,

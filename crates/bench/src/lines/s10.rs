@@ -30,8 +30,8 @@ pub(crate) const LINE: Line = Line {
 /// How many commands one call of the handler takes, as the service has it.
 const BATCH: usize = 1_000;
 
-/// How often it is looked whether the stream is empty, once all is committed.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Interval of the polls for an empty stream, once all is committed.
+const POLL_EVERY: Duration = Duration::from_millis(1);
 
 /// Commands that take longer are lost.
 const LONGEST: Duration = Duration::from_mins(2);
@@ -100,18 +100,18 @@ fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outc
 
         let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
         let committed = Arc::new(Committed::of(ScheduleTimers::new(&ports), count));
-        let wish = Subscribe {
+        let request = Subscribe {
             topic: Topic::TimerCommands,
             consumer: ConsumerName::new("timer"),
             max_batch: BATCH,
             handler: Arc::<Committed>::clone(&committed),
         };
         let begun = Instant::now();
-        let subscription = bus.subscribe(wish).await?;
+        let subscription = bus.subscribe(request).await?;
         let empty = async {
             committed.enough.notified().await;
             while streams.count(&plain, "COMMANDS").await? > 0 {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
             Outcome::Ok(begun.elapsed())
         };

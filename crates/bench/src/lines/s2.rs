@@ -51,7 +51,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     ])
 }
 
-/// Ours, with so many callers.
+/// Ours, with a number of concurrent callers.
 pub(super) fn ours(bench: &mut Bench, start: Recipe, rows: usize, callers: usize) -> Outcome<f64> {
     let copy = bench.copy(start)?;
     let timers = bench.rows(start.tenants)?.many_pending(rows);

@@ -1,4 +1,4 @@
-//! S5: a look at the store when nothing is due costs the same, however much is pending.
+//! S5: a poll of the store when nothing is due costs the same, however much is pending.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub(crate) const LINE: Line = Line {
 
 const LIMIT: usize = 100;
 const LEASE: Duration = Duration::from_secs(30);
-/// One sample is the mean of so many polls: a single one is shorter than a context switch.
+/// Number of polls whose mean is one sample: a single one is shorter than a context switch.
 const POLLS: usize = 200;
 
 /// One file, open for both sides.

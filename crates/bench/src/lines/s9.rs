@@ -248,7 +248,7 @@ impl EventBusPort for Counting {
         Ok(outcomes)
     }
 
-    async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
-        self.bus.subscribe(wish).await
+    async fn subscribe(&self, request: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        self.bus.subscribe(request).await
     }
 }
