@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use punctual_domain::CorrelationId;
 use punctual_domain::service_call::FieldErrors;
-use punctual_workflows::Sparing;
+use punctual_workflows::LogLimiter;
 use tokio::sync::Semaphore;
 
 use crate::body::Bodies;
@@ -39,7 +39,7 @@ pub(crate) struct Api {
     bodies: Bodies,
     pub(crate) readiness: Recent<Arc<Vec<ReadinessCheck>>>,
     pub(crate) metrics: Recent<Bytes>,
-    failure_log: Sparing,
+    failure_log: LogLimiter,
 }
 
 /// The API as a router, to be served by [`serve`](crate::serve()) or by a test.
@@ -50,7 +50,7 @@ pub fn router(parts: ApiParts) -> Router {
         bodies: Bodies::new(&settings, Arc::clone(&parts.clock)),
         readiness: Recent::default(),
         metrics: Recent::default(),
-        failure_log: Sparing::default(),
+        failure_log: LogLimiter::default(),
         parts,
     });
     let mut templates: Vec<&'static str> = routes().iter().map(|route| route.template).collect();
@@ -124,7 +124,7 @@ impl Api {
     fn report(&self, problem: &Problem) {
         let Some(error) = problem.cause() else { return };
         metrics::counter!(metric_names::NOT_CARRIED_OUT).increment(1);
-        if let Some(left_out) = self.failure_log.may_say(self.parts.clock.monotonic()) {
+        if let Some(left_out) = self.failure_log.try_acquire(self.parts.clock.monotonic()) {
             tracing::warn!(%error, left_out, "a request could not be carried out");
         }
     }

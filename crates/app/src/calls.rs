@@ -13,9 +13,9 @@ use futures_util::future::BoxFuture;
 use punctual_domain::Topic;
 use punctual_ports::{CallStores, HttpClientPort, MessageHandler};
 use punctual_workflows::calls::{
-    AcceptExecutions, BackgroundWorker, CallPorts, CallSettings, CallSweeper, DispatchOutbox,
-    ExecuteCalls, ForgetDeletedCalls, ForgetOldCalls, NobodyToTell, ReactToEvents, ReadCalls,
-    SubmitCalls, TellOfOtherTimers,
+    AcceptExecutions, BackgroundWorker, CallPorts, CallRetention, CallSettings, CallSweeper,
+    DeleteCallTimers, DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents,
+    ReadCalls, RejectStandaloneTimers, SubmitCalls,
 };
 
 use punctual_workflows::{TimerPorts, WorkerStopped};
@@ -97,7 +97,7 @@ pub(crate) struct CallsPlan {
     pub(crate) execute: ExecuteCalls,
     pub(crate) dispatch: BackgroundWorker<DispatchOutbox>,
     pub(crate) sweep: BackgroundWorker<CallSweeper>,
-    pub(crate) forget: BackgroundWorker<ForgetOldCalls>,
+    pub(crate) forget: BackgroundWorker<CallRetention>,
     ports: CallPorts,
     settings: CallSettings,
     /// The receiver of timers that belong to no call.
@@ -108,12 +108,12 @@ impl CallsPlan {
     /// `may_vanish`: there may be timers that belong to no call, and no other receiver.
     fn new(ports: &CallPorts, options: &CallOptions, may_vanish: bool) -> Result<Self, Error> {
         let settings = options.settings;
-        let nobody = || may_vanish.then(|| Arc::new(NobodyToTell) as _);
+        let nobody = || may_vanish.then(|| Arc::new(RejectStandaloneTimers) as _);
         Ok(Self {
             execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
             dispatch: DispatchOutbox::worker(ports, settings),
             sweep: CallSweeper::worker(ports, settings),
-            forget: ForgetOldCalls::worker(ports, settings),
+            forget: CallRetention::worker(ports, settings),
             ports: ports.clone(),
             settings,
             others: options.other_timers.clone().or_else(nobody),
@@ -126,9 +126,9 @@ impl CallsPlan {
         let react = Arc::new(ReactToEvents::new(ports, self.settings));
         let submit = Arc::new(SubmitCalls::new(ports));
         let accept = Arc::new(AcceptExecutions::new(ports));
-        let forget = Arc::new(ForgetDeletedCalls::new(ports));
+        let forget = Arc::new(DeleteCallTimers::new(ports));
         let others = self.others.as_ref().map(|whom| {
-            let tell = TellOfOtherTimers::new(ports, Arc::clone(whom));
+            let tell = ForwardStandaloneTimers::new(ports, Arc::clone(whom));
             (Topic::TimerEvents, "others", BATCH, Arc::new(tell) as _)
         });
         let of_calls = [

@@ -12,7 +12,7 @@ use punctual_ports::{
     Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, SaveOutcome, Subscribe,
 };
 use punctual_workflows::{
-    ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, each_message,
+    ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, handler_fn,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ impl Ours {
         ScheduleTimers::new(&self.ports)
     }
 
-    /// So many tasks, each scheduling one timer after the other; answers how long all took.
+    /// Schedules one timer after the other in each of several tasks; returns how long all took.
     pub(crate) async fn schedule_one_by_one(
         &self,
         timers: Vec<TimerRequest>,
@@ -74,7 +74,7 @@ impl Ours {
         Ok(begun.elapsed())
     }
 
-    /// So many callers, each scheduling one batch after the other; answers how long all took.
+    /// Schedules one batch after the other in each of several tasks; returns how long all took.
     pub(crate) async fn schedule_batches(
         &self,
         timers: Vec<TimerRequest>,
@@ -99,25 +99,25 @@ impl Ours {
         Ok(begun.elapsed())
     }
 
-    /// Runs the worker until so many firings were handled, and then until all are settled.
+    /// Runs the worker until `count` firings were handled, and then until all are settled.
     pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
         let seen = Arc::new(Seen::default());
         let enough = Arc::new(Notify::new());
         let (noting, notifier) = (Arc::clone(&seen), Arc::clone(&enough));
-        let handler = each_message(move |_| {
+        let handler = handler_fn(move |_| {
             noting.first.get_or_init(Instant::now);
             if noting.count.fetch_add(1, Ordering::Relaxed) + 1 >= count {
                 notifier.notify_one();
             }
             async { Answer::Done }
         });
-        let wish = Subscribe {
+        let request = Subscribe {
             topic: Topic::TimerEvents,
             consumer: ConsumerName::new("bench"),
             max_batch: 1,
             handler,
         };
-        let subscription = self.bus.subscribe(wish).await?;
+        let subscription = self.bus.subscribe(request).await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
         let shutdown = async move {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! When a worker wants to go on: by the wall clock, after some time, or both.
+//! When a worker continues: at a wall-clock time, at a monotonic time, or at the earlier of both.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 
-/// What a worker waits for. Due times are on the wall clock; polls and pauses are on the monotonic
+/// The deadlines of a worker's wait. Due times are on the wall clock; polls and pauses are on the monotonic
 /// clock, so that they end although the wall clock is set back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Alarm {
@@ -15,8 +15,8 @@ pub(crate) struct Alarm {
     pub(crate) wall: Option<Timestamp>,
     /// At this time of the monotonic clock.
     pub(crate) monotonic: Option<Duration>,
-    /// Whether news of an earlier due time would make a difference.
-    pub(crate) heeds_news: bool,
+    /// Whether a notification of an earlier due time ends the wait.
+    pub(crate) wakes_on_earlier_due: bool,
 }
 
 impl Alarm {
@@ -36,8 +36,8 @@ impl Alarm {
             || self.monotonic.is_some_and(|time| clock.monotonic() >= time)
     }
 
-    /// The instant of the wall clock at which one of the two will have come, if nobody sets it.
-    pub(crate) fn on_the_wall(self, clock: &dyn ClockPort) -> Option<Timestamp> {
+    /// The wall-clock time of the earlier one, if the wall clock is not set meanwhile.
+    pub(crate) fn as_wall_time(self, clock: &dyn ClockPort) -> Option<Timestamp> {
         let by_monotonic = self.monotonic.map(|time| {
             let left = time.saturating_sub(clock.monotonic());
             clock.now().saturating_add(left)
@@ -45,7 +45,7 @@ impl Alarm {
         self.wall.into_iter().chain(by_monotonic).min()
     }
 
-    /// Waits until one of the two has come, without sleeping: whoever moves the clock polls.
+    /// Waits until one of the two has come, without sleeping: the driver of the clock polls.
     pub(crate) async fn poll_only(self, clock: &dyn ClockPort) {
         std::future::poll_fn(|_| {
             if self.has_come(clock) {
@@ -81,8 +81,7 @@ impl Alarm {
     }
 }
 
-/// An alarm that others may look at while the worker that sets it is at work; `None` before its
-/// first step.
+/// An alarm that can be read during a step of the worker that sets it; `None` before the first step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedAlarm(Arc<Mutex<Option<Alarm>>>);
 

@@ -11,17 +11,17 @@ use crate::WorkerStopped;
 /// A worker that does its work in steps.
 #[async_trait]
 pub trait SteppedWorker: Send {
-    /// Does all there is to do now, without ever sleeping on the clock.
+    /// Does everything that can be done now, without sleeping on the clock.
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped>;
 
-    /// A function that tells when it wants to be stepped next, also in the middle of a step.
-    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+    /// A function that returns when to step next, also during a step.
+    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 }
 
 /// Wraps a worker for a clock that is moved by hand; the first page of this crate shows how.
 pub struct Driven<W> {
     worker: tokio::sync::Mutex<W>,
-    wants_to_wake: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
+    next_wake_fn: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
     stopped: Mutex<Option<WorkerStopped>>,
 }
 
@@ -29,7 +29,7 @@ impl<W: SteppedWorker> Driven<W> {
     /// Wraps a worker.
     pub fn new(worker: W) -> Arc<Self> {
         Arc::new(Self {
-            wants_to_wake: worker.wants_to_wake(),
+            next_wake_fn: worker.next_wake_fn(),
             worker: tokio::sync::Mutex::new(worker),
             stopped: Mutex::new(None),
         })
@@ -41,7 +41,7 @@ impl<W: SteppedWorker> Driven<W> {
         stopped.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The worker, for whoever wants to end it properly. Waits for a step under way.
+    /// The worker, for a graceful shutdown. Waits for the current step.
     pub async fn worker(&self) -> tokio::sync::MutexGuard<'_, W> {
         self.worker.lock().await
     }
@@ -53,14 +53,13 @@ impl<W: SteppedWorker> Stepped for Driven<W> {
         if self.stopped().is_some() {
             return None;
         }
-        (self.wants_to_wake)()
+        (self.next_wake_fn)()
     }
 
     async fn step(&self) {
         let outcome = self.worker.lock().await.step_when_driven().await;
         if let Err(stopped) = outcome {
-            let mut place = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-            *place = Some(stopped);
+            *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(stopped);
         }
     }
 }

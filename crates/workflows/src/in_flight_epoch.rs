@@ -1,53 +1,52 @@
-//! Which firings have begun and are not settled yet, for whoever has to wait for them.
+//! In-flight epochs: generations of firings, so that recovery can wait for the earlier ones.
 //!
-//! Firings begin all the time, so there is never a moment at which none is under way. Whoever waits
-//! therefore begins a new round, and waits only for what began in the rounds before.
+//! Firings start all the time, so there is never a moment without one in flight. Recovery therefore
+//! starts a new epoch, and waits only for the firings of earlier epochs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// The firings that have begun. Clones share them.
+/// The current epoch and those with unsettled firings. Clones share it.
 #[derive(Clone, Default)]
 pub struct InFlightEpoch {
-    rounds: Arc<Mutex<Rounds>>,
+    epochs: Arc<Mutex<Epochs>>,
 }
 
 #[derive(Default)]
-struct Rounds {
-    current: Round,
-    /// Those of which something may be left.
+struct Epochs {
+    current: EpochGuard,
+    /// Earlier epochs that may have unsettled firings.
     earlier: Vec<Weak<()>>,
 }
 
-/// Kept as long as a firing is not settled. All firings of a round share it, so that to begin one
-/// costs next to nothing.
+/// Keeps an epoch open until a firing is settled. All firings of an epoch share one allocation.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Round {
+pub(crate) struct EpochGuard {
     shared: Arc<()>,
 }
 
 impl InFlightEpoch {
-    /// A firing begins; it is settled when the answer is dropped.
-    pub(crate) fn begin(&self) -> Round {
+    /// Adds a firing to the current epoch; it is settled when the guard is dropped.
+    pub(crate) fn enter(&self) -> EpochGuard {
         self.lock().current.clone()
     }
 
-    /// Whatever begins from now on is of another round.
-    pub(crate) fn begin_epoch(&self) {
-        let mut rounds = self.lock();
-        let ended = std::mem::take(&mut rounds.current);
-        rounds.earlier.push(Arc::downgrade(&ended.shared));
+    /// Starts a new epoch.
+    pub(crate) fn advance(&self) {
+        let mut epochs = self.lock();
+        let ended = std::mem::take(&mut epochs.current);
+        epochs.earlier.push(Arc::downgrade(&ended.shared));
     }
 
-    /// Whether nothing is left of the rounds before.
+    /// Whether every firing of the earlier epochs is settled.
     pub(crate) fn earlier_are_settled(&self) -> bool {
-        let mut rounds = self.lock();
-        rounds.earlier.retain(|round| round.strong_count() > 0);
-        rounds.earlier.is_empty()
+        let mut epochs = self.lock();
+        epochs.earlier.retain(|epoch| epoch.strong_count() > 0);
+        epochs.earlier.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rounds> {
+    fn lock(&self) -> MutexGuard<'_, Epochs> {
         // Nothing panics halfway here.
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,28 +55,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_began_before_is_waited_for() {
-        let begun = InFlightEpoch::default();
-        begun.begin_epoch();
-        assert!(begun.earlier_are_settled(), "nothing has begun");
-        let (first, second) = (begun.begin(), begun.begin());
-        begun.begin_epoch();
-        let _later = begun.begin();
-        assert!(!begun.earlier_are_settled());
+    fn only_earlier_epochs_have_to_be_settled() {
+        let epoch = InFlightEpoch::default();
+        epoch.advance();
+        assert!(epoch.earlier_are_settled(), "nothing is in flight");
+        let (first, second) = (epoch.enter(), epoch.enter());
+        epoch.advance();
+        let _later = epoch.enter();
+        assert!(!epoch.earlier_are_settled());
         drop(first);
-        assert!(!begun.earlier_are_settled());
+        assert!(!epoch.earlier_are_settled());
         drop(second);
-        assert!(begun.earlier_are_settled());
+        assert!(epoch.earlier_are_settled());
     }
 
     #[test]
-    fn whoever_begins_another_round_waits_for_all_before_it() {
-        let begun = InFlightEpoch::default();
-        let first = begun.begin();
-        begun.begin_epoch();
-        begun.begin_epoch();
-        assert!(!begun.earlier_are_settled());
+    fn advancing_twice_still_waits_for_all_earlier_epochs() {
+        let epoch = InFlightEpoch::default();
+        let first = epoch.enter();
+        epoch.advance();
+        epoch.advance();
+        assert!(!epoch.earlier_are_settled());
         drop(first);
-        assert!(begun.earlier_are_settled());
+        assert!(epoch.earlier_are_settled());
     }
 }

@@ -1,4 +1,4 @@
-//! When the worker last looked for what is due, for whoever wants to know whether it lives.
+//! The time of the worker's last poll, for liveness checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,17 +7,17 @@ use punctual_domain::Timestamp;
 
 const NEVER: i64 = -1;
 
-/// When the worker last looked. Clones share it.
+/// The time of the worker's last poll. Clones share it.
 #[derive(Debug, Clone)]
 pub struct LastPoll(Arc<AtomicI64>);
 
 impl LastPoll {
-    /// When that was, if it was.
+    /// The time of the last poll; `None` before the first one.
     pub fn at(&self) -> Option<Timestamp> {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed)).ok()
     }
 
-    pub(crate) fn is_now(&self, now: Timestamp) {
+    pub(crate) fn record(&self, now: Timestamp) {
         self.0.store(now.as_millis(), Ordering::Relaxed);
     }
 }
@@ -33,10 +33,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_none_until_there_was_one() {
-        let look = LastPoll::default();
-        assert_eq!(look.at(), None);
-        look.clone().is_now(Timestamp::MIN);
-        assert_eq!(look.at(), Some(Timestamp::MIN));
+    fn there_is_none_until_the_first_poll() {
+        let last_poll = LastPoll::default();
+        assert_eq!(last_poll.at(), None);
+        last_poll.clone().record(Timestamp::MIN);
+        assert_eq!(last_poll.at(), Some(Timestamp::MIN));
     }
 }

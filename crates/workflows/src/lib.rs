@@ -3,9 +3,9 @@
 //! - [`ScheduleTimers`] stores timers, for callers and for commands from a bus;
 //! - [`TimerWorker`] fires what is due: the heart of Punctual;
 //! - [`RepublishLost`] publishes again what a broker has lost;
-//! - [`Retention`] removes what is older than anybody wants to know;
+//! - [`Retention`] purges old rows;
 //! - `calls` (with the feature of that name) is the life of a service call;
-//! - [`WakeSignal`] joins the first two: a save with an earlier due time wakes the worker.
+//! - [`WakeSignal`] connects the first two: a save with an earlier due time wakes the worker.
 //!
 //! Nothing here knows a database, a broker or a real clock. In a process, workers `run` as tasks;
 //! in a test, a fake clock drives them through [`Driven`], and years pass in milliseconds.
@@ -24,13 +24,13 @@
 //! let bus = InProcessBus::new(Handlers::Inline);
 //! let ports = TimerPorts::new(clock.clone(), SequentialIds::new(), MemoryTimerStore::new(), bus.clone());
 //! let (fired, mut seen) = tokio::sync::mpsc::unbounded_channel();
-//! let handler = each_message(move |envelope| {
+//! let handler = handler_fn(move |envelope| {
 //!     fired.send(envelope).ok();
 //!     async { Answer::Done }
 //! });
 //! let topic = Topic::TimerEvents;
-//! let wish = Subscribe { topic, consumer: ConsumerName::new("app"), max_batch: 1, handler };
-//! let _subscription = bus.subscribe(wish).await?;
+//! let request = Subscribe { topic, consumer: ConsumerName::new("app"), max_batch: 1, handler };
+//! let _subscription = bus.subscribe(request).await?;
 //! let timers = ScheduleTimers::new(&ports);
 //! let worker = TimerWorker::new(&ports, WorkerSettings::default())?;
 //! let _driving = clock.drive(Driven::new(worker));
@@ -49,28 +49,28 @@
 mod alarm;
 #[cfg(feature = "calls")]
 pub mod calls;
+mod detach_on_drop;
 mod driven;
-mod each_message;
-pub mod finished;
 mod fire_due_timers;
+mod handler_fn;
 mod in_flight_epoch;
 mod last_poll;
+mod log_limiter;
 pub mod metric_names;
 mod ports;
 mod republish_lost;
 mod retention;
 mod schedule_timers;
-mod sparing;
 mod wake_signal;
 
 pub use driven::{Driven, SteppedWorker};
-pub use each_message::each_message;
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};
+pub use handler_fn::handler_fn;
 pub use in_flight_epoch::InFlightEpoch;
 pub use last_poll::LastPoll;
+pub use log_limiter::LogLimiter;
 pub use ports::TimerPorts;
 pub use republish_lost::RepublishLost;
 pub use retention::{Retention, RetentionSettings};
 pub use schedule_timers::{ScheduleTimers, TimerRequest};
-pub use sparing::Sparing;
 pub use wake_signal::WakeSignal;

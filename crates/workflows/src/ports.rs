@@ -1,4 +1,4 @@
-//! The adapters that a timer service is made of, in one place.
+//! The adapters of a timer service.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use punctual_ports::{ClockPort, EventBusPort, IdPort, TimerPersistencePort, Time
 
 use crate::{InFlightEpoch, LastPoll, WakeSignal};
 
-/// Everything that scheduling and firing need from outside. Clones share it.
+/// The ports that scheduling and firing use, and the state they share. Clones share it.
 #[derive(Clone)]
 pub struct TimerPorts {
     /// The time.
     pub clock: Arc<dyn ClockPort>,
     /// New ids.
     pub ids: Arc<dyn IdPort>,
-    /// The store, for those who schedule.
+    /// The store, for scheduling.
     pub persistence: Arc<dyn TimerPersistencePort>,
     /// The same store, for the worker.
     pub queue: Arc<dyn TimerQueuePort>,
@@ -21,14 +21,14 @@ pub struct TimerPorts {
     pub bus: Arc<dyn EventBusPort>,
     /// How a save wakes the worker.
     pub wake: WakeSignal,
-    /// What the worker has begun, for whoever has to wait for it.
-    pub begun: InFlightEpoch,
-    /// When the worker last looked for what is due.
+    /// The firings in flight, for recovery to wait for.
+    pub in_flight_epoch: InFlightEpoch,
+    /// When the worker last polled.
     pub last_poll: LastPoll,
 }
 
 impl TimerPorts {
-    /// Puts adapters together; one store serves both sides.
+    /// Ports on these adapters; one store serves both sides.
     pub fn new(
         clock: impl ClockPort + 'static,
         ids: impl IdPort + 'static,
@@ -43,7 +43,7 @@ impl TimerPorts {
             queue: store,
             bus: Arc::new(bus),
             wake: WakeSignal::new(),
-            begun: InFlightEpoch::default(),
+            in_flight_epoch: InFlightEpoch::default(),
             last_poll: LastPoll::default(),
         }
     }

@@ -24,7 +24,7 @@ use punctual_ports::{
 };
 
 use crate::fire_due_timers::WorkerStopped;
-use crate::fire_due_timers::publishing::{Firing, Verdict, publish};
+use crate::fire_due_timers::publishing::{Firing, FiringOutcome, publish};
 use crate::{InFlightEpoch, TimerPorts, metric_names};
 
 /// How many firings are in memory at once.
@@ -55,7 +55,7 @@ pub struct RepublishLost {
     queue: Arc<dyn TimerQueuePort>,
     bus: Arc<dyn EventBusPort>,
     dead_letters: Arc<dyn DeadLetterPort>,
-    begun: InFlightEpoch,
+    in_flight_epoch: InFlightEpoch,
 }
 
 /// An event that failed by itself and is tried again later.
@@ -76,7 +76,7 @@ impl RepublishLost {
             ids: Arc::clone(&ports.ids),
             queue: Arc::clone(&ports.queue),
             bus: Arc::clone(&ports.bus),
-            begun: ports.begun.clone(),
+            in_flight_epoch: ports.in_flight_epoch.clone(),
         }
     }
 
@@ -149,9 +149,9 @@ impl RepublishLost {
     /// What was acknowledged before the loss and is not marked yet would be on no page, and be marked
     /// after that. So all that has begun is settled first, however long the store takes no marks.
     async fn wait_for_what_has_begun(&self) {
-        self.begun.begin_epoch();
+        self.in_flight_epoch.advance();
         let mut looks = 0_u32;
-        while !self.begun.earlier_are_settled() {
+        while !self.in_flight_epoch.earlier_are_settled() {
             looks = looks.saturating_add(1);
             let wait = AFTER_FAILURE.after(looks, &"begun");
             self.clock.sleep_for(wait).await;
@@ -185,16 +185,16 @@ impl RepublishLost {
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
         let mut patience = self.patience("events cannot be published again now");
         while !left.is_empty() {
-            let (batch, verdicts) = publish(Arc::clone(&self.bus), left).await;
+            let (batch, outcomes) = publish(Arc::clone(&self.bus), left).await;
             left = Vec::new();
             let (mut accepted, mut failure) = (0, None);
-            for (firing, verdict) in batch.into_iter().zip(verdicts) {
-                match verdict {
-                    Verdict::Acknowledged => accepted += 1,
+            for (firing, outcome) in batch.into_iter().zip(outcomes) {
+                match outcome {
+                    FiringOutcome::Acknowledged => accepted += 1,
                     // It never can be published, so there is nothing to wait for.
-                    Verdict::Poison(reason) => self.put_down(&firing, &reason).await?,
-                    Verdict::Failed(error) => parked.push_back(self.park(firing, 1, error)),
-                    Verdict::BusFailed(error) => {
+                    FiringOutcome::Poison(reason) => self.put_down(&firing, &reason).await?,
+                    FiringOutcome::Failed(error) => parked.push_back(self.park(firing, 1, error)),
+                    FiringOutcome::BusFailed(error) => {
                         left.push(firing);
                         failure = Some(error);
                     }
@@ -236,21 +236,21 @@ impl RepublishLost {
         while ready.peek().is_some() {
             let some: Vec<Parked> = ready.by_ref().take(PAGE).collect();
             let firings = some.iter().map(|it| it.firing.clone()).collect();
-            let (_, verdicts) = publish(Arc::clone(&self.bus), firings).await;
-            for (it, verdict) in some.into_iter().zip(verdicts) {
-                match verdict {
-                    Verdict::Acknowledged => {
+            let (_, outcomes) = publish(Arc::clone(&self.bus), firings).await;
+            for (it, outcome) in some.into_iter().zip(outcomes) {
+                match outcome {
+                    FiringOutcome::Acknowledged => {
                         metrics::counter!(metric_names::REPUBLISHED).increment(1);
                     }
-                    Verdict::Poison(reason) => self.put_down(&it.firing, &reason).await?,
-                    Verdict::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
+                    FiringOutcome::Poison(reason) => self.put_down(&it.firing, &reason).await?,
+                    FiringOutcome::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
                         self.put_down(&it.firing, &error.to_string()).await?;
                     }
-                    Verdict::Failed(error) => {
+                    FiringOutcome::Failed(error) => {
                         parked.push_back(self.park(it.firing, it.failures + 1, error));
                     }
                     // Not its own fault, so it does not count.
-                    Verdict::BusFailed(error) => {
+                    FiringOutcome::BusFailed(error) => {
                         parked.push_back(self.park(it.firing, it.failures, error));
                     }
                 }

@@ -179,11 +179,11 @@ impl SteppedWorker for Retention {
         self.step().await.map(drop)
     }
 
-    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<punctual_domain::Timestamp> + Send + Sync> {
+    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<punctual_domain::Timestamp> + Send + Sync> {
         let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.clock));
         Arc::new(move || match alarm.get() {
             None => Some(clock.now()),
-            Some(alarm) => alarm.on_the_wall(clock.as_ref()),
+            Some(alarm) => alarm.as_wall_time(clock.as_ref()),
         })
     }
 }

@@ -12,7 +12,7 @@ use punctual_ports::{
     SaveTimer,
 };
 
-use crate::finished::Finished;
+use crate::detach_on_drop::DetachOnDrop;
 use crate::{TimerPorts, metric_names};
 
 /// Maximum number of timers in a save that is finished after its caller has left.
@@ -126,7 +126,7 @@ impl ScheduleTimers {
         if length > MOST_FINISHED {
             return saving.await;
         }
-        Finished::new(saving.boxed(), self.ports.wake.clone()).await
+        DetachOnDrop::new(saving.boxed(), self.ports.wake.clone()).await
     }
 
     fn correlation(&self, given: Option<CorrelationId>) -> CorrelationId {

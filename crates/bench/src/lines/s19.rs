@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual_domain::{Message, ServiceCallId, TenantId, TimerKey};
 use punctual_ports::{Answer, IdPort};
-use punctual_workflows::{TimerRequest, WorkerSettings, each_message};
+use punctual_workflows::{TimerRequest, WorkerSettings, handler_fn};
 use tokio::sync::Semaphore;
 
 use super::Line;
@@ -97,7 +97,7 @@ fn fire(bench: &mut Bench, handlers: Handlers, lasts: Duration) -> Outcome<Vec<f
     let lateness = Lateness::of(from, from.saturating_add(lasts));
     let (noting, over) = (Arc::clone(&lateness), Arc::new(Semaphore::new(0)));
     let hanging = Arc::clone(&over);
-    let handler = each_message(move |envelope| {
+    let handler = handler_fn(move |envelope| {
         let is_slow = match &envelope.message {
             Message::DueTimeReached(event) => is_saturated(&event.tenant_id),
             _ => false,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_workflows::{WorkerSettings, each_message};
+use punctual_workflows::{WorkerSettings, handler_fn};
 
 use super::{Line, TENANTS};
 use crate::databases::Recipe;
@@ -75,9 +75,9 @@ impl Sides {
 
 #[derive(Clone, Copy)]
 enum Compare {
-    /// So many milliseconds over the bare sleep at most.
+    /// Maximum milliseconds over the bare sleep.
     Over(f64),
-    /// So many times the bare sleep at most.
+    /// Maximum multiple of the bare sleep.
     Share(f64),
     Nothing,
 }
@@ -136,7 +136,7 @@ fn fire(bench: &mut Bench, pending: Recipe, lasts: Duration) -> Outcome<Vec<f64>
     let rows = bench.rows(pending.tenants)?;
     let lateness = counted(bench, lasts);
     let noting = std::sync::Arc::clone(&lateness);
-    let handler = each_message(move |envelope| {
+    let handler = handler_fn(move |envelope| {
         noting.note_event(&envelope);
         async { Answer::Done }
     });

@@ -7,11 +7,11 @@ use std::time::Duration;
 use punctual_adapters_sqlite::{OnStatement, SqliteSettings};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::Answer;
-use punctual_workflows::{WorkerSettings, each_message};
+use punctual_workflows::{WorkerSettings, handler_fn};
 use serde_json::json;
 
 use super::{Line, TENANTS};
-use crate::child::{Child, ask, number};
+use crate::child::{Child, number, output_of};
 use crate::databases::Recipe;
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
@@ -37,7 +37,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let pending = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let seconds = bench.size(60, 10);
     let copy = bench.copy(pending)?;
-    let answer = ask(CHILD.name, &copy.path(), &[seconds as u64])?;
+    let answer = output_of(CHILD.name, &copy.path(), &[seconds as u64])?;
     let polls = seconds as u64 / WorkerSettings::default().polling_interval.as_secs();
     let on = format!(
         "{seconds} s, {} pending, nothing due and nobody writing, defaults; a process of its own, \
@@ -84,7 +84,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);
 
-/// The other process: runs an engine for so many seconds and says what it did.
+/// The child process: runs an engine for a number of seconds and reports what it did.
 fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let [seconds] = *numbers else {
         return Err("an idle process needs a number of seconds".into());
@@ -96,7 +96,7 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
     }));
     tokio::runtime::Runtime::new()?.block_on(async {
         let ours = Ours::open_with(&settings, &clock)?;
-        let handler = each_message(|_| async { Answer::Done });
+        let handler = handler_fn(|_| async { Answer::Done });
         let running = ours.run(WorkerSettings::default(), handler).await?;
         tokio::time::sleep(SETTLED_AFTER).await;
         let before = (process::processor_time(), process::waits());

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use punctual_adapters_system::SystemClock;
 use punctual_ports::{Answer, ClockPort};
-use punctual_workflows::each_message;
+use punctual_workflows::handler_fn;
 use serde_json::json;
 use tokio::sync::Notify;
 
 use super::{Line, TENANTS, s3};
-use crate::child::{Child, ask, number};
+use crate::child::{Child, number, output_of};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
 use crate::rows::{Rows, tenants};
@@ -39,7 +39,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let mut peaks = Vec::new();
     for _ in 0..rounds {
         let copy = bench.copy(recipe)?;
-        let answer = ask(CHILD.name, &copy.path(), &[come as u64, go as u64])?;
+        let answer = output_of(CHILD.name, &copy.path(), &[come as u64, go as u64])?;
         peaks.push(number(&answer, "mebibytes")?);
     }
     let figure = Rounds::new(peaks).ok_or("nothing was measured")?;
@@ -73,7 +73,7 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let mut rows = Rows::new(tenants(TENANTS)?, 77, clock.now());
     let (fired, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
     let (noting, notifier) = (Arc::clone(&fired), Arc::clone(&enough));
-    let handler = each_message(move |_| {
+    let handler = handler_fn(move |_| {
         if noting.fetch_add(1, Ordering::Relaxed) + 1 == go {
             notifier.notify_one();
         }

@@ -10,12 +10,12 @@ use punctual_adapters_sqlite::Synchronous;
 use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::{Answer, ClockPort};
-use punctual_workflows::each_message;
+use punctual_workflows::handler_fn;
 use serde_json::json;
 
 use super::{Line, s3};
 use crate::bare::Bare;
-use crate::child::{Child, ask, number};
+use crate::child::{Child, number, output_of};
 use crate::databases::{Filling, Owner, Recipe};
 use crate::lateness::{Lateness, Load, percentile};
 use crate::ours::Ours;
@@ -68,7 +68,7 @@ fn one_case(bench: &mut Bench, owner: Owner, tenants: usize) -> Outcome<Vec<Meas
             if (round + step) % 2 == 0 {
                 let copy = bench.copy(recipe)?;
                 let numbers = [tenants as u64, seconds];
-                found.add(&ask(CHILD.name, &copy.path(), &numbers)?)?;
+                found.add(&output_of(CHILD.name, &copy.path(), &numbers)?)?;
             } else {
                 found.bare.push(first_come(bench, recipe, seconds)?);
             }
@@ -157,7 +157,7 @@ fn first_come(bench: &mut Bench, recipe: Recipe, seconds: u64) -> Outcome<f64> {
     Ok(rate(drained, begun.elapsed()))
 }
 
-/// The other process: works the backlog off for so many seconds, and says how that went.
+/// The child process: works off the backlog for a number of seconds, and reports the result.
 fn catch_up(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let [of_tenants, seconds] = *numbers else {
         return Err("the number of tenants and of seconds have to be said".into());
@@ -171,7 +171,7 @@ fn catch_up(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let lateness = Lateness::of(begun, Timestamp::MAX);
     let old = Arc::new(AtomicUsize::new(0));
     let (noting, counting) = (Arc::clone(&lateness), Arc::clone(&old));
-    let handler = each_message(move |envelope| {
+    let handler = handler_fn(move |envelope| {
         if !noting.note_event(&envelope) {
             counting.fetch_add(1, Ordering::Relaxed);
         }

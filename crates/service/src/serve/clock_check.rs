@@ -1,7 +1,7 @@
 //! Notices when the wall clock is set: by hand, by a time service, or after a machine has slept.
 //!
-//! Timers go by the wall clock, so a step makes them early or late in the eyes of whoever looks at
-//! another clock. Nothing can be done about it here, but to say so.
+//! Timers go by the wall clock, so a step makes them early or late by any other clock. It is logged
+//! and counted.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
-use punctual_workflows::{Sparing, metric_names};
+use punctual_workflows::{LogLimiter, metric_names};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// A time service that is content with slewing moves the clock by less than a millisecond in a second.
@@ -41,13 +41,13 @@ impl Clocks {
     }
 }
 
-/// Looks every second, for as long as it is polled.
+/// Compares both clocks every second, for as long as it is polled.
 pub(super) async fn watch(clock: &SystemClock) -> Infallible {
     for direction in ["forward", "back"] {
-        // What has not happened yet is shown as none, so that an alert can be set on it.
+        // Exported from the start as 0, so that an alert can be set on it.
         metrics::counter!(metric_names::CLOCK_STEPS, "direction" => direction).increment(0);
     }
-    let lines = Sparing::default();
+    let lines = LogLimiter::default();
     let mut before = Clocks::of(clock);
     loop {
         clock.sleep_for(EVERY).await;
@@ -55,7 +55,7 @@ pub(super) async fn watch(clock: &SystemClock) -> Infallible {
         if let Some(step) = now.step_since(before) {
             let direction = if step > 0 { "forward" } else { "back" };
             metrics::counter!(metric_names::CLOCK_STEPS, "direction" => direction).increment(1);
-            if let Some(left_out) = lines.may_say(now.monotonic) {
+            if let Some(left_out) = lines.try_acquire(now.monotonic) {
                 tracing::warn!(
                     milliseconds = step,
                     direction,
@@ -80,11 +80,11 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_told_from_one_that_goes() {
+    fn a_step_is_distinguished_from_a_clock_that_goes() {
         let before = clocks(1_000_000, 500);
         for (wall, monotonic, step) in [
             (1_001_000, 1_500, None),
-            // Late to look, and slewed.
+            // A late check, and a slewed clock.
             (1_075_100, 75_500, None),
             (1_003_000, 1_500, Some(2_000)),
             (997_000, 1_500, Some(-4_000)),

@@ -17,7 +17,7 @@ use punctual_ports::{
 use tokio::sync::watch;
 
 use super::CallPorts;
-use super::places::Place;
+use super::concurrency_limiter::Permit;
 use crate::metric_names;
 
 /// So many headers of an answer are kept.
@@ -40,7 +40,7 @@ pub(super) struct Attempt {
 
 /// An attempt that is over.
 pub(super) struct Ended {
-    pub(super) place: Place,
+    pub(super) permit: Permit,
     pub(super) key: ExecutionKey,
     /// Or why its result can never be recorded here.
     pub(super) recorded: Result<(), PortError>,

@@ -64,7 +64,7 @@ impl<C: BackgroundTask> BackgroundWorker<C> {
     }
 
     async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
-        self.notifier.answer();
+        self.notifier.clear();
         let rest = self.task.step().await?;
         let mut alarm = Alarm::default();
         alarm.at_monotonic(self.clock.monotonic().saturating_add(rest));
@@ -79,14 +79,14 @@ impl<C: BackgroundTask> SteppedWorker for BackgroundWorker<C> {
         self.step().await.map(drop)
     }
 
-    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
         let (alarm, clock, notifier) = (
             self.alarm.clone(),
             Arc::clone(&self.clock),
             self.notifier.clone(),
         );
         Arc::new(move || match alarm.get() {
-            Some(alarm) if !notifier.is_notified() => alarm.on_the_wall(clock.as_ref()),
+            Some(alarm) if !notifier.is_notified() => alarm.as_wall_time(clock.as_ref()),
             _ => Some(clock.now()),
         })
     }

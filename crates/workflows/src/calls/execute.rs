@@ -23,7 +23,7 @@ use punctual_ports::{
 use tokio::sync::watch;
 
 use super::attempt::{Attempt, Ended, finish_of, started};
-use super::places::Places;
+use super::concurrency_limiter::{ConcurrencyLimiter, Permit};
 use super::{CallPorts, CallSettings};
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
@@ -43,14 +43,14 @@ const AFTER_FAILURE: Backoff = Backoff {
 };
 
 /// Attempts under way.
-type UnderWay = FuturesUnordered<BoxFuture<'static, Ended>>;
+type RunningAttempts = FuturesUnordered<BoxFuture<'static, Ended>>;
 
 /// Makes the attempts that were written down.
 pub struct ExecuteCalls {
     ports: CallPorts,
     http: Arc<dyn HttpClientPort>,
     settings: CallSettings,
-    places: Places,
+    limiter: ConcurrencyLimiter,
     /// The attempts that are being made here.
     under_way: BTreeSet<ExecutionKey>,
     /// When to look for attempts that nobody makes, on the monotonic clock; `None` for at once.
@@ -78,7 +78,7 @@ impl ExecuteCalls {
             ports: ports.clone(),
             http,
             settings,
-            places: Places::default(),
+            limiter: ConcurrencyLimiter::default(),
             under_way: BTreeSet::new(),
             recheck_at: None,
             has_recovered: false,
@@ -95,7 +95,7 @@ impl ExecuteCalls {
     /// With the cause, if the store cannot be relied on any more.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<usize, WorkerStopped> {
         let mut shutdown = pin!(shutdown);
-        let mut under_way = UnderWay::new();
+        let mut under_way = RunningAttempts::new();
         let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
             let alarm = self.fill(&mut under_way).await?;
@@ -110,7 +110,7 @@ impl ExecuteCalls {
         self.drain(under_way).await
     }
 
-    async fn drain(&mut self, mut under_way: UnderWay) -> Result<usize, WorkerStopped> {
+    async fn drain(&mut self, mut under_way: RunningAttempts) -> Result<usize, WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
         let mut time_is_up = clock.sleep_for(self.settings.drain);
         let mut interrupted = None;
@@ -140,8 +140,8 @@ impl ExecuteCalls {
     }
 
     /// Begins what may begin, while what is under way goes on, and tells when to look again.
-    async fn fill(&mut self, under_way: &mut UnderWay) -> Result<Alarm, WorkerStopped> {
-        self.ports.to_execute.answer();
+    async fn fill(&mut self, under_way: &mut RunningAttempts) -> Result<Alarm, WorkerStopped> {
+        self.ports.to_execute.clear();
         let mut ended = Vec::new();
         let filled = {
             // Not to be dropped in the middle: what has begun must be attempted.
@@ -158,7 +158,7 @@ impl ExecuteCalls {
             self.ended(one)?;
         }
         let (begun, failure) = filled;
-        // There may be more; and a place that became free meanwhile may be somebody's.
+        // There may be more; and a permit that became free meanwhile may be somebody's.
         let look_again = !begun.is_empty() || !ended.is_empty();
         under_way.extend(begun);
         let running = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
@@ -187,7 +187,7 @@ impl ExecuteCalls {
     }
 
     fn ended(&mut self, ended: &Ended) -> Result<(), WorkerStopped> {
-        self.places.give_back(&ended.place);
+        self.limiter.release(&ended.permit);
         self.under_way.remove(&ended.key);
         match &ended.recorded {
             Ok(()) => Ok(()),
@@ -197,14 +197,14 @@ impl ExecuteCalls {
         }
     }
 
-    /// Begins attempts for which there is a place, once: they are to be sent before anybody looks
+    /// Begins attempts for which there is a permit, once: they are to be sent before anybody looks
     /// for more. What has begun is given back also if something fails after it.
     async fn begin_some(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
         let mut begun = Vec::new();
         if let Err(error) = self.look_back().await {
             return (begun, Some(error));
         }
-        let Some(query) = self.places.query(&self.settings) else {
+        let Some(query) = self.limiter.query(&self.settings) else {
             return (begun, None);
         };
         let failure = match self.ports.executions.waiting(query).await {
@@ -222,8 +222,8 @@ impl ExecuteCalls {
     ) -> Result<(), PortError> {
         let mut chosen = Vec::new();
         for execution in waiting {
-            if let Some(place) = self.places.take(&execution, &self.settings) {
-                chosen.push((execution, place));
+            if let Some(permit) = self.limiter.try_acquire(&execution, &self.settings) {
+                chosen.push((execution, permit));
             }
         }
         let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
@@ -240,20 +240,20 @@ impl ExecuteCalls {
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => {
-                for (_, place) in &chosen {
-                    self.places.give_back(place);
+                for (_, permit) in &chosen {
+                    self.limiter.release(permit);
                 }
                 self.recheck_at = None;
                 return Err(error);
             }
         };
         let mut failure = None;
-        for ((execution, place), outcome) in chosen.into_iter().zip(outcomes) {
+        for ((execution, permit), outcome) in chosen.into_iter().zip(outcomes) {
             match outcome {
-                Ok(ExecutionOutcome::Applied) => begun.push(self.attempt(execution, place)),
-                Ok(_) => self.places.give_back(&place),
+                Ok(ExecutionOutcome::Applied) => begun.push(self.attempt(execution, permit)),
+                Ok(_) => self.limiter.release(&permit),
                 Err(error) => {
-                    self.places.give_back(&place);
+                    self.limiter.release(&permit);
                     self.recheck_at = None;
                     failure = Some(error);
                 }
@@ -262,11 +262,7 @@ impl ExecuteCalls {
         failure.map_or(Ok(()), Err)
     }
 
-    fn attempt(
-        &mut self,
-        execution: Execution,
-        place: super::places::Place,
-    ) -> BoxFuture<'static, Ended> {
+    fn attempt(&mut self, execution: Execution, permit: Permit) -> BoxFuture<'static, Ended> {
         let attempt = Attempt {
             ports: self.ports.clone(),
             http: Arc::clone(&self.http),
@@ -278,7 +274,7 @@ impl ExecuteCalls {
         Box::pin(async move {
             let recorded = attempt.make().await;
             Ended {
-                place,
+                permit,
                 key,
                 recorded,
             }
@@ -338,7 +334,7 @@ impl ExecuteCalls {
 #[async_trait]
 impl SteppedWorker for ExecuteCalls {
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
-        let mut under_way = UnderWay::new();
+        let mut under_way = RunningAttempts::new();
         let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
             let alarm = self.fill(&mut under_way).await?;
@@ -354,11 +350,11 @@ impl SteppedWorker for ExecuteCalls {
         }
     }
 
-    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
         let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.ports.clock));
         let notifier = self.ports.to_execute.clone();
         Arc::new(move || match alarm.get() {
-            Some(alarm) if !notifier.is_notified() => alarm.on_the_wall(clock.as_ref()),
+            Some(alarm) if !notifier.is_notified() => alarm.as_wall_time(clock.as_ref()),
             _ => Some(clock.now()),
         })
     }

@@ -6,10 +6,10 @@
 //! - [`AcceptExecutions`] and [`ExecuteCalls`] make the one attempt of a call;
 //! - [`DispatchOutbox`] publishes what was committed; nothing else here publishes, but that
 //!   [`AcceptExecutions`] repeats what was told of an attempt to whoever has not heard it;
-//! - [`ForgetDeletedCalls`] removes the timer of a call that is gone;
-//! - [`TellOfOtherTimers`] tells of timers that belong to no call;
+//! - [`DeleteCallTimers`] removes the timer of a call that is gone;
+//! - [`ForwardStandaloneTimers`] tells of timers that belong to no call;
 //! - [`ReadCalls`] shows calls, and the trace of a request;
-//! - [`ForgetOldCalls`] removes what is older than anybody wants to know.
+//! - [`CallRetention`] removes what is older than anybody wants to know.
 //!
 //! Handlers commit a change together with what is to be told of it, and return. Each is correct for
 //! any message, any number of times, in any order.
@@ -17,35 +17,35 @@
 mod accept;
 mod attempt;
 mod background;
+mod concurrency_limiter;
+mod delete_timers;
 mod dispatch;
 mod envelopes;
 mod execute;
-mod forget;
 mod notifier;
-mod others;
 mod outcome;
-mod places;
 mod ports;
 mod react;
 mod read;
 mod retention;
 mod settings;
+mod standalone_timers;
 mod submit;
 mod sweep;
 mod trace;
 
 pub use accept::AcceptExecutions;
 pub use background::{BackgroundTask, BackgroundWorker};
+pub use delete_timers::DeleteCallTimers;
 pub use dispatch::DispatchOutbox;
 pub use execute::ExecuteCalls;
-pub use forget::ForgetDeletedCalls;
 pub use notifier::Notifier;
-pub use others::{NobodyToTell, TellOfOtherTimers};
 pub use ports::CallPorts;
 pub use react::ReactToEvents;
 pub use read::{CallView, ReadCalls};
-pub use retention::ForgetOldCalls;
+pub use retention::CallRetention;
 pub use settings::CallSettings;
+pub use standalone_timers::{ForwardStandaloneTimers, RejectStandaloneTimers};
 pub use submit::{DeleteCallOutcome, SubmitCalls};
 pub use sweep::CallSweeper;
 pub use trace::{Trace, TraceStep};

@@ -32,7 +32,7 @@ impl Notifier {
 
     /// Somebody comes and looks. To be called *before* looking: what is committed after that rings
     /// again.
-    pub(crate) fn answer(&self) {
+    pub(crate) fn clear(&self) {
         self.shared.is_notified.store(false, Ordering::SeqCst);
     }
 
@@ -54,11 +54,11 @@ mod tests {
         let notifier = Notifier::default();
         assert!(notifier.notified().now_or_never().is_none());
         notifier.notify();
-        notifier.answer();
+        notifier.clear();
         notifier.notify();
         assert!(notifier.is_notified());
         assert!(notifier.notified().now_or_never().is_some());
-        notifier.answer();
+        notifier.clear();
         assert!(
             notifier.notified().now_or_never().is_none(),
             "a permit left over rings nothing"

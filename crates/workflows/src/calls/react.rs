@@ -16,8 +16,8 @@ use punctual_ports::{Answer, CallChange, ChangeOutcome, MessageHandler, PortErro
 use super::envelopes::wrap;
 use super::outcome::{answer_of, no_answer};
 use super::{CallPorts, CallSettings};
+use crate::log_limiter::LogLimiter;
 use crate::metric_names;
-use crate::sparing::Sparing;
 
 /// How often somebody else may be quicker before the message is left for later.
 const ROUNDS: usize = 8;
@@ -29,7 +29,7 @@ const LONGEST_REASON: usize = 200;
 pub struct ReactToEvents {
     ports: CallPorts,
     settings: CallSettings,
-    failures: Arc<Sparing>,
+    failures: Arc<LogLimiter>,
 }
 
 /// Which messages are about one call, by their places in the batch.
@@ -55,7 +55,7 @@ impl ReactToEvents {
         };
         metrics::counter!(metric_names::CALLS_FINISHED, "status" => *status).increment(1);
         if let Some(failure) = failure
-            && let Some(left_out) = self.failures.may_say(self.ports.clock.monotonic())
+            && let Some(left_out) = self.failures.try_acquire(self.ports.clock.monotonic())
         {
             let reason = failure.message.as_deref().unwrap_or_default();
             let reason: String = reason.chars().take(LONGEST_REASON).collect();

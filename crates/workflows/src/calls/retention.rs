@@ -23,13 +23,13 @@ const AFTER_FAILURE: Backoff = Backoff {
 };
 
 /// Removes finished calls, published messages and remembered submissions after their time.
-pub struct ForgetOldCalls {
+pub struct CallRetention {
     ports: CallPorts,
     settings: CallSettings,
     failures: u32,
 }
 
-impl ForgetOldCalls {
+impl CallRetention {
     /// On these adapters.
     pub fn worker(ports: &CallPorts, settings: CallSettings) -> BackgroundWorker<Self> {
         let task = Self {
@@ -52,7 +52,7 @@ impl ForgetOldCalls {
 }
 
 #[async_trait]
-impl BackgroundTask for ForgetOldCalls {
+impl BackgroundTask for CallRetention {
     async fn step(&mut self) -> Result<Duration, WorkerStopped> {
         match self.batch().await {
             Ok(is_full) => {

@@ -1,26 +1,26 @@
-//! Failed firings, and what is reported of each once the store has answered for it.
+//! Failed firings, each reported after the store has settled it.
 //!
 //! Not before: a handler may have rescheduled its own timer and failed then. The new schedule stands,
-//! the failure is neither retried nor a dead letter, and to say anything else would be untrue.
+//! and the failure is neither retried nor a dead letter.
 
 use punctual_ports::{ClaimOutcome, DeadLetterClaim, RetryLater};
 use tracing::Span;
 
 use crate::metric_names;
 
-/// A firing that is to be tried again.
+/// A firing to retry later.
 #[derive(Debug, Clone)]
 pub(super) struct Retry {
     pub(super) request: RetryLater,
-    /// What is reported; `None` if nothing has failed.
+    /// What is logged; `None` if nothing has failed.
     pub(super) failure: Option<Failure>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    /// Which failure of this schedule it is.
+    /// The number of this failure of the schedule.
     pub(super) attempt: u32,
-    /// Whether it will fail again unless somebody does something.
+    /// Whether it fails again unless an operator intervenes.
     pub(super) is_permanent: bool,
     pub(super) span: Span,
 }
@@ -70,7 +70,7 @@ impl DeadLettered {
     }
 }
 
-/// The store has changed nothing, because the timer is no longer this firing's.
+/// The store has changed nothing, because the timer has another schedule or claim.
 fn report_superseded(outcome: ClaimOutcome, reason: &str, consequence: &str) {
     if outcome == ClaimOutcome::Moved {
         metrics::counter!(metric_names::FAILURES_SUPERSEDED).increment(1);

@@ -1,4 +1,4 @@
-//! What the worker has claimed and not yet settled: a bounded set.
+//! The timers that this worker has claimed and not settled: a bounded set of leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,174 +6,173 @@ use std::time::Duration;
 use punctual_domain::{FiringId, Timestamp};
 use punctual_ports::{Claim, ClaimRef, ClaimToken, ClockPort, FiredTimer};
 
-use crate::in_flight_epoch::Round;
+use crate::in_flight_epoch::EpochGuard;
 
-/// How far a claimed timer has come.
+/// The stage of a claimed timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It waits for a place.
+    /// It waits for a publish slot.
     Ready,
-    /// Its event is on the way.
+    /// Its event is being published.
     Publishing,
-    /// The store has yet to hear what became of it.
+    /// Its outcome has to be written to the store.
     Settling,
 }
 
+/// A lease on a timer.
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct Lease {
     token: ClaimToken,
     pub(super) attempts: u32,
-    lease: Lease,
+    expiry: LeaseExpiry,
     stage: Stage,
-    /// From when its event may be with the bus until the store has heard of it.
-    begun: Option<Round>,
+    /// From the publish until the store has written the outcome.
+    epoch: Option<EpochGuard>,
 }
 
-/// How long a claim lasts. The store counts by the wall clock; the monotonic clock still tells when
-/// the lease has passed if the wall clock was set back meanwhile.
+/// When a lease expires. The store counts by the wall clock; the monotonic clock still ends the lease
+/// if the wall clock was set back meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lease {
+pub(super) struct LeaseExpiry {
     pub(super) wall: Timestamp,
     pub(super) monotonic: Duration,
 }
 
-impl Held {
+impl Lease {
     pub(super) fn is_ready(&self) -> bool {
         self.stage == Stage::Ready
     }
 
-    /// Whether somebody else may have the timer by now.
-    pub(super) fn lease_has_ended(&self, clock: &dyn ClockPort) -> bool {
-        // A wall clock at the end of time can show no lease that has not ended.
-        let by_wall = self.lease.wall < Timestamp::MAX && clock.now() >= self.lease.wall;
-        by_wall || clock.monotonic() >= self.lease.monotonic
+    /// Whether another worker may have claimed the timer by now.
+    pub(super) fn has_expired(&self, clock: &dyn ClockPort) -> bool {
+        // A wall clock at the end of time can show no lease that has not expired.
+        let by_wall = self.expiry.wall < Timestamp::MAX && clock.now() >= self.expiry.wall;
+        by_wall || clock.monotonic() >= self.expiry.monotonic
     }
 }
 
-/// The claims of this worker, by what they would fire.
+/// The leases of this worker, by firing.
 #[derive(Default)]
 pub(super) struct InFlight {
-    held: HashMap<FiringId, Held>,
+    leases: HashMap<FiringId, Lease>,
 }
 
 impl InFlight {
     pub(super) fn len(&self) -> usize {
-        self.held.len()
+        self.leases.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.leases.is_empty()
     }
 
-    pub(super) fn get(&self, firing_id: &FiringId) -> Option<&Held> {
-        self.held.get(firing_id)
+    pub(super) fn get(&self, firing_id: &FiringId) -> Option<&Lease> {
+        self.leases.get(firing_id)
     }
 
-    /// Takes a claim in hand, and says what to do with it.
-    pub(super) fn take(&mut self, claim: &Claim, monotonic: Duration) -> Admission {
+    /// Adds a claim; false if its firing was in flight already. Its lease had expired then, and this
+    /// worker claimed it again before any other: the firing continues under the new token, and its
+    /// event is not published a second time.
+    pub(super) fn insert(&mut self, claim: &Claim, monotonic: Duration) -> bool {
         let firing_id = claim.timer.firing_id();
-        let lease = Lease {
+        let expiry = LeaseExpiry {
             wall: claim.lease_until,
             monotonic,
         };
-        if let Some(held) = self.held.get_mut(&firing_id) {
-            held.token = claim.token;
-            held.lease = lease;
-            return Admission::WasInFlight;
+        if let Some(lease) = self.leases.get_mut(&firing_id) {
+            lease.token = claim.token;
+            lease.expiry = expiry;
+            return false;
         }
-        self.held.insert(
-            firing_id,
-            Held {
-                token: claim.token,
-                attempts: claim.attempts,
-                lease,
-                stage: Stage::Ready,
-                begun: None,
-            },
-        );
-        Admission::Ready
+        let lease = Lease {
+            token: claim.token,
+            attempts: claim.attempts,
+            expiry,
+            stage: Stage::Ready,
+            epoch: None,
+        };
+        self.leases.insert(firing_id, lease);
+        true
     }
 
-    /// How to name a claim in hand to the store.
-    pub(super) fn reference(&self, firing_id: &FiringId) -> Option<ClaimRef> {
-        let held = self.held.get(firing_id)?;
+    /// The claim of a firing in flight, as the store names it.
+    pub(super) fn claim_of(&self, firing_id: &FiringId) -> Option<ClaimRef> {
+        let lease = self.leases.get(firing_id)?;
         Some(ClaimRef {
             firing_id: firing_id.clone(),
-            token: held.token,
+            token: lease.token,
         })
     }
 
     pub(super) fn set_stage(&mut self, firing_id: &FiringId, stage: Stage) {
-        if let Some(held) = self.held.get_mut(firing_id) {
-            held.stage = stage;
+        if let Some(lease) = self.leases.get_mut(firing_id) {
+            lease.stage = stage;
         }
     }
 
-    /// Its event is on the way.
-    pub(super) fn begins(&mut self, firing_id: &FiringId, round: Round) {
-        if let Some(held) = self.held.get_mut(firing_id) {
-            held.stage = Stage::Publishing;
-            held.begun = Some(round);
+    /// Moves a firing to the stage `Publishing`.
+    pub(super) fn publishing(&mut self, firing_id: &FiringId, epoch: EpochGuard) {
+        if let Some(lease) = self.leases.get_mut(firing_id) {
+            lease.stage = Stage::Publishing;
+            lease.epoch = Some(epoch);
         }
     }
 
-    /// The store has heard what became of a firing: it is off our hands. If it was claimed again
-    /// meanwhile, the newer claim is returned, and has to be settled too.
-    pub(super) fn settled(&mut self, told: &Told) -> Option<ClaimRef> {
-        let current = self.reference(&told.firing_id)?;
-        match told.token {
+    /// Removes a settled firing. If it was claimed again meanwhile, the newer claim is returned, and
+    /// has to be settled too.
+    pub(super) fn settled(&mut self, settled: &SettledClaim) -> Option<ClaimRef> {
+        let current = self.claim_of(&settled.firing_id)?;
+        match settled.token {
             Some(token) if token != current.token => Some(current),
             _ => {
-                self.remove(&told.firing_id);
+                self.leases.remove(&settled.firing_id);
                 None
             }
         }
     }
 
-    pub(super) fn remove(&mut self, firing_id: &FiringId) {
-        self.held.remove(firing_id);
-    }
-
     /// All claims.
-    pub(super) fn references(&self) -> Vec<ClaimRef> {
-        let held = self.held.iter();
-        held.map(|(firing_id, held)| ClaimRef {
-            firing_id: firing_id.clone(),
-            token: held.token,
-        })
-        .collect()
+    pub(super) fn claims(&self) -> Vec<ClaimRef> {
+        let leases = self.leases.iter();
+        leases
+            .map(|(firing_id, lease)| ClaimRef {
+                firing_id: firing_id.clone(),
+                token: lease.token,
+            })
+            .collect()
     }
 
-    pub(super) fn renewed(&mut self, claim: &ClaimRef, lease: Lease) {
-        if let Some(held) = self.held_under(claim) {
-            held.lease = lease;
+    pub(super) fn renewed(&mut self, claim: &ClaimRef, expiry: LeaseExpiry) {
+        if let Some(lease) = self.lease_under(claim) {
+            lease.expiry = expiry;
         }
     }
 
-    /// A claim was lost: what has not begun is given up, and true is returned. What is on the way
-    /// may arrive, and what has arrived is still marked, which is right whoever holds the claim.
+    /// Handles the loss of a claim: a firing that still waits is dropped, and true is returned. An
+    /// event being published may arrive, and one that has arrived is marked, whichever worker has
+    /// the claim.
     pub(super) fn lost(&mut self, claim: &ClaimRef) -> bool {
-        let not_begun = self.held_under(claim).is_some_and(|held| held.is_ready());
-        if not_begun {
-            self.remove(&claim.firing_id);
+        let waits = self.lease_under(claim).is_some_and(|it| it.is_ready());
+        if waits {
+            self.leases.remove(&claim.firing_id);
         }
-        not_begun
+        waits
     }
 
-    fn held_under(&mut self, claim: &ClaimRef) -> Option<&mut Held> {
-        let held = self.held.get_mut(&claim.firing_id)?;
-        (held.token == claim.token).then_some(held)
+    fn lease_under(&mut self, claim: &ClaimRef) -> Option<&mut Lease> {
+        let lease = self.leases.get_mut(&claim.firing_id)?;
+        (lease.token == claim.token).then_some(lease)
     }
 }
 
-/// What the store has heard of: a firing, whoever claimed it, or one claim of it.
+/// What the store has settled: one claim of a firing, or without a token the firing itself.
 #[derive(Debug, Clone)]
-pub(super) struct Told {
+pub(super) struct SettledClaim {
     pub(super) firing_id: FiringId,
     pub(super) token: Option<ClaimToken>,
 }
 
-impl Told {
+impl SettledClaim {
     pub(super) fn of_claim(claim: &ClaimRef) -> Self {
         Self {
             firing_id: claim.firing_id.clone(),
@@ -187,15 +186,4 @@ impl Told {
             token: None,
         }
     }
-}
-
-/// What to do with a new claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Admission {
-    /// It waits for its turn.
-    Ready,
-    /// Its firing was in hand already: the lease had ended under us and was ours again before
-    /// anybody else's. What is under way goes on, under the new token, and the event is not
-    /// published a second time.
-    WasInFlight,
 }

@@ -1,46 +1,46 @@
 //! Firing what is due: the worker.
 //!
-//! A worker claims due timers, publishes their events, and tells the store what became of each, in
-//! this order, always: what crashes in between is published again under the same firing id, and
-//! never lost.
+//! A worker claims due timers, publishes their events, and settles each in the store, always in this
+//! order: after a crash in between, an event is published again under the same firing id, and never
+//! lost.
 //!
 //! It is a loop over *operations in flight*: claims, publishes, settlements and renewals, each a
-//! future that calls one port. A step launches what may be launched, takes in what has completed,
-//! and returns when nothing is left to do now. `run` only sleeps and steps. So a
-//! slow publish holds up no claim, and a slow commit no publish.
+//! future that calls one port. A step starts what may start, applies what has completed, and returns
+//! when nothing is left to do now. `run` only sleeps and steps. So a slow publish delays no claim,
+//! and a slow commit no publish.
 //!
 //! | what | bounded by |
 //! |---|---|
 //! | claimed and not settled (published-but-unmarked included) | `max_in_flight`; full: nothing is claimed |
-//! | of that, what a backlog takes at once | three quarters; the rest in small portions, for what becomes due meanwhile |
+//! | of that, what a backlog may claim | three quarters; the rest in small portions, for what becomes due meanwhile |
 //! | publishes in flight | `publishes_in_flight` |
-//! | of those, what one tenant has | `publishes_per_tenant`; a sixteenth of that when half of what is left to the others is taken, and one when three quarters are, so that hundreds of tenants may hang before one finds no place |
-//! | what one tenant has claimed and cannot begin | all that was claimed, until none of it was begun for 50 ms or one has waited for 500 ms; then a quarter of what it has under way, and no more of its timers are claimed |
+//! | of those, one tenant's | `publishes_per_tenant`; a sixteenth of that when half of the slots for the others are acquired, and one when three quarters are, so that hundreds of tenants may hang before one finds no slot |
+//! | one tenant's claims without a slot | all that was claimed, until none was published for 50 ms or one has waited for 500 ms; then a quarter of what it has in flight, and no more of its timers are claimed |
 //! | claims, settlements and renewals in flight | one each |
-//! | saves whose caller has gone away | 1 024 under way, and as many that wait |
-//! | attempts of one failing timer | backoff up to an hour, outside the queue: it is in nobody's way |
-//! | tries while bus or store fail | backoff up to five seconds, then a small probe; the next waits five seconds for it |
+//! | saves whose caller has dropped them | 1 024 in flight, and as many that wait |
+//! | attempts of one failing timer | backoff up to an hour, outside the queue: it delays no other |
+//! | retries while bus or store fail | backoff up to five seconds, then a small probe; the next waits five seconds for it |
 //!
 //! # Errors, by class
-//! - The **bus** cannot be used, or nobody subscribes: claims go back as they were, no attempt is
-//!   counted, and the worker holds back before it tries a few again.
-//! - **This timer's** event could not be handled: it is tried again later, by itself.
+//! - The **bus** is unavailable, or has no subscriber: claims are released, no attempt is counted,
+//!   and the worker pauses before it probes with a few.
+//! - **This timer's** event could not be handled: it alone is retried later.
 //! - It can **never** be handled: dead letter and Reached in one write.
-//! - The **store** fails for now: what it has yet to hear is kept and told again; nothing is
+//! - The **store** fails for now: unsettled outcomes are kept and settled again; nothing is
 //!   published twice because a mark failed.
 //! - The **store** is broken: the worker stops with the cause.
 
+mod concurrency_limiter;
 mod failures;
 mod in_flight;
 mod operations;
+mod outcomes;
 mod pause;
-mod places;
 pub(crate) mod publishing;
 mod ready_queue;
 mod saturation;
 mod settings;
 mod settlements;
-mod verdicts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,10 +56,10 @@ use thiserror::Error;
 use crate::TimerPorts;
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
+use concurrency_limiter::ConcurrencyLimiter;
 use in_flight::InFlight;
 use operations::Event;
 use pause::Pause;
-use places::Places;
 use ready_queue::ReadyQueue;
 use saturation::Saturation;
 use settlements::Settlements;
@@ -67,20 +67,20 @@ use settlements::Settlements;
 pub(crate) use settings::check;
 pub use settings::{SettingsError, WorkerSettings};
 
-/// The worker met an error after which going on would be to pretend.
+/// A critical error that stopped a worker.
 #[derive(Debug, Clone, Error)]
 #[error("the timer worker has stopped: {cause}")]
 pub struct WorkerStopped {
-    /// What happened.
+    /// The error.
     pub cause: PortError,
 }
 
-/// How a shutdown went.
+/// The result of a graceful shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Drained {
-    /// How many claimed timers could not be finished in time. Nothing is lost: they fire after the
-    /// next start, those whose event was on the way a second time.
+    /// Number of claimed timers that could not be settled in time. Nothing is lost: they fire after the
+    /// next start, those whose event was being published a second time.
     pub unfinished: usize,
 }
 
@@ -92,49 +92,48 @@ pub struct TimerWorker {
     in_flight: InFlight,
     ready: ReadyQueue,
     unsettled: Settlements,
-    /// Who has how many of the publishes in flight.
-    places: Places,
-    /// Who may not begin anything more, for now.
+    /// The publishes in flight, by tenant.
+    publishes: ConcurrencyLimiter,
+    /// The tenants without a free slot.
     saturation: Saturation,
-    /// How many of the publishes in flight are to find out whether the bus is back, and until when
-    /// the next such waits for them, by the monotonic clock.
+    /// Number of publishes in flight that probe the bus, and until when the next probe waits for them,
+    /// by the monotonic clock.
     probes: usize,
     next_probe: Duration,
-    under_way: UnderWay,
-    /// How many saves go on here whose callers have left.
+    outstanding: Outstanding,
+    /// Number of saves in flight whose callers have dropped them.
     adopted: usize,
     is_draining: bool,
-    /// When to look at the store although nothing is known to be due, by the monotonic clock.
+    /// When to poll although nothing is known to be due, by the monotonic clock.
     next_poll: Duration,
-    /// When to renew the claims in hand, by the monotonic clock: whatever the wall clock is set to,
-    /// another worker's may not have been.
+    /// When to renew all leases, by the monotonic clock: another worker's wall clock may not have been
+    /// set as this one's was.
     next_renewal: Option<Duration>,
     backlog: Backlog,
-    /// How long the last look at the store took.
+    /// Duration of the last poll.
     last_poll_took: Duration,
     bus_pause: Pause,
-    /// Looks at the store fail.
+    /// Polls fail.
     store_pause: Pause,
-    /// The store does not take what it is told. Timers go on firing meanwhile, until too much is in
-    /// hand: a full disk stops no event.
+    /// Settlements fail. Timers go on firing until `max_in_flight`: a full disk stops no event.
     settle_pause: Pause,
     alarm: SharedAlarm,
 }
 
-/// What is known of a backlog.
+/// What is known about a backlog.
 #[derive(Debug, Default)]
 struct Backlog {
-    /// Whether the last look left something behind that is due.
+    /// Whether the last poll left due timers unclaimed.
     is_there: bool,
-    /// Whether to look for it again as soon as there is room.
+    /// Whether to poll for them as soon as they may be claimed.
     is_wanted: bool,
-    /// When the places that it leaves free may next be drawn on, by the monotonic clock.
-    next_of_reserve: Duration,
+    /// When timers may next be claimed from the reserve, by the monotonic clock.
+    next_from_reserve: Duration,
 }
 
-/// Of these operations there is at most one in flight.
+/// The operations of which at most one is in flight.
 #[derive(Debug, Default)]
-struct UnderWay {
+struct Outstanding {
     claim: bool,
     settlement: bool,
     renewal: bool,
@@ -144,8 +143,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl TimerWorker {
-    /// A worker on these adapters. Its first look at the store is at once, for what became due
-    /// while nobody looked.
+    /// A worker on these adapters. It polls at once, for what became due while no worker ran.
     ///
     /// # Errors
     /// If a setting makes no sense.
@@ -159,14 +157,14 @@ impl TimerWorker {
             in_flight: InFlight::default(),
             ready: ReadyQueue::default(),
             unsettled: Settlements::default(),
-            places: Places::new(
+            publishes: ConcurrencyLimiter::new(
                 settings.publishes_in_flight.min(settings.max_in_flight),
                 settings.publishes_per_tenant,
             ),
             saturation: Saturation::default(),
             probes: 0,
             next_probe: Duration::ZERO,
-            under_way: UnderWay::default(),
+            outstanding: Outstanding::default(),
             adopted: 0,
             is_draining: false,
             next_renewal: None,
@@ -179,10 +177,10 @@ impl TimerWorker {
         })
     }
 
-    /// Does all that can be done now, and returns when to come back.
+    /// Does all that can be done now, and returns when the next step is.
     ///
-    /// While something is in flight it waits for that, and goes on claiming and publishing what
-    /// becomes due meanwhile. Dropping the future in the middle is safe: the next step goes on.
+    /// It waits for the operations in flight, and meanwhile claims and publishes what becomes due.
+    /// Dropping the future is safe: the next step continues.
     async fn step(&mut self, waiting: Waiting) -> Result<Alarm, WorkerStopped> {
         loop {
             let alarm = self.launch();
@@ -193,7 +191,7 @@ impl TimerWorker {
         }
     }
 
-    /// Fires what is due until `shutdown` is ready, and then finishes what is in flight.
+    /// Fires what is due until `shutdown` is ready, then drains what is in flight.
     ///
     /// # Errors
     /// With the cause, if the store cannot be relied on any more.
@@ -215,14 +213,14 @@ impl TimerWorker {
         }
     }
 
-    /// Claims nothing more, gives back what has not begun, and finishes what is in flight, for at
-    /// most the `drain_limit`.
+    /// Stops claiming, releases what waits for a slot, and completes what is in flight, within the
+    /// `drain_limit`.
     ///
     /// # Errors
     /// With the cause, if the store cannot be relied on any more.
     pub async fn drain(&mut self) -> Result<Drained, WorkerStopped> {
         self.is_draining = true;
-        self.give_back_what_is_ready();
+        self.release_ready();
         let clock = Arc::clone(&self.ports.clock);
         let limit = clock.sleep_for(self.settings.drain_limit);
         tokio::pin!(limit);
@@ -244,12 +242,12 @@ impl TimerWorker {
         Ok(Drained { unfinished })
     }
 
-    /// Waits for an operation, the alarm, or news of an earlier due time, and takes in whatever has
-    /// completed by then.
+    /// Waits for an operation, the alarm, or a notification of an earlier due time, and applies
+    /// whatever has completed by then.
     async fn wait(&mut self, alarm: Alarm, waiting: Waiting) -> Result<(), WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
         let wake = self.ports.wake.clone();
-        let rings = async {
+        let alarm_due = async {
             match waiting {
                 Waiting::Sleeping => alarm.wait(clock.as_ref()).await,
                 Waiting::Driven => alarm.poll_only(clock.as_ref()).await,
@@ -259,13 +257,13 @@ impl TimerWorker {
             biased;
             Some(event) = self.operations.next() => Some(event),
             () = wake.notified() => None,
-            () = rings => None,
+            () = alarm_due => None,
         };
         if let Some(event) = completed {
-            self.take_in(event)?;
+            self.on_event(event)?;
         }
         while let Some(Some(event)) = self.operations.next().now_or_never() {
-            self.take_in(event)?;
+            self.on_event(event)?;
         }
         Ok(())
     }
@@ -282,7 +280,7 @@ impl Drop for TimerWorker {
 enum Waiting {
     /// It sleeps on the clock.
     Sleeping,
-    /// Whoever moves the clock polls it.
+    /// The driver of the clock polls it.
     Driven,
 }
 
@@ -292,15 +290,15 @@ impl SteppedWorker for TimerWorker {
         self.step(Waiting::Driven).await.map(drop)
     }
 
-    fn wants_to_wake(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
         let (alarm, ports) = (self.alarm.clone(), self.ports.clone());
         Arc::new(move || {
             let (alarm, clock) = (alarm.get(), ports.clock.as_ref());
             let Some(alarm) = alarm else {
                 return Some(clock.now());
             };
-            let news = ports.wake.earliest().filter(|_| alarm.heeds_news);
-            alarm.on_the_wall(clock).into_iter().chain(news).min()
+            let earlier = ports.wake.earliest().filter(|_| alarm.wakes_on_earlier_due);
+            alarm.as_wall_time(clock).into_iter().chain(earlier).min()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Launching operations, each when it may be, and setting the alarm for when it may not yet.
+//! Starting operations that may start now, and setting the alarm for those that may not yet.
 
 use std::time::Duration;
 
@@ -8,54 +8,54 @@ use punctual_domain::{EnvelopeId, ScheduledTimer, Timestamp};
 use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
 
 use super::failures::Retry;
-use super::in_flight::{Lease, Stage};
-use super::publishing::{self, Firing, Verdict, tenants};
+use super::in_flight::{LeaseExpiry, Stage};
+use super::publishing::{self, Firing, FiringOutcome, tenants};
 use super::settlements::{Settled, settle};
 use super::{LONGEST_PAUSE, TimerWorker};
 use crate::alarm::Alarm;
 use crate::wake_signal::MOST_ADOPTED;
 
-/// An operation has completed.
+/// A completed operation.
 pub(super) enum Event {
     Claimed {
         batch: Result<ClaimBatch, PortError>,
         now: Timestamp,
-        /// When the claims end, by the monotonic clock.
+        /// When the leases expire, by the monotonic clock.
         lease_until: Duration,
         took: Duration,
     },
     Published {
         batch: Vec<Firing>,
-        verdicts: Vec<Verdict>,
-        /// Whether it was to find out if the bus is back.
+        outcomes: Vec<FiringOutcome>,
+        /// Whether it probed if the bus is available again.
         is_probe: bool,
     },
     Settled(Settled),
-    /// What somebody else had begun and left is finished.
+    /// A save that its caller had dropped has completed.
     Adopted,
     Renewed {
         claims: Vec<ClaimRef>,
-        lease: Lease,
+        expiry: LeaseExpiry,
         answer: BatchResult<ClaimOutcome>,
     },
 }
 
-/// How many timers are claimed to find out whether a bus that failed is back.
+/// Maximum number of timers claimed to probe a bus that failed.
 const PROBE: usize = 8;
-/// How often the reserve is drawn on, and for how little at least: of four, the store gives one to
-/// what is fresh.
+/// Interval and minimum size of claims from the reserve: of four timers, the store gives one that has
+/// just become due.
 const RESERVE_EVERY: Duration = Duration::from_millis(20);
-const LEAST_OF_RESERVE: usize = 4;
+const MIN_FROM_RESERVE: usize = 4;
 
-/// How much to claim.
-struct Wish {
+/// How many timers to claim.
+struct ClaimSize {
     limit: usize,
-    /// Whether that is of what a backlog leaves free for others.
-    is_of_reserve: bool,
+    /// Whether they come out of what a backlog leaves free for other timers.
+    from_reserve: bool,
 }
 
 impl TimerWorker {
-    /// Launches all that may be launched now, and returns when there may be more.
+    /// Starts all operations that may start now, and returns when more may.
     pub(super) fn launch(&mut self) -> Alarm {
         let mut alarm = Alarm::default();
         for work in self.ports.wake.take_adopted(MOST_ADOPTED - self.adopted) {
@@ -63,11 +63,10 @@ impl TimerWorker {
             self.start(work.map(|()| Event::Adopted).boxed());
         }
         self.launch_renewal(&mut alarm);
-        // Before settling, since what turns out not to be ours, not to be due or not to have a place
-        // goes back.
+        // Before the settlement, which releases what turns out to be expired, not due or without a slot.
         self.launch_publishes();
-        self.let_go_on();
-        self.note_who_waits(&mut alarm);
+        self.resume_tenants();
+        self.detect_saturation(&mut alarm);
         self.launch_settlement(&mut alarm);
         self.launch_claim(&mut alarm);
         self.alarm.set(alarm);
@@ -79,14 +78,14 @@ impl TimerWorker {
     }
 
     fn launch_settlement(&mut self, alarm: &mut Alarm) {
-        if self.under_way.settlement || self.unsettled.is_empty() {
+        if self.outstanding.settlement || self.unsettled.is_empty() {
             return;
         }
         if let Some(until) = self.settle_pause.until(self.ports.clock.monotonic()) {
             alarm.at_monotonic(until);
             return;
         }
-        self.under_way.settlement = true;
+        self.outstanding.settlement = true;
         let mut batch = self.unsettled.take();
         batch.refresh_claims(&self.in_flight);
         let (persistence, queue) = (self.ports.persistence.clone(), self.ports.queue.clone());
@@ -97,12 +96,12 @@ impl TimerWorker {
         );
     }
 
-    /// Renews what is in hand, well before its lease ends: a slow handler keeps its timer.
+    /// Renews all leases well before they expire: a slow handler keeps its timer.
     fn launch_renewal(&mut self, alarm: &mut Alarm) {
         let Some(next_renewal) = self.next_renewal else {
             return;
         };
-        if self.under_way.renewal {
+        if self.outstanding.renewal {
             return;
         }
         let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
@@ -115,10 +114,10 @@ impl TimerWorker {
             return;
         }
         self.next_renewal = Some(monotonic.saturating_add(self.settings.renewal_interval()));
-        self.under_way.renewal = true;
-        let claims = self.in_flight.references();
+        self.outstanding.renewal = true;
+        let claims = self.in_flight.claims();
         let (queue, duration) = (self.ports.queue.clone(), self.settings.lease);
-        let lease = Lease {
+        let expiry = LeaseExpiry {
             wall: now.saturating_add(duration),
             monotonic: monotonic.saturating_add(duration),
         };
@@ -126,7 +125,7 @@ impl TimerWorker {
             let answer = queue.renew(claims.clone(), now, duration).await;
             Event::Renewed {
                 claims,
-                lease,
+                expiry,
                 answer,
             }
         };
@@ -134,57 +133,58 @@ impl TimerWorker {
     }
 
     fn launch_publishes(&mut self) {
-        while !self.is_draining && self.places.left() > 0 {
+        while !self.is_draining && self.publishes.available() > 0 {
             let batch = self.next_batch();
             if batch.is_empty() {
                 return;
             }
-            self.places.take(&tenants(&batch));
+            self.publishes.acquire(&tenants(&batch));
             let is_probe = self.bus_pause.is_probing();
             self.probes += usize::from(is_probe);
             let publishing = publishing::publish(self.ports.bus.clone(), batch);
-            let publishing = publishing.map(move |(batch, verdicts)| Event::Published {
+            let publishing = publishing.map(move |(batch, outcomes)| Event::Published {
                 batch,
-                verdicts,
+                outcomes,
                 is_probe,
             });
             self.start(publishing.boxed());
         }
     }
 
-    /// Some timers to publish together, each of a tenant that may have one more place.
+    /// The next timers to publish together, each of a tenant that may acquire one more slot.
     fn next_batch(&mut self) -> Vec<Firing> {
         let mut batch: Vec<Firing> = Vec::new();
         while batch.len() < self.settings.publish_batch {
-            let (places, now) = (&self.places, self.ports.clock.monotonic());
-            let next = self.ready.next(now, |tenant| places.are_left_for(tenant));
+            let (publishes, now) = (&self.publishes, self.ports.clock.monotonic());
+            let next = self
+                .ready
+                .next(now, |tenant| publishes.has_slot_for(tenant));
             let Some(timer) = next else {
                 break;
             };
-            batch.extend(self.begin_firing(timer));
+            batch.extend(self.start_firing(timer));
         }
         batch
     }
 
-    /// Makes an event of a claimed timer, if it is still ours and really due.
-    fn begin_firing(&mut self, timer: ScheduledTimer) -> Option<Firing> {
+    /// Makes the event of a claimed timer, if its lease has not expired and it is due.
+    fn start_firing(&mut self, timer: ScheduledTimer) -> Option<Firing> {
         let firing_id = timer.firing_id();
-        // It may have been lost while it waited, and even be under way again under a newer claim.
-        let held = self
-            .in_flight
-            .get(&firing_id)
-            .filter(|held| held.is_ready())?;
-        let has_ended = held.lease_has_ended(self.ports.clock.as_ref());
-        let claim = self.in_flight.reference(&firing_id)?;
-        if has_ended {
-            // Somebody else may have it by now, and if not, nobody should have to wait for us.
+        // Its claim may have been lost while it waited, and it may be in flight under a newer one.
+        let lease = self.in_flight.get(&firing_id);
+        let lease = lease.filter(|lease| lease.is_ready())?;
+        let has_expired = lease.has_expired(self.ports.clock.as_ref());
+        let claim = self.in_flight.claim_of(&firing_id)?;
+        if has_expired {
+            // Another worker may have it by now; if none has, none should have to wait for this one.
             self.in_flight.set_stage(&firing_id, Stage::Settling);
             self.unsettled.releases.push(claim);
             return None;
         }
         match timer.reach(self.ports.clock.now()) {
             Ok(reached) => {
-                self.in_flight.begins(&firing_id, self.ports.begun.begin());
+                self.in_flight
+                    .publishing(&firing_id, self.ports.in_flight_epoch.enter());
                 let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
                 Some(Firing::new(reached, id))
             }
@@ -202,11 +202,11 @@ impl TimerWorker {
         }
     }
 
-    /// How much may be claimed now; `None` if there is no room.
+    /// How many timers may be claimed now; `None` if too many are in flight.
     ///
-    /// While a backlog is worked off, the last places are kept for what becomes due meanwhile, and
-    /// given out in ever smaller portions, so that some are left however long nothing is settled.
-    fn wish(&self) -> Option<Wish> {
+    /// During a backlog, a reserve is kept for timers that become due meanwhile, and claimed in ever
+    /// smaller portions, so that some is left however long nothing is settled.
+    fn claim_size(&self) -> Option<ClaimSize> {
         let room = self
             .settings
             .max_in_flight
@@ -217,40 +217,40 @@ impl TimerWorker {
             0
         };
         let free = room.saturating_sub(reserve);
-        if free >= self.settings.room_for_a_claim() {
-            return Some(Wish {
+        if free >= self.settings.min_claim() {
+            return Some(ClaimSize {
                 limit: free.min(self.settings.batch_size),
-                is_of_reserve: false,
+                from_reserve: false,
             });
         }
-        // Of a few places, each counts.
-        let least = LEAST_OF_RESERVE.min(self.settings.room_for_a_claim());
-        (reserve > 0 && room >= least).then(|| Wish {
+        // Where few timers may be in flight, each counts.
+        let least = MIN_FROM_RESERVE.min(self.settings.min_claim());
+        (reserve > 0 && room >= least).then(|| ClaimSize {
             limit: (room / 16)
-                .max(LEAST_OF_RESERVE)
+                .max(MIN_FROM_RESERVE)
                 .min(room)
                 .min(self.settings.batch_size),
-            is_of_reserve: true,
+            from_reserve: true,
         })
     }
 
     fn launch_claim(&mut self, alarm: &mut Alarm) {
-        if self.is_draining || self.under_way.claim {
+        if self.is_draining || self.outstanding.claim {
             return;
         }
-        let Some(wish) = self.wish() else {
+        let Some(size) = self.claim_size() else {
             return;
         };
         let (now, monotonic) = (self.ports.clock.now(), self.ports.clock.monotonic());
-        // Whoever is not saturated could not begin anything either: only the poll looks.
-        let is_full = self.saturation.is_there() && self.places.left() == 0;
+        // A tenant that is not saturated finds no slot either: only the polling interval causes a claim.
+        let is_full = self.saturation.is_there() && self.publishes.available() == 0;
         if is_full && monotonic < self.next_poll {
             alarm.at_monotonic(self.next_poll);
             return;
         }
         if self.bus_pause.is_probing() && self.probes > 0 && monotonic < self.next_probe {
-            // One probe at a time: the next waits for what this one brings, but not for a handler
-            // that hangs.
+            // One probe at a time: the next waits for the outcome of this one, but not for a hanging
+            // handler.
             alarm.at_monotonic(self.next_probe);
             return;
         }
@@ -261,37 +261,36 @@ impl TimerWorker {
         }
         let earliest = self.ports.wake.earliest();
         let is_due = earliest.is_some_and(|earliest| earliest <= now)
-            || (self.backlog.is_wanted && !wish.is_of_reserve);
+            || (self.backlog.is_wanted && !size.from_reserve);
         if monotonic < self.next_poll && !is_due {
             alarm.at_monotonic(self.next_poll);
-            alarm.heeds_news = true;
+            alarm.wakes_on_earlier_due = true;
             if let Some(earliest) = earliest {
                 alarm.at_wall(earliest);
             }
             return;
         }
-        if wish.is_of_reserve && monotonic < self.backlog.next_of_reserve {
-            alarm.at_monotonic(self.backlog.next_of_reserve);
+        if size.from_reserve && monotonic < self.backlog.next_from_reserve {
+            alarm.at_monotonic(self.backlog.next_from_reserve);
             return;
         }
-        self.under_way.claim = true;
-        // A claim of the reserve is for others: whether it finds some of the backlog says nothing.
-        self.backlog.is_wanted &= wish.is_of_reserve;
+        self.outstanding.claim = true;
+        // A claim from the reserve is for fresh timers: what it finds says nothing about the backlog.
+        self.backlog.is_wanted &= size.from_reserve;
         self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
-        self.backlog.next_of_reserve = monotonic.saturating_add(RESERVE_EVERY);
+        self.backlog.next_from_reserve = monotonic.saturating_add(RESERVE_EVERY);
         self.ports.wake.begin_poll();
-        let mut limit = if is_full { 1 } else { wish.limit };
+        let mut limit = if is_full { 1 } else { size.limit };
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
             self.next_probe = monotonic.saturating_add(LONGEST_PAUSE);
         }
-        let passed_over = self.saturation.tenants();
+        let saturated = self.saturation.tenants();
         let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());
-        // A lease counts from before the call: one that is slow must not bring claims that have
-        // ended on arrival, for ever.
+        // A lease counts from before the call: a slow claim must not return only expired leases.
         let lease = self.settings.lease.saturating_add(self.last_poll_took * 2);
         let claiming = async move {
-            let batch = queue.claim_due_except(now, limit, lease, passed_over).await;
+            let batch = queue.claim_due_except(now, limit, lease, saturated).await;
             Event::Claimed {
                 batch,
                 now,

@@ -1,10 +1,10 @@
-//! Holding back after failures that are not one timer's own.
+//! Pausing after failures of a port, as opposed to those of one timer.
 
 use std::time::Duration;
 
 use punctual_domain::Backoff;
 
-/// A port that fails is left alone for a while, longer each time.
+/// A pause in the use of a port that fails, longer each time.
 #[derive(Debug)]
 pub(super) struct Pause {
     backoff: Backoff,
@@ -23,18 +23,17 @@ impl Pause {
         }
     }
 
-    /// Until when to hold back, if that is not over yet.
+    /// The end of the pause, if it is not over yet.
     pub(super) fn until(&self, monotonic: Duration) -> Option<Duration> {
         self.until.filter(|until| *until > monotonic)
     }
 
-    /// Whether the last try failed, so that the next one is a careful one.
+    /// Whether the last use failed, so that the next one is a probe.
     pub(super) const fn is_probing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Notes a failure. Many that happen together, while held back already, count as one; false if
-    /// this was such a one.
+    /// Records a failure; false during a pause, since failures that happen together count as one.
     pub(super) fn failed(&mut self, monotonic: Duration) -> bool {
         if self.until(monotonic).is_some() {
             return false;

@@ -1,4 +1,4 @@
-//! Making events of due timers, and what the bus's answer means for each.
+//! Publishing the events of due timers, and the outcome of each firing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use punctual_ports::{
 };
 use tracing::Instrument;
 
-/// A firing whose event is on the way.
+/// A firing with its event.
 #[derive(Debug, Clone)]
 pub(crate) struct Firing {
     pub(super) reached: ReachedTimer,
@@ -26,7 +26,7 @@ impl Firing {
             timestamp: reached.reached_at(),
             metadata: MessageMetadata {
                 correlation_id: Some(reached.timer().correlation_id),
-                // Time caused it, and time has no envelope.
+                // Its cause is the time, which has no envelope.
                 causation_id: None,
             },
             message: reached.event().into(),
@@ -38,7 +38,7 @@ impl Firing {
         self.reached.timer().firing_id()
     }
 
-    /// Everything that is logged about a firing says whose it is and to which request it belongs.
+    /// The span of every log line about this firing: its tenant, timer and request.
     pub(crate) fn span(&self) -> tracing::Span {
         let timer = self.reached.timer();
         tracing::info_span!(
@@ -49,8 +49,13 @@ impl Firing {
         )
     }
 
-    /// What is kept of a firing that can never succeed.
-    pub(super) fn dead(&self, claim: ClaimRef, reason: &str, now: Timestamp) -> DeadLetterClaim {
+    /// The settlement of a firing that can never succeed.
+    pub(super) fn dead_letter_claim(
+        &self,
+        claim: ClaimRef,
+        reason: &str,
+        now: Timestamp,
+    ) -> DeadLetterClaim {
         DeadLetterClaim {
             dead_letter: self.dead_letter(reason, now),
             claim,
@@ -72,7 +77,7 @@ impl Firing {
     }
 }
 
-/// A reason is for people; a handler's whole backtrace is not.
+/// Maximum length of a reason: a handler's complete backtrace is not for people.
 const LONGEST_REASON: usize = 1_000;
 
 /// The tenants of a batch, each once.
@@ -83,61 +88,61 @@ pub(super) fn tenants(batch: &[Firing]) -> BTreeSet<TenantId> {
         .collect()
 }
 
-/// What the bus's answer means for one firing.
+/// The outcome of one firing.
 #[derive(Debug)]
-pub(crate) enum Verdict {
-    /// The bus answers for it: it may be marked.
+pub(crate) enum FiringOutcome {
+    /// The bus has acknowledged the event: the timer may be marked.
     Acknowledged,
     /// It can never succeed.
     Poison(String),
-    /// Its own fault, this time: try it again later.
+    /// This event failed: it is retried later.
     Failed(PortError),
-    /// The bus's fault: nothing can be published now.
+    /// The bus failed: nothing can be published now.
     BusFailed(PortError),
 }
 
 pub(crate) async fn publish(
     bus: Arc<dyn EventBusPort>,
     batch: Vec<Firing>,
-) -> (Vec<Firing>, Vec<Verdict>) {
+) -> (Vec<Firing>, Vec<FiringOutcome>) {
     let envelopes = batch.iter().map(|firing| firing.envelope.clone()).collect();
     let publishing = bus.publish(envelopes);
     let results = match batch.as_slice() {
         [only] => publishing.instrument(only.span()).await,
         _ => publishing.await,
     };
-    let verdicts = verdicts(batch.len(), results);
-    (batch, verdicts)
+    let outcomes = outcomes(batch.len(), results);
+    (batch, outcomes)
 }
 
-/// One verdict for each firing. Nothing but an explicit success is a success.
-fn verdicts(length: usize, results: BatchResult<PublishOutcome>) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = match results {
-        Ok(results) => results.into_iter().map(verdict).collect(),
+/// One outcome for each firing. Only an explicit acknowledgement is a success.
+fn outcomes(length: usize, results: BatchResult<PublishOutcome>) -> Vec<FiringOutcome> {
+    let mut outcomes: Vec<FiringOutcome> = match results {
+        Ok(results) => results.into_iter().map(outcome).collect(),
         Err(error) => std::iter::repeat_n(error, length)
-            .map(Verdict::BusFailed)
+            .map(FiringOutcome::BusFailed)
             .collect(),
     };
-    verdicts.resize_with(length, || {
-        Verdict::BusFailed(PortError::new(
+    outcomes.resize_with(length, || {
+        FiringOutcome::BusFailed(PortError::new(
             punctual_ports::PortErrorKind::Unavailable,
             "publish events",
             "the bus gave no answer for this event",
         ))
     });
-    verdicts
+    outcomes
 }
 
-fn verdict(result: Result<PublishOutcome, PortError>) -> Verdict {
+fn outcome(result: Result<PublishOutcome, PortError>) -> FiringOutcome {
     match result {
-        Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => Verdict::Acknowledged,
-        Ok(PublishOutcome::Refused { reason }) => Verdict::Poison(reason),
-        Ok(other) => Verdict::Failed(PortError::new(
+        Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => FiringOutcome::Acknowledged,
+        Ok(PublishOutcome::Refused { reason }) => FiringOutcome::Poison(reason),
+        Ok(other) => FiringOutcome::Failed(PortError::new(
             punctual_ports::PortErrorKind::HandlerFailed,
             "publish an event",
             format!("the bus answered {other:?}, which this version does not know"),
         )),
-        Err(error) if error.kind().concerns_the_item() => Verdict::Failed(error),
-        Err(error) => Verdict::BusFailed(error),
+        Err(error) if error.kind().concerns_the_item() => FiringOutcome::Failed(error),
+        Err(error) => FiringOutcome::BusFailed(error),
     }
 }

@@ -1,60 +1,60 @@
-//! Claimed timers that wait for a place, tenant by tenant in turn.
+//! Claimed timers that wait for a publish slot, round-robin by tenant.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use punctual_domain::{FiringId, ScheduledTimer, TenantId};
 
-/// Gives each tenant a turn, and a tenant's timers in the order in which they came.
+/// A round-robin queue of tenants, with each tenant's timers in first-in, first-out order.
 #[derive(Default)]
 pub(super) struct ReadyQueue {
-    by_tenant: HashMap<TenantId, OfTenant>,
-    /// The tenants that have something waiting, the next one first.
+    by_tenant: HashMap<TenantId, TenantQueue>,
+    /// The tenants with waiting timers, the next one first.
     turns: VecDeque<TenantId>,
 }
 
-/// What a tenant has waiting, and since when, by the monotonic clock.
+/// The waiting timers of a tenant, and since when each waits, by the monotonic clock.
 #[derive(Default)]
-struct OfTenant {
+struct TenantQueue {
     waiting: VecDeque<(Duration, ScheduledTimer)>,
-    /// When one of it last had its turn.
+    /// When one of them was last dequeued.
     last_turn: Duration,
 }
 
-/// How a tenant's timers move on, by the monotonic clock.
+/// How long a tenant waits, by the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait {
-    /// Since when the next one waits.
+    /// Since when its next timer waits.
     pub(super) since: Duration,
-    /// Since when none had its turn.
+    /// Since when none was dequeued.
     pub(super) stuck_since: Duration,
 }
 
 impl ReadyQueue {
     pub(super) fn push(&mut self, timer: ScheduledTimer, since: Duration) {
         let tenant = timer.key.tenant_id.clone();
-        let of_tenant = self.by_tenant.entry(tenant.clone()).or_default();
-        if of_tenant.waiting.is_empty() {
+        let queue = self.by_tenant.entry(tenant.clone()).or_default();
+        if queue.waiting.is_empty() {
             self.turns.push_back(tenant);
         }
-        of_tenant.waiting.push_back((since, timer));
+        queue.waiting.push_back((since, timer));
     }
 
-    /// Whether a tenant has something waiting.
+    /// Whether a tenant has waiting timers.
     pub(super) fn has(&self, tenant: &TenantId) -> bool {
         self.by_tenant.contains_key(tenant)
     }
 
-    /// The tenants that have something waiting, and how that moves on.
+    /// The tenants with waiting timers, and how long they wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&TenantId, Wait)> {
-        self.by_tenant.iter().filter_map(|(tenant, of_tenant)| {
-            let (since, _) = *of_tenant.waiting.front()?;
-            let stuck_since = since.max(of_tenant.last_turn);
+        self.by_tenant.iter().filter_map(|(tenant, queue)| {
+            let (since, _) = *queue.waiting.front()?;
+            let stuck_since = since.max(queue.last_turn);
             Some((tenant, Wait { since, stuck_since }))
         })
     }
 
-    /// The next timer of the next tenant that may have a place.
+    /// Dequeues the next timer of the next tenant that may acquire a slot.
     pub(super) fn next(
         &mut self,
         now: Duration,
@@ -62,10 +62,10 @@ impl ReadyQueue {
     ) -> Option<ScheduledTimer> {
         let turn = self.turns.iter().position(may)?;
         let tenant = self.turns.remove(turn)?;
-        let of_tenant = self.by_tenant.get_mut(&tenant)?;
-        of_tenant.last_turn = now;
-        let ready = of_tenant.waiting.pop_front();
-        if of_tenant.waiting.is_empty() {
+        let queue = self.by_tenant.get_mut(&tenant)?;
+        queue.last_turn = now;
+        let ready = queue.waiting.pop_front();
+        if queue.waiting.is_empty() {
             self.by_tenant.remove(&tenant);
         } else {
             self.turns.push_back(tenant);
@@ -73,42 +73,42 @@ impl ReadyQueue {
         ready.map(|(_, timer)| timer)
     }
 
-    /// Takes one out that will not have its turn.
+    /// Removes one timer.
     pub(super) fn remove(&mut self, firing_id: &FiringId) {
         let tenant = &firing_id.key.tenant_id;
-        if let Some(of_tenant) = self.by_tenant.get_mut(tenant) {
-            of_tenant
+        if let Some(queue) = self.by_tenant.get_mut(tenant) {
+            queue
                 .waiting
                 .retain(|(_, timer)| timer.firing_id() != *firing_id);
-            self.forget_if_empty(tenant);
+            self.remove_if_empty(tenant);
         }
     }
 
-    /// Takes out what a tenant has waiting beyond its first few.
+    /// Removes the waiting timers of a tenant after its first `kept`.
     pub(super) fn take_beyond(&mut self, tenant: &TenantId, kept: usize) -> Vec<ScheduledTimer> {
-        let Some(of_tenant) = self.by_tenant.get_mut(tenant) else {
+        let Some(queue) = self.by_tenant.get_mut(tenant) else {
             return Vec::new();
         };
-        let waiting = &mut of_tenant.waiting;
+        let waiting = &mut queue.waiting;
         let taken = waiting.split_off(waiting.len().min(kept));
-        self.forget_if_empty(tenant);
+        self.remove_if_empty(tenant);
         taken.into_iter().map(|(_, timer)| timer).collect()
     }
 
-    fn forget_if_empty(&mut self, tenant: &TenantId) {
-        let of_tenant = self.by_tenant.get(tenant);
-        if of_tenant.is_some_and(|of_tenant| of_tenant.waiting.is_empty()) {
+    fn remove_if_empty(&mut self, tenant: &TenantId) {
+        let queue = self.by_tenant.get(tenant);
+        if queue.is_some_and(|queue| queue.waiting.is_empty()) {
             self.turns.retain(|other| other != tenant);
             self.by_tenant.remove(tenant);
         }
     }
 
-    /// Takes all out.
+    /// Removes all timers.
     pub(super) fn take_all(&mut self) -> Vec<ScheduledTimer> {
         self.turns.clear();
         self.by_tenant
             .drain()
-            .flat_map(|(_, of_tenant)| of_tenant.waiting)
+            .flat_map(|(_, queue)| queue.waiting)
             .map(|(_, timer)| timer)
             .collect()
     }
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_may_not_is_passed_over_and_keeps_its_turn() {
+    fn a_tenant_without_a_slot_is_skipped_and_keeps_its_turn() {
         let mut queue = filled();
         assert_eq!(order(&mut queue, |t| t.as_str() != "a"), ["b4", "c5", "b6"]);
         assert_eq!(order(&mut queue, |_| true), ["a1", "a2", "a3"]);
     }
 
     #[test]
-    fn what_is_removed_has_no_turn() {
+    fn a_removed_timer_is_not_dequeued() {
         let mut queue = filled();
         queue.remove(&ready("a", 2).firing_id());
         queue.remove(&ready("c", 5).firing_id());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_tenant_waits_counts_from_its_last_turn() {
+    fn a_tenant_is_stuck_since_its_last_turn() {
         let (early, late) = (Duration::from_secs(1), Duration::from_secs(2));
         let mut queue = ReadyQueue::default();
         for due_at in 1..=3 {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_first_few_of_a_tenant_can_be_taken_out() {
+    fn the_timers_after_the_first_few_of_a_tenant_can_be_removed() {
         let mut queue = filled();
         let taken = queue.take_beyond(&TenantId::new("a").unwrap(), 1);
         let dues: Vec<_> = taken.iter().map(|t| t.registration.due_at).collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_all_leaves_nothing() {
+    fn removing_all_leaves_nothing() {
         let mut queue = filled();
         assert_eq!(queue.take_all().len(), 6);
         assert!(queue.next(Duration::ZERO, |_| true).is_none());

@@ -1,9 +1,8 @@
-//! Which tenants have more due than they may have under way, so that nothing more of theirs is claimed.
+//! Saturated tenants: those with more due timers than publish slots, of which nothing more is claimed.
 //!
-//! What a tenant has claimed and cannot begin is of no use to it, and takes room from the others. If
-//! nothing of it moves on for a moment, or too slowly, most of it goes back, and the store is asked for
-//! others' timers only, until the tenant may begin something again. A tenant whose handlers are quick
-//! never comes here.
+//! Claims without a slot are of no use to their tenant, and count against `max_in_flight`. If none of
+//! them is published for a moment, or too slowly, most are released, and only other tenants' timers
+//! are claimed until the tenant has a free slot again. A tenant with quick handlers is never saturated.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,30 +14,30 @@ use super::in_flight::Stage;
 use crate::alarm::Alarm;
 use crate::metric_names;
 
-/// A tenant counts as saturated if nothing of what it has claimed is begun for so long...
-const PATIENCE: Duration = Duration::from_millis(50);
-/// ... or the next one waits for so long although others before it were.
-const PATIENCE_WHILE_MOVING: Duration = Duration::from_millis(500);
-/// The same for both where one publish takes many events: such a bus waits for no tenant's handlers,
-/// and may be far away.
-const PATIENCE_WITH_BATCHES: Duration = Duration::from_secs(2);
-/// A saturated tenant keeps this part of what it has under way ready, to go on with at once...
-const KEPT_OF_UNDER_WAY: usize = 4;
-/// ... and no more than this part of all that may be in hand.
+/// A tenant is saturated if none of its claims was published for this long...
+const STUCK_LIMIT: Duration = Duration::from_millis(50);
+/// ... or its next claim has waited for this long.
+const WAIT_LIMIT: Duration = Duration::from_millis(500);
+/// Both limits where one publish takes many events: such a bus waits for no tenant's handlers, and may
+/// have a long round trip.
+const BATCH_LIMIT: Duration = Duration::from_secs(2);
+/// A saturated tenant keeps claims for this fraction of what it has in flight...
+const KEPT_OF_PUBLISHING: usize = 4;
+/// ... and at most this fraction of `max_in_flight`.
 const KEPT_OF_ALL: usize = 64;
 
-/// The tenants that may not begin anything, and have waited for it.
+/// The saturated tenants.
 #[derive(Debug, Default)]
 pub(super) struct Saturation {
     tenants: BTreeSet<TenantId>,
-    /// When somebody will have waited long enough, by the monotonic clock.
+    /// When the next tenant may be saturated, by the monotonic clock.
     next_check: Option<Duration>,
-    /// Whether a place has become free since it was last seen who may go on.
-    has_room: bool,
+    /// Whether a slot became free since the tenants were last checked.
+    has_free_slot: bool,
 }
 
 impl Saturation {
-    /// Whose timers the store need not give.
+    /// The tenants whose timers are not claimed.
     pub(super) fn tenants(&self) -> BTreeSet<TenantId> {
         self.tenants.clone()
     }
@@ -51,51 +50,51 @@ impl Saturation {
         self.tenants.contains(tenant)
     }
 
-    /// Something waits for a place, and will have waited long enough then.
-    pub(super) fn waits_until(&mut self, check: Duration) {
+    /// Checks again no later than this.
+    pub(super) fn check_at(&mut self, check: Duration) {
         self.next_check = Some(self.next_check.map_or(check, |next| next.min(check)));
     }
 
-    /// A place has become free.
-    pub(super) const fn made_room(&mut self) {
-        self.has_room = true;
+    /// A slot became free.
+    pub(super) const fn slot_freed(&mut self) {
+        self.has_free_slot = true;
     }
 }
 
 impl TimerWorker {
-    /// How long nothing of a tenant may be begun, and how long one may wait.
-    const fn patience(&self) -> (Duration, Duration) {
+    /// How long a tenant may publish nothing, and how long a claim may wait.
+    const fn saturation_limits(&self) -> (Duration, Duration) {
         if self.settings.publish_batch > 1 {
-            (PATIENCE_WITH_BATCHES, PATIENCE_WITH_BATCHES)
+            (BATCH_LIMIT, BATCH_LIMIT)
         } else {
-            (PATIENCE, PATIENCE_WHILE_MOVING)
+            (STUCK_LIMIT, WAIT_LIMIT)
         }
     }
 
-    /// Something waits for a place from now on.
-    pub(super) fn waits_since(&mut self, monotonic: Duration) {
-        let (patience, _) = self.patience();
+    /// A claim waits for a slot from now on.
+    pub(super) fn schedule_saturation_check(&mut self, monotonic: Duration) {
+        let (stuck_limit, _) = self.saturation_limits();
         self.saturation
-            .waits_until(monotonic.saturating_add(patience));
+            .check_at(monotonic.saturating_add(stuck_limit));
     }
 
-    /// Lets go on who may begin something again: there is more of theirs in the store.
-    pub(super) fn let_go_on(&mut self) {
-        if !std::mem::take(&mut self.saturation.has_room) || !self.saturation.is_there() {
+    /// Resumes tenants that have a free slot again: the store has more of their timers.
+    pub(super) fn resume_tenants(&mut self) {
+        if !std::mem::take(&mut self.saturation.has_free_slot) || !self.saturation.is_there() {
             return;
         }
-        let (places, ready) = (&self.places, &self.ready);
+        let (publishes, ready) = (&self.publishes, &self.ready);
         let before = self.saturation.tenants.len();
         self.saturation
             .tenants
-            .retain(|tenant| ready.has(tenant) || !places.are_left_for(tenant));
+            .retain(|tenant| ready.has(tenant) || !publishes.has_slot_for(tenant));
         if self.saturation.tenants.len() < before {
             self.ports.wake.due_at(self.ports.clock.now());
         }
     }
 
-    /// Finds out who has waited too long.
-    pub(super) fn note_who_waits(&mut self, alarm: &mut Alarm) {
+    /// Finds tenants that have waited too long for a slot.
+    pub(super) fn detect_saturation(&mut self, alarm: &mut Alarm) {
         let Some(check) = self.saturation.next_check else {
             return;
         };
@@ -104,17 +103,17 @@ impl TimerWorker {
             alarm.at_monotonic(check);
             return;
         }
-        let (patience, patience_while_moving) = self.patience();
+        let (stuck_limit, wait_limit) = self.saturation_limits();
         let mut next_check: Option<Duration> = None;
-        let mut too_long = Vec::new();
+        let mut saturated = Vec::new();
         for (tenant, wait) in self.ready.waiting() {
-            if self.saturation.contains(tenant) || self.places.are_left_for(tenant) {
+            if self.saturation.contains(tenant) || self.publishes.has_slot_for(tenant) {
                 continue;
             }
-            let by_stuck = wait.stuck_since.saturating_add(patience);
-            let until = by_stuck.min(wait.since.saturating_add(patience_while_moving));
+            let by_stuck = wait.stuck_since.saturating_add(stuck_limit);
+            let until = by_stuck.min(wait.since.saturating_add(wait_limit));
             if until <= monotonic {
-                too_long.push(tenant.clone());
+                saturated.push(tenant.clone());
             } else {
                 next_check = Some(next_check.map_or(until, |next| next.min(until)));
             }
@@ -123,26 +122,26 @@ impl TimerWorker {
         if let Some(next) = next_check {
             alarm.at_monotonic(next);
         }
-        if too_long.is_empty() {
+        if saturated.is_empty() {
             return;
         }
-        for tenant in too_long {
-            self.give_back_what_waits(&tenant);
+        for tenant in saturated {
+            self.release_waiting(&tenant);
             self.saturation.tenants.insert(tenant);
         }
-        // What it took may have kept others out.
+        // Their claims may have kept others from being claimed.
         self.ports.wake.due_at(self.ports.clock.now());
     }
 
-    fn give_back_what_waits(&mut self, tenant: &TenantId) {
-        let under_way = self.places.held_by(tenant) * self.settings.publish_batch;
-        let kept = (under_way / KEPT_OF_UNDER_WAY).min(self.settings.max_in_flight / KEPT_OF_ALL);
+    fn release_waiting(&mut self, tenant: &TenantId) {
+        let publishing = self.publishes.slots_of(tenant) * self.settings.publish_batch;
+        let kept = (publishing / KEPT_OF_PUBLISHING).min(self.settings.max_in_flight / KEPT_OF_ALL);
         for timer in self.ready.take_beyond(tenant, kept) {
             let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_flight.reference(&firing_id) {
+            if let Some(claim) = self.in_flight.claim_of(&firing_id) {
                 self.in_flight.set_stage(&firing_id, Stage::Settling);
                 metrics::counter!(metric_names::RELEASED).increment(1);
-                self.unsettled.held_back.push(claim);
+                self.unsettled.saturated.push(claim);
             }
         }
     }

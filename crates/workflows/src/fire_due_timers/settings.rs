@@ -1,31 +1,31 @@
-//! How a worker works, and which settings make no sense.
+//! The settings of a timer worker, and their limits.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// How a worker works. The defaults suit one process with an in-process bus.
+/// Settings of a timer worker. The defaults suit one process with an in-process bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerSettings {
-    /// How often to look at the store although nothing is known to be due.
+    /// Interval of polls when nothing is known to be due.
     pub polling_interval: Duration,
-    /// How many timers to claim at once.
+    /// Maximum number of timers in one claim.
     pub batch_size: usize,
-    /// How long a claim lasts unless it is renewed, which happens well before.
+    /// Duration of a lease. It is renewed well before it expires.
     pub lease: Duration,
-    /// How many publishes are under way at once.
+    /// Maximum number of publishes in flight.
     pub publishes_in_flight: usize,
-    /// How many of them may be one tenant's. Where this is close to all of them, an eighth is left to
-    /// the others. A publish that waits for a handler that hangs cannot be taken back, so a tenant
-    /// gets fewer when most are taken.
+    /// Maximum number of publishes of one tenant in flight. At least an eighth of all is left to the
+    /// others. A publish that waits for a hanging handler cannot be revoked, so a tenant gets fewer
+    /// when few are free.
     pub publishes_per_tenant: usize,
-    /// How many events one publish takes. One, where `publish` waits for handlers, so that a slow
-    /// handler holds up no other; more, where a broker answers for many at once.
+    /// Maximum number of events in one publish. One where `publish` waits for handlers, so that a slow
+    /// handler delays no other; more where a broker acknowledges many at once.
     pub publish_batch: usize,
-    /// How many timers may be claimed and not yet settled, published-but-unmarked ones included.
-    /// When so many are, nothing more is claimed.
+    /// Maximum number of timers that are claimed and not settled, including published ones that are
+    /// not marked. At this limit nothing is claimed.
     pub max_in_flight: usize,
-    /// How long to finish what is in flight on shutdown.
+    /// How long a shutdown waits for what is in flight.
     pub drain_limit: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for WorkerSettings {
     }
 }
 
-/// A setting that makes no sense.
+/// A setting outside its limits.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{field} is {given}: {wanted}")]
 pub struct SettingsError {
@@ -57,8 +57,8 @@ pub struct SettingsError {
 }
 
 impl WorkerSettings {
-    /// What suits a bus that answers for many events at once, over a network: large batches, and
-    /// several of them under way, since each waits for a round trip.
+    /// Settings for a bus that acknowledges many events at once over a network: large batches, several
+    /// of them in flight, since each waits for a round trip.
     pub fn for_a_broker() -> Self {
         let (publish_batch, publishes_in_flight) = (256, 8);
         Self {
@@ -69,8 +69,8 @@ impl WorkerSettings {
         }
     }
 
-    /// What suits service calls in the same process: their handler never waits for anybody but the
-    /// store, which takes many at the price of a few.
+    /// Settings for service calls in the same process: their handler waits only for the store, which
+    /// commits many as cheaply as a few.
     pub fn for_calls() -> Self {
         Self {
             publish_batch: 100,
@@ -80,10 +80,10 @@ impl WorkerSettings {
         }
     }
 
-    /// Checks that the settings make sense together.
+    /// Checks that every setting is within its limits.
     ///
     /// # Errors
-    /// With the first field that does not, and what would be right.
+    /// With the first field that is not, and what would be right.
     pub fn check(&self) -> Result<(), SettingsError> {
         let ms = Duration::from_millis;
         let day = Duration::from_hours(24);
@@ -137,9 +137,9 @@ impl WorkerSettings {
         )
     }
 
-    /// How much room there has to be before it is worth claiming: claims of one timer would be
-    /// many, and not fairly shared.
-    pub(super) const fn room_for_a_claim(&self) -> usize {
+    /// Minimum number of timers worth a claim: claims of single timers would be many, and not shared
+    /// fairly.
+    pub(super) const fn min_claim(&self) -> usize {
         if self.batch_size < 8 {
             1
         } else {
@@ -147,13 +147,13 @@ impl WorkerSettings {
         }
     }
 
-    /// How many places in hand a backlog leaves free for what becomes due meanwhile: while a commit
-    /// takes long, nothing that was claimed is settled, and what is fresh would have to wait for it.
+    /// The part of `max_in_flight` that a backlog leaves to timers that become due meanwhile: during a
+    /// slow commit nothing is settled, and fresh timers would have to wait for it.
     pub(super) const fn reserve(&self) -> usize {
         self.max_in_flight / 4
     }
 
-    /// How often claims are renewed: well before their lease ends, even if one try fails.
+    /// Interval of renewals: well before the lease expires, even if one fails.
     pub(super) fn renewal_interval(&self) -> Duration {
         self.lease / 3
     }
@@ -181,14 +181,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_make_sense() {
+    fn the_defaults_are_within_their_limits() {
         assert_eq!(WorkerSettings::default().check(), Ok(()));
         assert_eq!(WorkerSettings::for_a_broker().check(), Ok(()));
         assert_eq!(WorkerSettings::for_calls().check(), Ok(()));
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_what_would() {
+    fn an_invalid_setting_is_named_with_its_limits() {
         let default = WorkerSettings::default();
         let bad = [
             WorkerSettings {

@@ -1,4 +1,4 @@
-//! What the store has yet to hear: marks, retries, burials and releases.
+//! Outcomes that the store has yet to settle: marks, retries, dead letters and releases.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use punctual_ports::{
 };
 
 use super::failures::{DeadLettered, Retry};
-use super::in_flight::{InFlight, Told};
+use super::in_flight::{InFlight, SettledClaim};
 
-/// Things to tell the store. Each firing is in at most one of the lists.
+/// Outcomes to settle. Each firing is in at most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct Settlements {
     pub(super) marks: Vec<FiredTimer>,
     pub(super) retries: Vec<Retry>,
     pub(super) dead: Vec<DeadLettered>,
     pub(super) releases: Vec<ClaimRef>,
-    /// Claims that go back because their tenant may not begin them: unlike other releases, they are
-    /// no reason to look at the store again before it may.
-    pub(super) held_back: Vec<ClaimRef>,
+    /// Claims released because their tenant is saturated: unlike other releases, they cause no poll
+    /// before the tenant has a free slot.
+    pub(super) saturated: Vec<ClaimRef>,
 }
 
-/// At most so many of each kind are told at once.
-const AT_ONCE: usize = 1_000;
+/// Maximum number of outcomes of each kind in one settlement.
+const BATCH: usize = 1_000;
 
 impl Settlements {
     pub(super) fn is_empty(&self) -> bool {
@@ -33,71 +33,71 @@ impl Settlements {
             && self.retries.is_empty()
             && self.dead.is_empty()
             && self.releases.is_empty()
-            && self.held_back.is_empty()
+            && self.saturated.is_empty()
     }
 
-    /// Takes out what is to be told now, the oldest first.
+    /// Removes the next batch, the oldest first.
     pub(super) fn take(&mut self) -> Self {
         Self {
             marks: take_first(&mut self.marks),
             retries: take_first(&mut self.retries),
             dead: take_first(&mut self.dead),
             releases: take_first(&mut self.releases),
-            held_back: take_first(&mut self.held_back),
+            saturated: take_first(&mut self.saturated),
         }
     }
 
-    /// A lease that ended under us and was ours again has another token by now.
+    /// A lease that expired and was claimed again by this worker has another token by now.
     pub(super) fn refresh_claims(&mut self, in_flight: &InFlight) {
         let retries = self.retries.iter_mut();
         let retries = retries.map(|retry| &mut retry.request.claim);
         let dead = self.dead.iter_mut();
         let dead = dead.map(|dead| &mut dead.request.claim);
-        let releases = self.releases.iter_mut().chain(&mut self.held_back);
+        let releases = self.releases.iter_mut().chain(&mut self.saturated);
         for claim in retries.chain(dead).chain(releases) {
-            if let Some(current) = in_flight.reference(&claim.firing_id) {
+            if let Some(current) = in_flight.claim_of(&claim.firing_id) {
                 *claim = current;
             }
         }
     }
 
-    /// Puts back what the store did not take.
+    /// Puts back what the store did not settle.
     pub(super) fn put_back(&mut self, failed: Self) {
         self.marks.extend(failed.marks);
         self.retries.extend(failed.retries);
         self.dead.extend(failed.dead);
         self.releases.extend(failed.releases);
-        self.held_back.extend(failed.held_back);
+        self.saturated.extend(failed.saturated);
     }
 }
 
 fn take_first<T>(list: &mut Vec<T>) -> Vec<T> {
-    let rest = list.split_off(list.len().min(AT_ONCE));
+    let rest = list.split_off(list.len().min(BATCH));
     std::mem::replace(list, rest)
 }
 
-/// What telling the store brought.
+/// The result of a settlement.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// What the store has heard.
-    pub(super) done: Vec<Told>,
-    /// How many firings are over and done with.
+    /// What the store has settled.
+    pub(super) done: Vec<SettledClaim>,
+    /// Number of firings that are acknowledged and marked.
     pub(super) processed: u64,
-    /// What became of the failed firings.
+    /// The failed firings, each with what the store did.
     pub(super) retries: Vec<(Retry, ClaimOutcome)>,
     pub(super) dead: Vec<(DeadLettered, ClaimOutcome)>,
-    /// Whether claims were given back that somebody should look for again.
+    /// Whether claims were released that the next poll should find again.
     pub(super) released: bool,
-    /// Whose claims are back because they might not be begun.
-    pub(super) held_back: BTreeSet<TenantId>,
-    /// What has to be told again.
+    /// The tenants whose claims were released because they were saturated.
+    pub(super) saturated: BTreeSet<TenantId>,
+    /// What has to be settled again.
     pub(super) failed: Settlements,
-    /// The last error there was.
+    /// The last error, or a critical one.
     pub(super) error: Option<PortError>,
 }
 
-/// Tells the store. Marks go first: what was published and is not yet marked is what a crash would
-/// repeat.
+/// Writes outcomes to the store. Marks go first: what is published and not marked is what a crash
+/// would repeat.
 pub(super) async fn settle(
     persistence: Arc<dyn TimerPersistencePort>,
     queue: Arc<dyn TimerQueuePort>,
@@ -106,104 +106,91 @@ pub(super) async fn settle(
     let mut settled = Settled::default();
     if !batch.marks.is_empty() {
         let answer = persistence.mark_fired(batch.marks.clone()).await;
-        let told = settled.hear(batch.marks, answer, Told::of_firing);
+        let (done, failed) = settled.record(batch.marks, answer, SettledClaim::of_firing);
         // A timer that was rescheduled while it fired, by its handler for example, has fired too.
         let is_processed = |(_, outcome): &&(FiredTimer, MarkOutcome)| {
             matches!(outcome, MarkOutcome::Marked | MarkOutcome::Moved)
         };
-        settled.processed = told.done.iter().filter(is_processed).count() as u64;
-        settled.failed.marks = told.again;
+        settled.processed = done.iter().filter(is_processed).count() as u64;
+        settled.failed.marks = failed;
     }
     if !batch.retries.is_empty() {
         let requests = batch.retries.iter().map(|retry| retry.request.clone());
         let answer = queue.retry_later(requests.collect()).await;
-        let told = settled.hear(batch.retries, answer, |retry| {
-            Told::of_claim(&retry.request.claim)
-        });
-        settled.retries = told.done;
-        settled.failed.retries = told.again;
+        (settled.retries, settled.failed.retries) =
+            settled.record(batch.retries, answer, |retry| {
+                SettledClaim::of_claim(&retry.request.claim)
+            });
     }
     if !batch.dead.is_empty() {
         let requests = batch.dead.iter().map(|dead| dead.request.clone());
         let answer = queue.dead_letter(requests.collect()).await;
-        let told = settled.hear(batch.dead, answer, |dead| {
-            Told::of_claim(&dead.request.claim)
+        (settled.dead, settled.failed.dead) = settled.record(batch.dead, answer, |dead| {
+            SettledClaim::of_claim(&dead.request.claim)
         });
-        settled.dead = told.done;
-        settled.failed.dead = told.again;
     }
     if !batch.releases.is_empty() {
         let answer = queue.release(batch.releases.clone()).await;
-        let told = settled.hear(batch.releases, answer, Told::of_claim);
-        settled.released = !told.done.is_empty();
-        settled.failed.releases = told.again;
+        let (done, failed) = settled.record(batch.releases, answer, SettledClaim::of_claim);
+        settled.released = !done.is_empty();
+        settled.failed.releases = failed;
     }
-    if !batch.held_back.is_empty() {
-        let answer = queue.release(batch.held_back.clone()).await;
-        let told = settled.hear(batch.held_back, answer, Told::of_claim);
-        let tenants = told
-            .done
-            .into_iter()
-            .map(|(claim, _)| claim.firing_id.key.tenant_id);
-        settled.held_back = tenants.collect();
-        settled.failed.held_back = told.again;
+    if !batch.saturated.is_empty() {
+        let answer = queue.release(batch.saturated.clone()).await;
+        let (done, failed) = settled.record(batch.saturated, answer, SettledClaim::of_claim);
+        let tenants = done.into_iter().map(|(it, _)| it.firing_id.key.tenant_id);
+        settled.saturated = tenants.collect();
+        settled.failed.saturated = failed;
     }
     settled
 }
 
-struct Heard<I, O> {
-    done: Vec<(I, O)>,
-    again: Vec<I>,
-}
+/// Items that the store has settled, each with its outcome, and those to settle again.
+type DoneAndFailed<I, O> = (Vec<(I, O)>, Vec<I>);
 
 impl Settled {
-    /// Sorts items into those the store has answered for and those that have to be told again: an
-    /// item without an answer is one of them, since to forget it would be to pretend that it was
-    /// written. What the store will never take is let go: its timer stays scheduled and fires again
-    /// after its lease, which is better than to hold up everything else for ever.
-    fn hear<I, O>(
+    /// Splits items into settled ones and those to settle again. An item without an answer is
+    /// settled again, since it may not have been written. An item that the store rejects is dropped:
+    /// its timer stays scheduled and fires again after its lease, and holds up nothing else.
+    fn record<I, O>(
         &mut self,
         items: Vec<I>,
         answer: BatchResult<O>,
-        what: impl Fn(&I) -> Told,
-    ) -> Heard<I, O> {
-        let mut told = Heard {
-            done: Vec::new(),
-            again: Vec::new(),
-        };
+        claim_of: impl Fn(&I) -> SettledClaim,
+    ) -> DoneAndFailed<I, O> {
         let mut answers = match answer {
             Ok(answers) => answers.into_iter(),
             Err(outer) => {
-                remember(&mut self.error, outer);
-                told.again = items;
-                return told;
+                self.keep_error(outer);
+                return (Vec::new(), items);
             }
         };
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
         for item in items {
             match answers.next() {
                 Some(Ok(outcome)) => {
-                    self.done.push(what(&item));
-                    told.done.push((item, outcome));
+                    self.done.push(claim_of(&item));
+                    done.push((item, outcome));
                 }
                 Some(Err(inner)) if inner.kind() == PortErrorKind::Rejected => {
-                    tracing::error!(error = %inner, "the store refuses to hear of a firing");
-                    self.done.push(what(&item));
+                    tracing::error!(error = %inner, "the store refuses to settle a firing");
+                    self.done.push(claim_of(&item));
                 }
                 Some(Err(inner)) => {
-                    remember(&mut self.error, inner);
-                    told.again.push(item);
+                    self.keep_error(inner);
+                    failed.push(item);
                 }
-                None => told.again.push(item),
+                None => failed.push(item),
             }
         }
-        told
+        (done, failed)
     }
-}
 
-/// A critical error is what matters most.
-fn remember(error: &mut Option<PortError>, new: PortError) {
-    let keeps = error.as_ref().is_some_and(|old| old.kind().is_critical());
-    if !keeps {
-        *error = Some(new);
+    /// Keeps the last error; a critical one is never replaced.
+    fn keep_error(&mut self, new: PortError) {
+        let is_critical = |old: &PortError| old.kind().is_critical();
+        if !self.error.as_ref().is_some_and(is_critical) {
+            self.error = Some(new);
+        }
     }
 }

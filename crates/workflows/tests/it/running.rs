@@ -8,7 +8,7 @@ use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::Topic;
 use punctual_ports::{Answer, ClockPort, ConsumerName, EventBusPort, Subscribe};
 use punctual_workflows::{
-    Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, each_message,
+    Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, handler_fn,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -45,7 +45,7 @@ async fn on_the_real_clock_timers_fire_in_order_and_none_early() {
     let ports = TimerPorts::new(clock.as_ref().clone(), UuidIds, store, bus.clone());
     let (fired, mut seen) = mpsc::unbounded_channel();
     let now = Arc::clone(&clock);
-    let handler = each_message(move |envelope| {
+    let handler = handler_fn(move |envelope| {
         fired.send((envelope, now.now())).ok();
         async { Answer::Done }
     });

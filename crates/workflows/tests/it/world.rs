@@ -73,7 +73,7 @@ pub(crate) fn faulty_ports(
         queue: store as Arc<dyn TimerQueuePort>,
         bus: Arc::new(Faulty::new(Arc::new(bus.clone()), faults)),
         wake: WakeSignal::new(),
-        begun: InFlightEpoch::default(),
+        in_flight_epoch: InFlightEpoch::default(),
         last_poll: LastPoll::default(),
     }
 }

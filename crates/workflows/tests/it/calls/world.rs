@@ -20,8 +20,8 @@ use punctual_ports::{
     Subscription, TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::calls::{
-    AcceptExecutions, CallPorts, CallSettings, CallSweeper, DispatchOutbox, ExecuteCalls,
-    ForgetDeletedCalls, ForgetOldCalls, Notifier, ReactToEvents, ReadCalls, SubmitCalls,
+    AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallTimers,
+    DispatchOutbox, ExecuteCalls, Notifier, ReactToEvents, ReadCalls, SubmitCalls,
 };
 use punctual_workflows::{
     Driven, InFlightEpoch, LastPoll, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal,
@@ -115,7 +115,7 @@ impl Outside {
             queue: Arc::clone(&timers) as Arc<dyn TimerQueuePort>,
             bus: Arc::clone(&bus),
             wake: WakeSignal::new(),
-            begun: InFlightEpoch::default(),
+            in_flight_epoch: InFlightEpoch::default(),
             last_poll: LastPoll::default(),
         };
         let ports = CallPorts {
@@ -148,7 +148,7 @@ impl Process {
         };
         let timers = Arc::new(ScheduleTimers::new(&timer_ports));
         let accept = Arc::new(AcceptExecutions::new(&process.ports));
-        let forget = Arc::new(ForgetDeletedCalls::new(&process.ports));
+        let forget = Arc::new(DeleteCallTimers::new(&process.ports));
         let handlers: [(Topic, &'static str, Arc<dyn MessageHandler>); 6] = [
             (Topic::OrchestrationCommands, "calls", Arc::new(submit)),
             (Topic::TimerCommands, "timer", timers),
@@ -166,7 +166,7 @@ impl Process {
             Driven::new(timer_worker),
             Driven::new(DispatchOutbox::worker(&process.ports, settings)),
             Driven::new(CallSweeper::worker(&process.ports, settings)),
-            Driven::new(ForgetOldCalls::worker(&process.ports, settings)),
+            Driven::new(CallRetention::worker(&process.ports, settings)),
             Driven::new(executor),
         ];
         let drive = |worker| outside.clock.drive(worker);

@@ -13,7 +13,7 @@ use super::CallSettings;
 
 /// The places for attempts, and who has them.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ConcurrencyLimiter {
     taken: usize,
     by_tenant: BTreeMap<TenantId, usize>,
     /// By host and port.
@@ -25,11 +25,11 @@ pub(super) struct Places {
 
 /// A place that an attempt has: whose it is, and to which host and port it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place(TenantId, String);
+pub(super) struct Permit(TenantId, String);
 
-impl Places {
+impl ConcurrencyLimiter {
     /// Which attempts may begin; `None` if no place is free. What it leaves out is exactly what
-    /// [`Places::take`] would refuse now, so the first of what it finds can always begin.
+    /// [`ConcurrencyLimiter::try_acquire`] would refuse now, so the first of what it finds can always begin.
     pub(super) fn query(&self, settings: &CallSettings) -> Option<WaitingQuery> {
         let free = settings.attempts.saturating_sub(self.taken);
         if free == 0 {
@@ -66,7 +66,11 @@ impl Places {
     }
 
     /// Takes a place, if the shares leave one.
-    pub(super) fn take(&mut self, execution: &Execution, settings: &CallSettings) -> Option<Place> {
+    pub(super) fn try_acquire(
+        &mut self,
+        execution: &Execution,
+        settings: &CallSettings,
+    ) -> Option<Permit> {
         let tenant_id = execution.key.call.tenant_id.clone();
         let host = execution.request.url.host_and_port();
         let both = (tenant_id, host);
@@ -82,11 +86,11 @@ impl Places {
         *self.by_host.entry(both.1.clone()).or_default() += 1;
         *self.by_both.entry(both.clone()).or_default() += 1;
         self.last = Some(both.clone());
-        Some(Place(both.0, both.1))
+        Some(Permit(both.0, both.1))
     }
 
     /// Gives a place back.
-    pub(super) fn give_back(&mut self, Place(tenant_id, host): &Place) {
+    pub(super) fn release(&mut self, Permit(tenant_id, host): &Permit) {
         self.taken = self.taken.saturating_sub(1);
         leave(&mut self.by_tenant, tenant_id);
         leave(&mut self.by_host, host);

@@ -1,4 +1,4 @@
-//! Taking in what completed operations brought.
+//! Applying the results of completed operations.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use punctual_ports::{
 };
 
 use super::failures::{DeadLettered, Failure, Retry};
-use super::in_flight::{Admission, Lease, Stage};
+use super::in_flight::{LeaseExpiry, Stage};
 use super::operations::Event;
 use super::pause::Pause;
-use super::publishing::{Firing, Verdict, tenants};
+use super::publishing::{Firing, FiringOutcome, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
 use crate::metric_names;
 use punctual_domain::Backoff;
 
-/// How long a failing timer waits: from a second up to an hour.
+/// Backoff of a failing timer.
 const RETRY: Backoff = Backoff {
     first: Duration::from_secs(1),
     limit: Duration::from_hours(1),
 };
 
-/// However slow a look was, no more than this is added to a lease for it.
+/// Maximum duration of a poll that lengthens the next lease.
 const LONGEST_ALLOWANCE: Duration = Duration::from_mins(10);
 
 impl TimerWorker {
-    pub(super) fn take_in(&mut self, event: Event) -> Result<(), WorkerStopped> {
+    pub(super) fn on_event(&mut self, event: Event) -> Result<(), WorkerStopped> {
         match event {
             Event::Claimed {
                 batch,
@@ -36,27 +36,27 @@ impl TimerWorker {
                 lease_until,
                 took,
             } => {
-                self.under_way.claim = false;
+                self.outstanding.claim = false;
                 self.last_poll_took = took.min(LONGEST_ALLOWANCE);
                 metrics::histogram!(metric_names::POLLING_DURATION).record(took.as_secs_f64());
-                self.take_in_poll(batch, now, lease_until)
+                self.on_polled(batch, now, lease_until)
             }
             Event::Published {
                 batch,
-                verdicts,
+                outcomes,
                 is_probe,
             } => {
                 self.probes -= usize::from(is_probe);
-                self.places.give_back(&tenants(&batch));
-                self.saturation.made_room();
-                for (firing, verdict) in batch.iter().zip(verdicts) {
-                    self.take_in_verdict(firing, verdict);
+                self.publishes.release(&tenants(&batch));
+                self.saturation.slot_freed();
+                for (firing, outcome) in batch.iter().zip(outcomes) {
+                    self.on_firing_outcome(firing, outcome);
                 }
                 Ok(())
             }
             Event::Settled(settled) => {
-                self.under_way.settlement = false;
-                self.take_in_settled(settled)
+                self.outstanding.settlement = false;
+                self.on_settled(settled)
             }
             Event::Adopted => {
                 self.adopted -= 1;
@@ -64,16 +64,16 @@ impl TimerWorker {
             }
             Event::Renewed {
                 claims,
-                lease,
+                expiry,
                 answer,
             } => {
-                self.under_way.renewal = false;
-                self.take_in_renewal(&claims, lease, answer)
+                self.outstanding.renewal = false;
+                self.on_renewed(&claims, expiry, answer)
             }
         }
     }
 
-    fn take_in_poll(
+    fn on_polled(
         &mut self,
         batch: Result<ClaimBatch, PortError>,
         now: Timestamp,
@@ -81,46 +81,43 @@ impl TimerWorker {
     ) -> Result<(), WorkerStopped> {
         let batch = match batch {
             Ok(batch) => batch,
-            // Not this time's misfortune: a store that may not claim never will.
+            // Not a passing failure: a store that may not claim never will.
             Err(error) if error.kind() == PortErrorKind::Rejected => {
                 return Err(WorkerStopped { cause: error });
             }
             Err(error) => {
-                // The look saw nothing, so the next one is due as this one was.
+                // The poll read nothing, so the next one is due as this one was.
                 self.ports.wake.end_poll(Some(now));
                 return self.store_failed(error);
             }
         };
         self.store_pause.succeeded();
-        self.ports.last_poll.is_now(now);
+        self.ports.last_poll.record(now);
         metrics::gauge!(metric_names::LAST_POLL).set(now.since(Timestamp::MIN).as_secs_f64());
-        let found_some = self.take_in_claims(batch.claims, lease_until);
-        // A look that brought nothing to do although more is due, because the store is confused, is
-        // repeated when something changes or by the poll, and not at once: that would be a busy loop.
+        let found_some = self.on_claims(batch.claims, lease_until);
+        // A poll without a new claim although more is due, because the store is inconsistent, is
+        // repeated after a change or the polling interval, and not at once: that would be a busy loop.
         self.backlog.is_there = batch.more_due;
         self.backlog.is_wanted = batch.more_due && (found_some || self.backlog.is_wanted);
         self.ports.wake.end_poll(batch.next_due_at);
         if self.is_draining {
-            self.give_back_what_is_ready();
+            self.release_ready();
         }
         Ok(())
     }
 
-    /// Takes claims in hand; false if there was nothing new to do among them.
-    fn take_in_claims(&mut self, claims: Vec<Claim>, lease_until: Duration) -> bool {
+    /// Queues new claims; false if there was none.
+    fn on_claims(&mut self, claims: Vec<Claim>, lease_until: Duration) -> bool {
         let mut found_some = false;
         let monotonic = self.ports.clock.monotonic();
         for claim in claims {
-            match self.in_flight.take(&claim, lease_until) {
-                Admission::WasInFlight => {}
-                Admission::Ready => {
-                    found_some = true;
-                    self.ready.push(claim.timer, monotonic);
-                }
+            if self.in_flight.insert(&claim, lease_until) {
+                found_some = true;
+                self.ready.push(claim.timer, monotonic);
             }
         }
         if found_some {
-            self.waits_since(monotonic);
+            self.schedule_saturation_check(monotonic);
         }
         if self.next_renewal.is_none() && !self.in_flight.is_empty() {
             let interval = self.settings.renewal_interval();
@@ -129,16 +126,16 @@ impl TimerWorker {
         found_some
     }
 
-    fn take_in_verdict(&mut self, firing: &Firing, verdict: Verdict) {
+    fn on_firing_outcome(&mut self, firing: &Firing, outcome: FiringOutcome) {
         let firing_id = firing.firing_id();
-        let Some(claim) = self.in_flight.reference(&firing_id) else {
+        let Some(claim) = self.in_flight.claim_of(&firing_id) else {
             return;
         };
         let _in_span = firing.span().entered();
         self.in_flight.set_stage(&firing_id, Stage::Settling);
         let now = self.ports.clock.now();
-        match verdict {
-            Verdict::Acknowledged => {
+        match outcome {
+            FiringOutcome::Acknowledged => {
                 self.bus_pause.succeeded();
                 let reached_at = firing.reached.reached_at();
                 let lateness = reached_at.since(firing_id.registration.due_at);
@@ -149,24 +146,24 @@ impl TimerWorker {
                     reached_at,
                 });
             }
-            Verdict::Poison(reason) => {
+            FiringOutcome::Poison(reason) => {
                 self.bus_pause.succeeded();
                 self.unsettled.dead.push(DeadLettered {
-                    request: firing.dead(claim, &reason, now),
+                    request: firing.dead_letter_claim(claim, &reason, now),
                     span: firing.span(),
                 });
             }
-            Verdict::Failed(error) => {
+            FiringOutcome::Failed(error) => {
                 self.bus_pause.succeeded();
                 self.retry_later(firing, claim, &error, now);
             }
-            Verdict::BusFailed(error) => {
+            FiringOutcome::BusFailed(error) => {
                 if self.bus_pause.failed(self.ports.clock.monotonic()) {
                     tracing::warn!(%error, "events cannot be published now");
                 }
                 metrics::counter!(metric_names::RELEASED).increment(1);
                 self.unsettled.releases.push(claim);
-                self.give_back_what_is_ready();
+                self.release_ready();
             }
         }
     }
@@ -175,7 +172,7 @@ impl TimerWorker {
         let attempts = self
             .in_flight
             .get(&claim.firing_id)
-            .map_or(0, |held| held.attempts);
+            .map_or(0, |lease| lease.attempts);
         let attempt = attempts.saturating_add(1);
         let wait = RETRY.after(attempt, &claim.firing_id);
         self.unsettled.retries.push(Retry {
@@ -188,11 +185,11 @@ impl TimerWorker {
         });
     }
 
-    /// Gives back what was claimed and has not begun.
-    pub(super) fn give_back_what_is_ready(&mut self) {
+    /// Releases the claims that wait for a publish slot.
+    pub(super) fn release_ready(&mut self) {
         for timer in self.ready.take_all() {
             let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_flight.reference(&firing_id) {
+            if let Some(claim) = self.in_flight.claim_of(&firing_id) {
                 self.in_flight.set_stage(&firing_id, Stage::Settling);
                 metrics::counter!(metric_names::RELEASED).increment(1);
                 self.unsettled.releases.push(claim);
@@ -200,11 +197,11 @@ impl TimerWorker {
         }
     }
 
-    fn take_in_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {
+    fn on_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {
         metrics::counter!(metric_names::SCHEDULES_PROCESSED).increment(settled.processed);
-        for told in &settled.done {
-            // Claimed again while it was being settled: what was said concerned the old claim.
-            if let Some(newer) = self.in_flight.settled(told) {
+        for done in &settled.done {
+            // Claimed again during the settlement, which concerned the old claim.
+            if let Some(newer) = self.in_flight.settled(done) {
                 self.unsettled.releases.push(newer);
             }
         }
@@ -215,11 +212,11 @@ impl TimerWorker {
         for (dead, outcome) in settled.dead {
             dead.report(outcome);
         }
-        // What had to go back because its tenant might not begin it is looked for when the tenant may
-        // again. If that has happened already, the look for it was too early to find it.
-        let mut held_back = settled.held_back.iter();
-        let may_begin = held_back.any(|tenant| !self.saturation.contains(tenant));
-        if settled.released || may_begin {
+        // The claims of a saturated tenant are polled for when it has a free slot again. If it has one
+        // already, that poll was too early to find them.
+        let mut saturated = settled.saturated.iter();
+        let has_slot = saturated.any(|tenant| !self.saturation.contains(tenant));
+        if settled.released || has_slot {
             self.ports.wake.due_at(self.ports.clock.now());
         }
         self.unsettled.put_back(settled.failed);
@@ -231,10 +228,10 @@ impl TimerWorker {
         Ok(())
     }
 
-    fn take_in_renewal(
+    fn on_renewed(
         &mut self,
         claims: &[ClaimRef],
-        lease: Lease,
+        expiry: LeaseExpiry,
         answer: BatchResult<ClaimOutcome>,
     ) -> Result<(), WorkerStopped> {
         let answers = match answer {
@@ -247,7 +244,7 @@ impl TimerWorker {
         };
         for (claim, answer) in claims.iter().zip(answers) {
             match answer {
-                Ok(ClaimOutcome::Applied) => self.in_flight.renewed(claim, lease),
+                Ok(ClaimOutcome::Applied) => self.in_flight.renewed(claim, expiry),
                 Ok(_) if self.in_flight.lost(claim) => self.ready.remove(&claim.firing_id),
                 Ok(_) => {}
                 Err(error) if error.kind().is_critical() => return self.store_failed(error),
@@ -262,7 +259,7 @@ impl TimerWorker {
     }
 }
 
-/// A broken store ends the worker; one that fails for now is left alone for a while.
+/// A critical error stops the worker; any other pauses the use of the store.
 fn failed(pause: &mut Pause, error: PortError, monotonic: Duration) -> Result<(), WorkerStopped> {
     if error.kind().is_critical() {
         tracing::error!(%error, "the timer worker stops");

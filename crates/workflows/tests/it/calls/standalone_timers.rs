@@ -12,7 +12,7 @@ use punctual_domain::{
 use punctual_ports::{
     Answer, DeadLetterPort, MessageHandler, PortErrorKind, SaveTimer, TimerPersistencePort,
 };
-use punctual_workflows::calls::{NobodyToTell, TellOfOtherTimers};
+use punctual_workflows::calls::{ForwardStandaloneTimers, RejectStandaloneTimers};
 
 use uuid::Uuid;
 
@@ -43,7 +43,7 @@ impl MessageHandler for Listener {
 }
 
 async fn told(world: &mut CallWorld, whom: Arc<dyn MessageHandler>) {
-    let tell = Arc::new(TellOfOtherTimers::new(&world.process.ports, whom));
+    let tell = Arc::new(ForwardStandaloneTimers::new(&world.process.ports, whom));
     let outside = world.outside.clone();
     world
         .process
@@ -167,7 +167,7 @@ async fn while_it_is_not_known_whose_a_timer_is_it_waits() {
 #[tokio::test]
 async fn a_timer_that_nobody_can_be_told_of_is_a_dead_letter() {
     let mut world = CallWorld::new().await;
-    told(&mut world, Arc::new(NobodyToTell)).await;
+    told(&mut world, Arc::new(RejectStandaloneTimers)).await;
     schedule(&world, key("x")).await;
     world.advance(secs(10)).await;
     let dead_letters = world.outside.timers.list(None, 10).await.unwrap();

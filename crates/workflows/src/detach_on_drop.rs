@@ -1,8 +1,8 @@
-//! Finishing what its caller no longer waits for.
+//! A future that the worker completes if its caller drops it.
 //!
-//! Whoever drops the future of a save may do so after the store has begun with it: what it commits
-//! then is there, and the worker has to hear of it when it is, not before. So the rest of the work is
-//! handed to the worker, which does it beside its own.
+//! A caller may drop the future of a save after the store has started it. What the store commits then
+//! exists, and the worker has to be notified after that commit, not before. So the rest of the future
+//! is handed to the worker, which polls it beside its own operations.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,14 +12,14 @@ use futures_util::future::BoxFuture;
 
 use crate::WakeSignal;
 
-/// Work that goes on in the worker's hands if this is dropped once it has begun.
-pub(crate) struct Finished<T: 'static> {
-    /// None when it is over, and while it is polled: what panicked must not be polled again.
+/// A future that is detached to the worker when it is dropped before it has completed.
+pub(crate) struct DetachOnDrop<T: 'static> {
+    /// None when it has completed, and while it is polled: a future that panicked is not polled again.
     work: Option<BoxFuture<'static, T>>,
     worker: WakeSignal,
 }
 
-impl<T> Finished<T> {
+impl<T> DetachOnDrop<T> {
     pub(crate) const fn new(work: BoxFuture<'static, T>, worker: WakeSignal) -> Self {
         Self {
             work: Some(work),
@@ -28,7 +28,7 @@ impl<T> Finished<T> {
     }
 }
 
-impl<T> Future for Finished<T> {
+impl<T> Future for DetachOnDrop<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -43,7 +43,7 @@ impl<T> Future for Finished<T> {
     }
 }
 
-impl<T> Drop for Finished<T> {
+impl<T> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.worker.adopt(work.map(drop).boxed());

@@ -14,11 +14,11 @@ use super::outcome::{answer_of, no_answer};
 
 /// Removes the timers of deleted calls.
 #[derive(Clone)]
-pub struct ForgetDeletedCalls {
+pub struct DeleteCallTimers {
     timers: Arc<dyn TimerPersistencePort>,
 }
 
-impl ForgetDeletedCalls {
+impl DeleteCallTimers {
     /// On this store of timers.
     pub fn new(ports: &CallPorts) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl ForgetDeletedCalls {
 }
 
 #[async_trait]
-impl MessageHandler for ForgetDeletedCalls {
+impl MessageHandler for DeleteCallTimers {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let mut answers = vec![Answer::Done; batch.len()];
         for (at, envelope) in batch.into_iter().enumerate() {

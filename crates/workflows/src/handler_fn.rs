@@ -1,4 +1,4 @@
-//! A message handler from a function of one message.
+//! A message handler made of an async function of one message.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use futures_util::future::join_all;
 use punctual_domain::MessageEnvelope;
 use punctual_ports::{Answer, MessageHandler};
 
-struct EachMessage<H>(H);
+struct HandlerFn<H>(H);
 
 #[async_trait]
-impl<H, A> MessageHandler for EachMessage<H>
+impl<H, A> MessageHandler for HandlerFn<H>
 where
     H: Fn(MessageEnvelope) -> A + Send + Sync,
     A: Future<Output = Answer> + Send,
@@ -21,11 +21,11 @@ where
     }
 }
 
-/// Makes a handler that takes its messages one by one, those of one batch at the same time.
-pub fn each_message<H, A>(handle: H) -> Arc<dyn MessageHandler>
+/// A handler that calls `handle` for each message; the messages of a batch are handled concurrently.
+pub fn handler_fn<H, A>(handle: H) -> Arc<dyn MessageHandler>
 where
     H: Fn(MessageEnvelope) -> A + Send + Sync + 'static,
     A: Future<Output = Answer> + Send + 'static,
 {
-    Arc::new(EachMessage(handle))
+    Arc::new(HandlerFn(handle))
 }

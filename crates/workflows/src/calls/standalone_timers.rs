@@ -15,12 +15,12 @@ use super::outcome::{answer_of, no_answer};
 
 /// Tells somebody of the due timers that belong to no call, and never belonged to one. Those of calls
 /// are orchestration's: this handler is done with them.
-pub struct TellOfOtherTimers {
+pub struct ForwardStandaloneTimers {
     calls: Arc<dyn ServiceCallPersistencePort>,
     whom: Arc<dyn MessageHandler>,
 }
 
-impl TellOfOtherTimers {
+impl ForwardStandaloneTimers {
     /// On these adapters, to this handler.
     pub fn new(ports: &CallPorts, whom: Arc<dyn MessageHandler>) -> Self {
         Self {
@@ -46,7 +46,7 @@ fn key(envelope: &MessageEnvelope) -> TimerKey {
 }
 
 #[async_trait]
-impl MessageHandler for TellOfOtherTimers {
+impl MessageHandler for ForwardStandaloneTimers {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let of_calls = match self.are_of_calls(&batch).await {
             Ok(of_calls) => of_calls,
@@ -75,10 +75,10 @@ impl MessageHandler for TellOfOtherTimers {
 }
 
 /// Takes nothing: a timer that nobody can be told of is kept as a dead letter, where somebody sees it.
-pub struct NobodyToTell;
+pub struct RejectStandaloneTimers;
 
 #[async_trait]
-impl MessageHandler for NobodyToTell {
+impl MessageHandler for RejectStandaloneTimers {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let reason = "the timer belongs to no service call, and nobody else is told of timers here";
         let answer = Answer::Poison {
