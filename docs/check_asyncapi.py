@@ -49,7 +49,7 @@ def examples():
 
 
 def validator(document, message):
-    """Checks payloads of a message. References are looked up in the whole document."""
+    """Checks payloads of a message. References are resolved in the complete document."""
     payload = document["components"]["messages"][message]["payload"]
     schema = {"components": document["components"], **payload}
     jsonschema.Draft7Validator.check_schema(schema)
