@@ -1,8 +1,8 @@
-//! A copy of the file while it is in use.
+//! Backup of a file that is in use.
 //!
-//! All of it is of one instant: a read transaction keeps what SQLite copies as it was, whatever is
-//! committed meanwhile. The log cannot be folded in as long as that lasts, and so it grows. A copy has its
-//! name only when it is whole, was read back and is on the disk.
+//! The copy is a snapshot: a read transaction isolates it from concurrent commits. Meanwhile the log
+//! cannot be checkpointed completely, and grows. The copy gets its name only when it is complete, verified
+//! and synced.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,56 +16,56 @@ use thiserror::Error;
 
 use crate::inspect::{Wholeness, beside, open_untouched, wholeness};
 use crate::migrate::{migration_status, open_readable};
-use crate::open_error::{open_error, shown};
+use crate::open_error::{display, open_error};
 use crate::{OpenError, SqliteTimerStore};
 
 const OPERATION: &str = "back the database up";
-/// So many pages are copied before somebody is told: 4 MiB.
-const PAGES: std::ffi::c_int = 1_024;
+/// Number of pages between two progress reports: 4 MiB.
+const PAGES_PER_STEP: std::ffi::c_int = 1_024;
 
-/// A copy that was made and found to be whole.
+/// A complete and verified backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackedUp {
-    /// How large it is.
+    /// Its size.
     pub bytes: u64,
-    /// How many rows are in its tables.
+    /// Number of rows in its tables.
     pub rows: u64,
 }
 
-/// Why there is no copy. Nothing is left of it then.
+/// Why a backup failed. No file is left of it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BackupError {
     /// The database cannot be read.
     #[error(transparent)]
     Source(#[from] OpenError),
-    /// The copy cannot be written.
-    #[error("the backup {} cannot be written: {source}", shown(path))]
+    /// The backup cannot be written.
+    #[error("the backup {} cannot be written: {source}", display(path))]
     Target {
-        /// The copy.
+        /// The backup.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// What was written is not what was read.
+    /// The backup is damaged or incomplete.
     #[error(
         "the backup {} is not whole ({detail}) and was removed: try again, on another disk",
-        shown(path)
+        display(path)
     )]
     NotWhole {
-        /// The copy.
+        /// The backup.
         path: PathBuf,
         /// What was found.
         detail: String,
     },
 }
 
-/// Copies a file as it is at this moment, beside whoever serves it, and reads the copy back. `progress`
-/// is told how many pages of how many are copied.
+/// Backs up a file, also while another process serves it, and verifies the copy. `progress` is called
+/// with the number of copied pages and of all pages.
 ///
 /// # Errors
-/// If the file is not one of this set, or the copy exists already or cannot be written.
+/// If the file is not one of this set, or the target exists or cannot be written.
 pub fn backup(
     path: &Path,
     set: SchemaSet,
@@ -78,12 +78,11 @@ pub fn backup(
 }
 
 impl SqliteTimerStore {
-    /// Copies the file as it is at this moment, while timers go on being scheduled and fired. The
-    /// copy is complete, read back and on the disk when this returns, and appears under its name only
-    /// then.
+    /// Backs up the file while timers are scheduled and fired. When this returns, the copy is complete,
+    /// verified and synced; it appears under its name only then.
     ///
     /// # Errors
-    /// If the file exists already, or cannot be written.
+    /// If the target exists, or cannot be written.
     pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<(), PortError> {
         let (from, to) = (self.path().to_path_buf(), path.into());
         let copied = self
@@ -115,19 +114,19 @@ fn copy(
         path: to.to_owned(),
         source,
     };
-    // A link to nothing is something, too.
+    // A dangling link counts as a file.
     if to.symlink_metadata().is_ok() {
         return Err(unwritten(exists()));
     }
     let partial = reserve(to).map_err(unwritten)?;
-    let readers = as_readable_as(from, &partial).map_err(unwritten);
-    let copied = readers
+    let permitted = copy_permissions(from, &partial).map_err(unwritten);
+    let copied = permitted
         .and_then(|()| copy_pages(source, from, &partial, to, progress))
         .and_then(|copied| {
             let kept = || {
                 File::open(&partial)?.sync_all()?;
                 give_name(&partial, to, |from, to| fs::hard_link(from, to))?;
-                // Whoever is told that there is no copy should find none.
+                // After an error there must be no copy.
                 sync_folder(to).inspect_err(|_| drop(fs::remove_file(to)))
             };
             kept().map_err(unwritten)?;
@@ -146,7 +145,7 @@ fn exists() -> io::Error {
     )
 }
 
-/// Makes a file of a name that nobody else uses, beside the one that is wanted.
+/// Creates a temporary file with a unique name beside the target.
 fn reserve(path: &Path) -> io::Result<PathBuf> {
     for number in 0..100 {
         let mut name = path.as_os_str().to_owned();
@@ -167,13 +166,13 @@ fn reserve(path: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// Whoever may not read the database may not read its copy, not even while it is made.
-fn as_readable_as(source: &Path, copy: &Path) -> io::Result<()> {
+/// Gives the copy the permissions of the database, before any data is written to it.
+fn copy_permissions(source: &Path, copy: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         let mode = fs::metadata(source)?.permissions().mode();
-        // Whoever makes it has to write it.
+        // We have to write it ourselves.
         fs::set_permissions(copy, fs::Permissions::from_mode(mode | 0o600))?;
     }
     #[cfg(not(unix))]
@@ -181,14 +180,14 @@ fn as_readable_as(source: &Path, copy: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Fails if somebody has made a file of that name meanwhile. A rename would replace it: so where there are
-/// no links, the name is taken by an empty file first.
+/// Gives the copy its name; fails if a file of that name exists. A rename would replace it: where there
+/// are no links, an empty file reserves the name first.
 fn give_name(
     partial: &Path,
     to: &Path,
     link: impl FnOnce(&Path, &Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    /// `EOPNOTSUPP` of Linux, which not every version of Rust counts as `Unsupported`.
+    /// `EOPNOTSUPP` of Linux, which not every version of Rust maps to `Unsupported`.
     const NOT_SUPPORTED: i32 = 95;
     match link(partial, to) {
         Err(error)
@@ -204,7 +203,7 @@ fn give_name(
     }
 }
 
-/// All pages of one snapshot, and the rows that have to be in them.
+/// Copies all pages of one snapshot and verifies their integrity and number of rows.
 fn copy_pages(
     source: &Connection,
     from: &Path,
@@ -217,17 +216,17 @@ fn copy_pages(
         path: to.to_owned(),
         source: io::Error::other(error),
     };
-    // Its first read begins the snapshot. While it lasts, no commit makes the copying begin anew.
+    // Its first read opens the snapshot. Without it, a commit would restart the copy.
     let snapshot = source.unchecked_transaction().map_err(unread)?;
     let rows = count_rows(&snapshot).map_err(unread)?;
     let mut target = Connection::open(partial).map_err(unwritten)?;
     let backup = Backup::new(&snapshot, &mut target).map_err(unwritten)?;
     loop {
-        let step = backup.step(PAGES).map_err(unwritten)?;
-        let told = backup.progress();
+        let step = backup.step(PAGES_PER_STEP).map_err(unwritten)?;
+        let state = backup.progress();
         let pages = |count: std::ffi::c_int| u64::try_from(count).unwrap_or_default();
-        let total = pages(told.pagecount);
-        progress(total.saturating_sub(pages(told.remaining)), total);
+        let total = pages(state.pagecount);
+        progress(total.saturating_sub(pages(state.remaining)), total);
         match step {
             StepResult::Done => break,
             StepResult::More => {}
@@ -256,7 +255,7 @@ fn copy_pages(
     }
 }
 
-/// The rows of all tables, those of an embedder included.
+/// Number of rows in all tables, those of an embedder included.
 fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
     let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
     let mut tables = connection.prepare(tables)?;
@@ -271,7 +270,7 @@ fn count_rows(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(rows)
 }
 
-/// A file is there for good only when its name is on the disk too.
+/// Syncs the folder: the name of a file is durable only then.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_links_a_copy_gets_its_name_and_replaces_nothing() {
+    fn without_links_a_backup_gets_its_name_and_replaces_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (partial, to) = (folder.path().join("partial"), folder.path().join("to"));
         for error in [

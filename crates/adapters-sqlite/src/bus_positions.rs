@@ -1,4 +1,4 @@
-//! How far each stream of a broker has acknowledged: a row for each.
+//! Positions of broker streams, one row each.
 
 use punctual_ports::{BusPosition, PortError, PortErrorKind};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -7,12 +7,12 @@ use crate::sql;
 use crate::timer_store::rows::parsed;
 
 /// A position whose sequence fits into the table.
-pub(crate) struct Keepable {
+pub(crate) struct StorablePosition {
     position: BusPosition,
     last_sequence: i64,
 }
 
-impl Keepable {
+impl StorablePosition {
     pub(crate) fn new(operation: &'static str, position: BusPosition) -> Result<Self, PortError> {
         let last_sequence = i64::try_from(position.last_sequence).map_err(|_| {
             let reason = format!(
@@ -30,13 +30,13 @@ impl Keepable {
     }
 }
 
-pub(crate) fn keep(connection: &Connection, kept: &Keepable) -> rusqlite::Result<()> {
-    let position = &kept.position;
+pub(crate) fn keep(connection: &Connection, storable: &StorablePosition) -> rusqlite::Result<()> {
+    let position = &storable.position;
     let mut statement = connection.prepare_cached(sql::KEEP_POSITION)?;
     statement.execute(params![
         position.stream,
         position.made_at,
-        kept.last_sequence,
+        storable.last_sequence,
         position.last_message_id,
         position.acknowledged_at.to_string(),
         position.covers_until.to_string(),

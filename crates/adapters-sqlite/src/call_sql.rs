@@ -1,13 +1,12 @@
-//! Every statement that reads or writes service calls, their messages and their attempts, in one
-//! place, so that a test can look at the plan of each (`tests/it/call_query_plans.rs`).
+//! Every statement that reads or writes service calls, their messages and their attempts.
+//! `tests/it/call_query_plans.rs` checks the plan of each.
 //!
-//! Places in the list of calls are compared as pairs of due time and id, which SQLite finds in one
-//! step. A bound is always exclusive: whoever wants to include an id gives it with a `~` behind, which
-//! comes after it and before every other.
+//! Positions in the list of calls are pairs of due time and id, which SQLite seeks in one step. Bounds
+//! are exclusive: to include an id, append a `~`, which sorts after it and before every other.
 
 use crate::sql::statements;
 
-/// What [`crate::call_store::rows`] reads, in its order.
+/// The columns that [`crate::call_store::rows`] reads, in its order.
 macro_rules! call {
     () => {
         "SELECT call.tenant_id, call.service_call_id, name, status, submitted_at, call.due_at, \
@@ -20,18 +19,18 @@ macro_rules! call {
 }
 
 statements! {
-    /// Takes an id and a key; nothing happens if either is taken.
+    /// Takes an id and a key; does nothing if either is taken.
     TAKE = "\
         INSERT INTO submissions (tenant_id, service_call_id, idempotency_key, body_sha256, \
             correlation_id, submitted_at) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
 
-    /// Who has taken an id.
+    /// The submission that has taken an id.
     TAKEN_ID = "\
         SELECT service_call_id, idempotency_key, body_sha256, correlation_id, submitted_at \
         FROM submissions WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-    /// Who has taken a key.
+    /// The submission that has taken a key.
     TAKEN_KEY = "\
         SELECT service_call_id, idempotency_key, body_sha256, correlation_id, submitted_at \
         FROM submissions WHERE tenant_id = ?1 AND idempotency_key = ?2";
@@ -50,7 +49,7 @@ statements! {
         INSERT INTO service_call_tags (tenant_id, service_call_id, tag, due_at) \
         VALUES (?1, ?2, ?3, ?4)";
 
-    /// A call as it is to be, if it is still as it was seen and not finished.
+    /// Updates a call whose version has not changed and that is not finished.
     CHANGE_CALL = "\
         UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
             next_check_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
@@ -59,19 +58,19 @@ statements! {
         WHERE tenant_id = ?1 AND service_call_id = ?2 AND version = ?15 \
             AND status IN ('Scheduled', 'Running')";
 
-    /// Removes a call that is as it was seen, and scheduled.
+    /// Deletes a scheduled call whose version has not changed.
     DELETE_CALL = "\
         DELETE FROM service_calls WHERE tenant_id = ?1 AND service_call_id = ?2 AND version = ?3 \
             AND status = 'Scheduled' \
         RETURNING submitted_at";
 
-    /// The timer that goes with a call.
+    /// The timer of a call.
     TIMER_OF_CALL = "\
         SELECT rowid, registered_at FROM timer_schedules \
         WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-    /// The call of a submission is gone.
-    GONE = "\
+    /// Records when the call of a submission was deleted.
+    MARK_CALL_DELETED = "\
         UPDATE submissions SET gone_at = ?3 WHERE tenant_id = ?1 AND service_call_id = ?2";
 
     /// Calls that finished long ago.
@@ -79,10 +78,10 @@ statements! {
         SELECT rowid, tenant_id, service_call_id FROM service_calls \
         WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2";
 
-    /// Removes a call by its place.
+    /// Deletes a call by its rowid.
     REMOVE_CALL = "DELETE FROM service_calls WHERE rowid = ?1";
 
-    /// Forgets submissions whose call is gone since long ago.
+    /// Removes submissions whose call was deleted long ago.
     PURGE_SUBMISSIONS = "\
         DELETE FROM submissions WHERE rowid IN ( \
             SELECT rowid FROM submissions WHERE gone_at < ?1 ORDER BY gone_at LIMIT ?2)";
@@ -90,7 +89,7 @@ statements! {
     /// One call by its key.
     FIND_CALL = concat!(call!(), "WHERE call.tenant_id = ?1 AND call.service_call_id = ?2");
 
-    /// A tenant's calls before a place, and due at an instant or later; read until there are enough.
+    /// A tenant's calls before a position, due at an instant or later; read until the limit.
     PAGE = concat!(
         call!(),
         "WHERE call.tenant_id = ?1 AND call.due_at >= ?2 \
@@ -98,8 +97,8 @@ statements! {
          ORDER BY call.due_at DESC, call.service_call_id DESC"
     );
 
-    /// The same for one status. Its index is named: left to itself, SQLite takes the other one, and reads
-    /// a tenant's whole list for the few that failed.
+    /// The same for one status. The index is named: otherwise SQLite takes the other one and reads all
+    /// calls of a tenant for the few that failed.
     PAGE_OF_STATUS = concat!(
         call!(),
         "INDEXED BY idx_service_calls_status WHERE call.tenant_id = ?1 AND call.status = ?5 AND call.due_at >= ?2 \
@@ -107,33 +106,33 @@ statements! {
          ORDER BY call.due_at DESC, call.service_call_id DESC"
     );
 
-    /// The next call of a status before a place.
+    /// The next call of a status before a position.
     NEXT_OF_STATUS = "\
         SELECT due_at, service_call_id FROM service_calls INDEXED BY idx_service_calls_status \
         WHERE tenant_id = ?1 AND status = ?5 AND due_at >= ?2 \
             AND (due_at, service_call_id) < (?3, ?4) \
         ORDER BY due_at DESC, service_call_id DESC LIMIT 1";
 
-    /// The next call of a tag before a place.
+    /// The next call of a tag before a position.
     NEXT_OF_TAG = "\
         SELECT due_at, service_call_id FROM service_call_tags \
         WHERE tenant_id = ?1 AND tag = ?5 AND due_at >= ?2 \
             AND (due_at, service_call_id) < (?3, ?4) \
         ORDER BY due_at DESC, service_call_id DESC LIMIT 1";
 
-    /// The calls of a request. Not sorted: the index cannot, and the reader keeps the first few.
+    /// The calls of a request, unsorted: the index has no order, and the reader keeps the first ones.
     CALLS_OF_CORRELATION = concat!(call!(), "WHERE call.correlation_id = ?1");
 
-    /// What should be looked at; read until there is enough.
+    /// Stuck calls; read until the limit.
     STUCK = concat!(call!(), "WHERE call.next_check_at <= ?1 ORDER BY call.next_check_at");
 
-    /// How many calls have no outcome yet, and how large their requests are.
+    /// Number of calls without an outcome, and the total size of their requests.
     UNFINISHED = "\
         SELECT count(*), ifnull(sum(length(CAST(request_spec AS BLOB))), 0) FROM service_calls \
         WHERE next_check_at > ''";
 
-    /// When something is to be looked at next.
-    NEXT_LOOK = "\
+    /// The earliest next check after an instant.
+    NEXT_CHECK = "\
         SELECT next_check_at FROM service_calls WHERE next_check_at > ?1 ORDER BY next_check_at LIMIT 1";
 
     /// Appends a message.
@@ -145,29 +144,29 @@ statements! {
     LAST_CREATED = "\
         SELECT created_at FROM outbox WHERE id = (SELECT max(id) FROM outbox)";
 
-    /// Messages of the same instant that wait behind a place; read until there are enough.
+    /// Unpublished messages of an instant after a position; read until the limit.
     UNPUBLISHED_OF_INSTANT = "\
         SELECT id, created_at, event_payload FROM outbox \
         WHERE published_at IS NULL AND created_at = ?1 AND id > ?2 ORDER BY id";
 
-    /// Messages that wait, of later instants; read until there are enough.
+    /// Unpublished messages of later instants; read until the limit.
     UNPUBLISHED = "\
         SELECT id, created_at, event_payload FROM outbox \
         WHERE published_at IS NULL AND created_at > ?1 ORDER BY created_at, id";
 
-    /// How many wait; read until there are enough.
+    /// Unpublished messages, to be counted up to a limit.
     WAITING_MESSAGES = "SELECT 1 FROM outbox WHERE published_at IS NULL LIMIT ?1";
 
-    /// Marks a message that has nothing to hide.
+    /// Marks a message without secrets as published.
     MARK_MESSAGE = "\
         UPDATE outbox SET published_at = ?2 \
         WHERE id = ?1 AND published_at IS NULL AND event_type <> 'StartExecution'";
 
-    /// The message whose mark has to wait for that.
+    /// A message that has to be redacted when it is marked.
     MESSAGE_WITH_SECRETS = "\
         SELECT event_payload FROM outbox WHERE id = ?1 AND published_at IS NULL";
 
-    /// Marks it, and keeps no more than may be shown.
+    /// Marks it as published and stores its redacted form.
     MARK_AND_REDACT = "\
         UPDATE outbox SET published_at = ?2, event_payload = ?3 \
         WHERE id = ?1 AND published_at IS NULL";
@@ -177,29 +176,29 @@ statements! {
         SELECT event_payload, published_at FROM outbox \
         WHERE tenant_id = ?1 AND aggregate_id = ?2 ORDER BY id";
 
-    /// Forgets messages that were published long ago.
+    /// Removes messages that were published long ago.
     PURGE_MESSAGES = "\
         DELETE FROM outbox WHERE id IN ( \
             SELECT id FROM outbox WHERE published_at < ?1 ORDER BY published_at LIMIT ?2)";
 
-    /// The attempt that a call has.
+    /// The attempt of a call.
     ATTEMPT_OF_CALL = "\
         SELECT execution_id FROM http_execution_log \
         WHERE tenant_id = ?1 AND service_call_id = ?2 LIMIT 1";
 
-    /// An attempt that waits.
+    /// Inserts a waiting attempt.
     INSERT_ATTEMPT = "\
         INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
             correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
             request_headers, request_body, state) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Waiting')";
 
-    /// It begins.
+    /// Starts a waiting attempt.
     BEGIN_ATTEMPT = "\
         UPDATE http_execution_log SET state = 'Attempted', started_at = ?4 \
         WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 AND state = 'Waiting'";
 
-    /// It ends, and its secrets with it.
+    /// Finishes an attempt and removes its secrets.
     FINISH_ATTEMPT = "\
         UPDATE http_execution_log SET state = 'Finished', finished_at = ?4, outcome_meta = ?5, \
             response_status = ?6, response_headers = ?7, response_body = ?8, error_message = ?9, \
@@ -207,38 +206,38 @@ statements! {
         WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 \
             AND state = 'Attempted'";
 
-    /// The tenant after one, of those for whom something waits.
+    /// The next tenant that has waiting attempts.
     NEXT_TENANT = "\
         SELECT tenant_id FROM http_execution_log WHERE state = 'Waiting' AND tenant_id > ?1 \
         ORDER BY tenant_id LIMIT 1";
 
-    /// What waits, of whatever tenant; read until there is enough.
+    /// Waiting attempts of all tenants, to be counted up to a limit.
     WAITING_ATTEMPTS = "\
         SELECT 1 FROM http_execution_log WHERE state = 'Waiting' AND tenant_id > '' LIMIT ?1";
 
-    /// The host after one, of those for which something of a tenant waits.
+    /// The next host for which a tenant has waiting attempts.
     NEXT_HOST = "\
         SELECT host FROM http_execution_log \
         WHERE state = 'Waiting' AND tenant_id = ?1 AND host > ?2 ORDER BY host LIMIT 1";
 
-    /// What waits of a tenant for a host, the oldest first.
+    /// A tenant's waiting attempts for a host, oldest first.
     WAITING_FOR_HOST = "\
         SELECT rowid FROM http_execution_log \
         WHERE state = 'Waiting' AND tenant_id = ?1 AND host = ?2 \
         ORDER BY started_at, rowid LIMIT ?3";
 
-    /// An attempt to be made, with its secrets.
+    /// A waiting attempt, with its secrets.
     ATTEMPT = "\
         SELECT tenant_id, service_call_id, execution_id, correlation_id, request_spec, timeout_ms, \
             started_at, host \
         FROM http_execution_log WHERE rowid = ?1 AND state = 'Waiting'";
 
-    /// Attempts that began before an instant and have not ended; read until there are enough.
+    /// Attempts that started before an instant and have not finished; read until the limit.
     OPEN_ATTEMPTS = "\
         SELECT tenant_id, service_call_id, execution_id, correlation_id, started_at, timeout_ms \
         FROM http_execution_log WHERE state = 'Attempted' AND started_at < ?1 ORDER BY started_at";
 
-    /// The attempts of a call, as people may see them.
+    /// The attempts of a call, redacted.
     ENTRIES = "\
         SELECT tenant_id, service_call_id, execution_id, started_at, request_method, request_url, \
             request_headers, request_body, state, finished_at, outcome_meta \

@@ -1,11 +1,10 @@
-//! Who has which timer in hand.
+//! Leases on timers, in memory.
 //!
-//! Only one process fires the timers of a file, so claims need no column: they live here, and a
-//! crash ends them all. What needs care is that a look at the file reads a snapshot on one
-//! connection while the writer commits on another. Between the snapshot and the moment when its
-//! rows are claimed, a row may have been deleted, moved or marked, and a claim of it would fire what
-//! was answered to be gone. So the writer notes each row that it is about to change *before* it
-//! commits, and a look claims none that was noted since it began.
+//! Only one process fires the timers of a file, so leases need no column, and a crash ends them all.
+//! A poll reads a snapshot on one connection while the writer commits on another. Between the
+//! snapshot and the claim, a row may be deleted, rescheduled or marked, and a claim of it would fire
+//! a timer whose deletion was acknowledged. So the writer records each row that it is about to change
+//! *before* it commits, and a poll claims no row that was recorded since it started.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,76 +12,76 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_domain::{FiringId, Registration, TimerKey, Timestamp};
 use punctual_ports::{ClaimRef, ClaimToken};
 
-/// The place of a row in the table.
+/// The rowid of a timer.
 pub(crate) type RowId = i64;
 
-/// A row in somebody's hand.
+/// A lease on a timer.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct Lease {
     pub(crate) key: TimerKey,
     pub(crate) registration: Registration,
-    /// When it was ready. If the row says otherwise by now, it was moved, and the claim is void.
+    /// When the timer was ready. If its row differs by now, it was rescheduled and the lease is void.
     pub(crate) ready_at: Timestamp,
     pub(crate) token: ClaimToken,
     until: Timestamp,
 }
 
-impl Held {
+impl Lease {
     fn is_for(&self, firing: &FiringId) -> bool {
         self.key == firing.key && self.registration == firing.registration
     }
 }
 
-/// The claims of a process. Clones share them.
+/// The leases of a process. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct SharedClaims(Arc<Mutex<Claims>>);
 
 impl SharedClaims {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Claims> {
-        // A panic cannot leave the maps half-changed in a way that matters: a claim too many ends
-        // with its lease, and one too few is a duplicate.
+        // A panic cannot leave the maps inconsistent in a way that matters: a surplus lease expires,
+        // and a missing one causes a duplicate.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Claims {
-    held: HashMap<RowId, Held>,
+    leases: HashMap<RowId, Lease>,
     rows: HashMap<TimerKey, RowId>,
-    ends: BTreeSet<(Timestamp, RowId)>,
+    expirations: BTreeSet<(Timestamp, RowId)>,
     last_token: u64,
     /// Rows that the open transaction changes.
     changing: HashSet<RowId>,
-    /// Rows that were changed since the look under way began.
+    /// Rows that were changed since the current poll started.
     changed_since: Option<HashSet<RowId>>,
 }
 
 impl Claims {
-    /// A look begins: leases end, and it is told what is in hand.
+    /// Starts a poll: removes expired leases and returns the rows in flight.
     pub(crate) fn begin_poll(&mut self, now: Timestamp) -> HashMap<RowId, Timestamp> {
-        while let Some(&(until, row)) = self.ends.first() {
+        while let Some(&(until, row)) = self.expirations.first() {
             if until > now {
                 break;
             }
             self.remove(row);
         }
         self.changed_since = Some(HashSet::new());
-        let in_flight = self.held.iter();
-        in_flight.map(|(row, held)| (*row, held.ready_at)).collect()
+        let leases = self.leases.iter();
+        leases.map(|(row, lease)| (*row, lease.ready_at)).collect()
     }
 
-    /// A look has ended without a claim.
-    pub(crate) fn abandon_poll(&mut self) {
+    /// Ends a poll.
+    pub(crate) fn end_poll(&mut self) {
         self.changed_since = None;
     }
 
-    /// Whether a row must not be claimed by the look under way: what it saw may be out of date.
+    /// Whether the current poll must not claim a row because its snapshot may be out of date.
     pub(crate) fn is_out_of_date(&self, row: RowId) -> bool {
         let changed = self.changed_since.as_ref();
         self.changing.contains(&row) || changed.is_some_and(|rows| rows.contains(&row))
     }
 
-    /// Puts a row into somebody's hand.
+    /// Leases a row.
     pub(crate) fn claim(
         &mut self,
         row: RowId,
@@ -94,90 +93,94 @@ impl Claims {
         self.last_token += 1;
         let token = ClaimToken(self.last_token);
         self.rows.insert(firing.key.clone(), row);
-        self.ends.insert((until, row));
-        let held = Held {
+        self.expirations.insert((until, row));
+        let lease = Lease {
             key: firing.key,
             registration: firing.registration,
             ready_at,
             token,
             until,
         };
-        self.held.insert(row, held);
+        self.leases.insert(row, lease);
         token
     }
 
-    /// The row of a firing that is in hand.
+    /// The row of a firing that is in flight.
     pub(crate) fn row_of(&self, firing: &FiringId) -> Option<(RowId, ClaimToken)> {
         let row = *self.rows.get(&firing.key)?;
-        let held = self.held.get(&row)?;
-        held.is_for(firing).then_some((row, held.token))
+        let lease = self.leases.get(&row)?;
+        lease.is_for(firing).then_some((row, lease.token))
     }
 
-    /// The row that a claim holds, if it still does.
-    pub(crate) fn held_by(&self, claim: &ClaimRef) -> Option<RowId> {
+    /// The row of a claim whose lease is still valid.
+    pub(crate) fn row_of_claim(&self, claim: &ClaimRef) -> Option<RowId> {
         let (row, token) = self.row_of(&claim.firing_id)?;
         (token == claim.token).then_some(row)
     }
 
-    /// The claim on a row, if there is one.
-    pub(crate) fn on(&self, row: RowId) -> Option<&Held> {
-        self.held.get(&row)
+    /// The lease on a row.
+    pub(crate) fn lease_on(&self, row: RowId) -> Option<&Lease> {
+        self.leases.get(&row)
     }
 
-    /// Whether a live claim holds a row.
-    pub(crate) fn is_live(&self, row: RowId, now: Timestamp) -> bool {
-        self.held.get(&row).is_some_and(|held| held.until > now)
+    /// Whether a row has a lease that has not expired.
+    pub(crate) fn is_leased(&self, row: RowId, now: Timestamp) -> bool {
+        self.leases.get(&row).is_some_and(|lease| lease.until > now)
     }
 
     pub(crate) fn release(&mut self, claim: &ClaimRef) -> bool {
-        let row = self.held_by(claim);
+        let row = self.row_of_claim(claim);
         row.is_some_and(|row| self.remove(row))
     }
 
     pub(crate) fn renew(&mut self, claim: &ClaimRef, until: Timestamp) -> bool {
-        let Some(row) = self.held_by(claim) else {
+        let Some(row) = self.row_of_claim(claim) else {
             return false;
         };
-        let Some(held) = self.held.get_mut(&row) else {
+        let Some(lease) = self.leases.get_mut(&row) else {
             return false;
         };
-        self.ends.remove(&(held.until, row));
-        held.until = until;
-        self.ends.insert((until, row));
+        self.expirations.remove(&(lease.until, row));
+        lease.until = until;
+        self.expirations.insert((until, row));
         true
     }
 
-    /// The open transaction changes a row. To be called before it commits.
-    pub(crate) fn is_changing(&mut self, row: RowId) {
+    /// Records that the open transaction changes a row. Must be called before it commits.
+    pub(crate) fn record_change(&mut self, row: RowId) {
         self.changing.insert(row);
     }
 
-    /// The open transaction has committed; these claims end with it.
+    /// Records that the open transaction has committed, which ends these leases.
     pub(crate) fn committed(&mut self, ended: impl IntoIterator<Item = (RowId, ClaimToken)>) {
         if let Some(changed) = &mut self.changed_since {
             changed.extend(self.changing.iter().copied());
         }
         self.changing.clear();
         for (row, token) in ended {
-            // Somebody else may have claimed the row's new schedule by now.
-            if self.held.get(&row).is_some_and(|held| held.token == token) {
+            // The row's new schedule may have been claimed by now.
+            if self
+                .leases
+                .get(&row)
+                .is_some_and(|lease| lease.token == token)
+            {
                 self.remove(row);
             }
         }
     }
 
-    /// The open transaction was rolled back: nothing has changed.
+    /// Records that the open transaction was rolled back.
     pub(crate) fn rolled_back(&mut self) {
         self.changing.clear();
     }
 
     fn remove(&mut self, row: RowId) -> bool {
-        let Some(held) = self.held.remove(&row) else {
+        let Some(lease) = self.leases.remove(&row) else {
             return false;
         };
-        self.ends.remove(&(held.until, row));
-        if self.rows.get(&held.key) == Some(&row) {
-            self.rows.remove(&held.key);
+        self.expirations.remove(&(lease.until, row));
+        if self.rows.get(&lease.key) == Some(&row) {
+            self.rows.remove(&lease.key);
         }
         true
     }
@@ -209,7 +212,7 @@ mod tests {
         let mut claims = Claims::default();
         claims.begin_poll(at(10));
         let token = claims.claim(ROW, firing(10), at(10), at(1_000));
-        claims.abandon_poll();
+        claims.end_poll();
         let claim = ClaimRef {
             firing_id: firing(10),
             token,
@@ -218,40 +221,44 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_changes_during_a_look_is_out_of_date_before_and_after_the_commit() {
+    fn a_row_that_changes_during_a_poll_is_out_of_date_before_and_after_the_commit() {
         let mut claims = Claims::default();
-        claims.is_changing(ROW);
+        claims.record_change(ROW);
         claims.begin_poll(at(0));
         assert!(
             claims.is_out_of_date(ROW),
-            "the change began before the look"
+            "the change started before the poll"
         );
         claims.committed([]);
         assert!(
             claims.is_out_of_date(ROW),
-            "the look's snapshot may be older"
+            "the poll's snapshot may be older"
         );
         claims.begin_poll(at(0));
-        assert!(!claims.is_out_of_date(ROW), "a new look sees the change");
+        assert!(!claims.is_out_of_date(ROW), "a new poll sees the change");
     }
 
     #[test]
-    fn a_rolled_back_change_keeps_nothing_from_being_claimed() {
+    fn a_rolled_back_change_does_not_prevent_a_claim() {
         let mut claims = Claims::default();
         claims.begin_poll(at(0));
-        claims.is_changing(ROW);
+        claims.record_change(ROW);
         claims.rolled_back();
         assert!(!claims.is_out_of_date(ROW));
     }
 
     #[test]
-    fn a_commit_ends_the_claim_it_was_made_with_and_no_newer_one() {
+    fn a_commit_ends_the_lease_it_settled_and_no_newer_one() {
         let (mut claims, claim) = claimed();
         let newer = claims.claim(ROW, firing(20), at(20), at(1_000));
         claims.committed([(ROW, claim.token)]);
-        assert_eq!(claims.on(ROW).unwrap().token, newer);
+        assert_eq!(claims.lease_on(ROW).unwrap().token, newer);
         claims.committed([(ROW, newer)]);
-        assert!(claims.on(ROW).is_none() && claims.ends.is_empty() && claims.rows.is_empty());
+        assert!(
+            claims.lease_on(ROW).is_none()
+                && claims.expirations.is_empty()
+                && claims.rows.is_empty()
+        );
     }
 
     #[test]
@@ -265,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_of_an_old_schedule_holds_nothing() {
+    fn a_claim_of_an_old_schedule_has_no_lease() {
         let (claims, claim) = claimed();
         let moved = ClaimRef {
             firing_id: firing(11),
             token: claim.token,
         };
-        assert_eq!(claims.held_by(&moved), None);
-        assert_eq!(claims.held_by(&claim), Some(ROW));
+        assert_eq!(claims.row_of_claim(&moved), None);
+        assert_eq!(claims.row_of_claim(&claim), Some(ROW));
     }
 }

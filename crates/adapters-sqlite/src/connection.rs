@@ -1,4 +1,4 @@
-//! How connections are opened: the one that writes, and those that only read.
+//! Opening of connections: one that writes, and a pool that only reads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use rusqlite::{Connection, OpenFlags};
 use crate::open_error::open_error;
 use crate::{OnStatement, OpenError, SqliteSettings, Synchronous};
 
-/// Before this one, a writer that raced with a checkpoint could lose what was committed.
+/// The first SQLite without the race between a writer and a checkpoint that can lose commits.
 const FIRST_SAFE_VERSION: i32 = 3_051_003;
-/// So many statements are kept prepared on each connection; we have about eighty.
+/// Maximum number of prepared statements on each connection; we have about eighty.
 const STATEMENTS: usize = 128;
-/// Readers besides the one that claims. Reads are short; a service asks for few at a time.
-const READERS: u32 = 3;
-const WAIT_FOR_A_READER: Duration = Duration::from_secs(5);
+/// Number of pooled readers, besides the connection that polls. Reads are short and few at a time.
+pub(crate) const READERS: u8 = 3;
+const READER_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) type Readers = Pool<SqliteConnectionManager>;
 
@@ -36,7 +36,7 @@ pub(crate) fn check_version(version: i32) -> Result<(), OpenError> {
     })
 }
 
-/// The path from the root, so that a name such as `:memory:` is a file like any other.
+/// The absolute path, so that a name such as `:memory:` is an ordinary file.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     std::path::absolute(path).map_err(|source| OpenError::Other {
         path: path.to_path_buf(),
@@ -44,8 +44,8 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     })
 }
 
-/// The file itself, whatever links lead to it: a role is locked by the file's name, and must be the
-/// same role for whoever comes by another link. The folder has to be there, the file need not.
+/// Resolves links: a role lock is named after the file, and must be the same for every link to it. The
+/// folder must exist, the file need not.
 pub(crate) fn behind_links(path: &Path) -> Result<PathBuf, OpenError> {
     let failed = |source| OpenError::Other {
         path: path.to_path_buf(),
@@ -59,7 +59,7 @@ pub(crate) fn behind_links(path: &Path) -> Result<PathBuf, OpenError> {
     };
     let folder = folder.canonicalize().map_err(failed)?;
     Ok(match path.read_link() {
-        // A link to a file that is not there yet; SQLite makes it there.
+        // A link to a file that does not exist yet; SQLite creates it there.
         Ok(target) => folder.join(target),
         Err(_) => folder.join(name),
     })
@@ -78,7 +78,7 @@ pub(crate) fn open_writable(path: &Path, busy_timeout: Duration) -> Result<Conne
     };
     match prepare() {
         Ok(false) => Ok(connection),
-        // SQLite opens a file that it may not write all the same, for reading.
+        // SQLite opens a file without write permission for reading.
         Ok(true) => Err(OpenError::ReadOnly {
             path: path.to_path_buf(),
         }),
@@ -86,13 +86,13 @@ pub(crate) fn open_writable(path: &Path, busy_timeout: Duration) -> Result<Conne
     }
 }
 
-/// Sets what the writer needs, once the tables are there.
+/// Configures the writing connection, after the migrations.
 pub(crate) fn prepare_writer(
     connection: &Connection,
     settings: &SqliteSettings,
 ) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    show_statements(connection, settings.on_statement);
+    trace_statements(connection, settings.on_statement);
     let synchronous = match settings.synchronous {
         Synchronous::Full => "FULL",
         Synchronous::Normal => "NORMAL",
@@ -102,35 +102,35 @@ pub(crate) fn prepare_writer(
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     // Negative: in KiB. More costs memory and gains little (docs/performance.md).
     connection.pragma_update(None, "cache_size", -16_384)?;
-    // Folding the log in less often rewrites fewer pages twice.
+    // Fewer checkpoints rewrite fewer pages twice.
     connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
-    // A log that had to grow once does not stay long for ever.
+    // A log that has grown once is truncated again.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)
 }
 
 /// Opens a file for reading alone.
 pub(crate) fn open_reader(settings: &SqliteSettings) -> rusqlite::Result<Connection> {
-    let mut connection = Connection::open_with_flags(&settings.path, reading())?;
+    let mut connection = Connection::open_with_flags(&settings.path, read_only())?;
     prepare_reader(&mut connection, settings)?;
-    // It walks the index of what is ready again and again.
+    // It reads the index of ready timers again and again.
     connection.pragma_update(None, "cache_size", -8_192)?;
     Ok(connection)
 }
 
-fn reading() -> OpenFlags {
+fn read_only() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
 fn prepare_reader(connection: &mut Connection, settings: &SqliteSettings) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    show_statements(connection, settings.on_statement);
+    trace_statements(connection, settings.on_statement);
     connection.busy_timeout(settings.busy_timeout)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -2_048)
 }
 
-fn show_statements(connection: &Connection, to: Option<OnStatement>) {
+fn trace_statements(connection: &Connection, to: Option<OnStatement>) {
     if let Some(OnStatement(to)) = to {
         connection.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(to));
     }
@@ -147,16 +147,16 @@ impl CustomizeConnection<Connection, rusqlite::Error> for AsReader {
     }
 }
 
-/// A pool of connections that only read. They are kept: a new one would prepare everything anew.
+/// A pool of read-only connections. They are kept, with their prepared statements.
 pub(crate) fn open_readers(settings: &SqliteSettings) -> Result<Readers, OpenError> {
-    let manager = SqliteConnectionManager::file(&settings.path).with_flags(reading());
+    let manager = SqliteConnectionManager::file(&settings.path).with_flags(read_only());
     Pool::builder()
-        .max_size(READERS)
+        .max_size(READERS.into())
         .min_idle(Some(0))
         .max_lifetime(None)
         .idle_timeout(None)
         .test_on_check_out(false)
-        .connection_timeout(WAIT_FOR_A_READER)
+        .connection_timeout(READER_TIMEOUT)
         .connection_customizer(Box::new(AsReader {
             settings: settings.clone(),
         }))
@@ -165,11 +165,6 @@ pub(crate) fn open_readers(settings: &SqliteSettings) -> Result<Readers, OpenErr
             path: settings.path.clone(),
             source: Box::new(error),
         })
-}
-
-/// So many reads may wait for a connection or use one at a time.
-pub(crate) const fn reads_at_once() -> usize {
-    READERS as usize
 }
 
 #[cfg(test)]

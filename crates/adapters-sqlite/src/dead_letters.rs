@@ -1,4 +1,4 @@
-//! Dead letters: a numbered list.
+//! Dead letters, numbered in their order.
 
 use punctual_domain::TenantId;
 use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter};
@@ -12,7 +12,7 @@ pub(crate) fn record(
     dead_letter: &DeadLetter,
 ) -> rusqlite::Result<RecordOutcome> {
     let added = connection
-        .prepare_cached(sql::RECORD_LETTER)?
+        .prepare_cached(sql::RECORD_DEAD_LETTER)?
         .execute(params![
             dead_letter.id,
             dead_letter.origin.to_string(),
@@ -32,7 +32,7 @@ pub(crate) fn remove(connection: &Connection, sequence: u64) -> rusqlite::Result
         return Ok(RemoveOutcome::NotFound);
     };
     let removed = connection
-        .prepare_cached(sql::REMOVE_LETTER)?
+        .prepare_cached(sql::REMOVE_DEAD_LETTER)?
         .execute(params![sequence])?;
     Ok(match removed {
         0 => RemoveOutcome::NotFound,
@@ -45,9 +45,9 @@ pub(crate) fn list(
     after: Option<u64>,
     limit: usize,
 ) -> rusqlite::Result<Vec<StoredDeadLetter>> {
-    // Numbers begin at one, and none is greater than the greatest.
+    // Sequence numbers start at one, and none exceeds `i64::MAX`.
     let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
-    let mut statement = connection.prepare_cached(sql::LIST_LETTERS)?;
+    let mut statement = connection.prepare_cached(sql::LIST_DEAD_LETTERS)?;
     let dead_letters = statement.query_map(params![after, sql_limit(limit)], |row| {
         Ok(StoredDeadLetter {
             sequence: row.get::<_, i64>(0)?.unsigned_abs(),

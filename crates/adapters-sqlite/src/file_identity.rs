@@ -1,10 +1,10 @@
-//! Whether the files at their paths are still those that are open.
+//! Check that the open files are still those at their paths.
 //!
-//! A database that was renamed, removed or replaced goes on working for whoever has it open, but
-//! nobody finds what is written to it after a restart. So nothing is acknowledged and nothing is
-//! handed out before device and inode of each path were compared with those of the open file. The
-//! log and its index count as well: without its log a database lacks what was committed last, and
-//! beside another index other programs would write over it.
+//! A database that was renamed, removed or replaced keeps working for the process that has it open, but
+//! its writes are lost with a restart. So no write is acknowledged and no timer claimed before device and
+//! inode at each path were compared with those of the open file. The log and its index are checked too:
+//! without its log a database lacks the last commits, and with another index other programs would
+//! overwrite them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,23 @@ use std::sync::{Arc, OnceLock};
 
 use punctual_ports::{PortError, PortErrorKind};
 
-/// The files that belong to a database besides itself.
+use crate::inspect::beside;
+
+/// Suffixes of the log and its index.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// The files of an open database, as they were when it was opened. Clones share what they know.
+/// Identity of the files of an open database. Clones share it.
 #[derive(Clone)]
 pub(crate) struct FileIdentity(Arc<Files>);
 
 struct Files {
     expected: Vec<(PathBuf, Inode)>,
-    /// The first that was found to be another. Whether it comes back does not matter: what was
-    /// written meanwhile may be anywhere.
+    /// The first file that was found moved. Moving it back does not help: writes may have been lost
+    /// meanwhile.
     moved: OnceLock<PathBuf>,
 }
 
-/// What tells a file from another of the same name.
+/// Identity of a file, whatever its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inode {
     device: u64,
@@ -34,21 +36,17 @@ pub(crate) struct Inode {
 }
 
 impl FileIdentity {
-    /// Of a database that is open: `found` is what was at the path that the next start will open
-    /// when this one did, `path` the same without links, beside which its log is.
+    /// Identity of an open database: `found` is the file at the configured path, `path` the same path
+    /// without links, beside which the log is.
     pub(crate) fn new(found: Option<(PathBuf, Inode)>, path: &Path) -> Self {
-        let beside = BESIDE.iter().filter_map(|end| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(end);
-            found_at(Path::new(&name))
-        });
+        let beside = BESIDE.iter().filter_map(|end| found_at(&beside(path, end)));
         Self(Arc::new(Files {
             expected: found.into_iter().chain(beside).collect(),
             moved: OnceLock::new(),
         }))
     }
 
-    /// Fails, from then on for good, once one of the files is no longer at its path.
+    /// Fails permanently once one of the files is no longer at its path.
     pub(crate) fn check(&self, operation: &'static str) -> Result<(), PortError> {
         let Files { expected, moved } = &*self.0;
         if moved.get().is_none() {
@@ -57,9 +55,9 @@ impl FileIdentity {
                 let is_another = match inode(path) {
                     Ok(found) => found != *expected,
                     Err(error) if is_absent(&error) => true,
-                    // It may well be there: nothing is answered now, and the next may see it again.
+                    // It may still be there: only this operation fails.
                     Err(error) => {
-                        let reason = format!("cannot look at {}: {error}", path.display());
+                        let reason = format!("cannot read {}: {error}", path.display());
                         return Err(PortError::new(
                             PortErrorKind::Unavailable,
                             operation,
@@ -75,7 +73,7 @@ impl FileIdentity {
             let Some(path) = changed else {
                 return Ok(());
             };
-            // Whoever came first has said the same.
+            // Another thread may have set it.
             let _ = moved.set(path.clone());
         }
         let path = moved.get().map_or(Path::new(""), PathBuf::as_path);
@@ -88,7 +86,7 @@ impl FileIdentity {
     }
 }
 
-/// A file that is there, with what tells it from others.
+/// The identity of the file at a path, if there is one.
 pub(crate) fn found_at(path: &Path) -> Option<(PathBuf, Inode)> {
     let inode = inode(path).ok()?;
     Some((path.to_path_buf(), inode))
@@ -109,7 +107,7 @@ fn inode(path: &Path) -> io::Result<Inode> {
     })
 }
 
-/// Elsewhere, a file that is open can be neither renamed nor removed.
+/// On other systems, an open file can be neither renamed nor removed.
 #[cfg(not(unix))]
 fn inode(_path: &Path) -> io::Result<Inode> {
     Err(io::ErrorKind::Unsupported.into())

@@ -1,7 +1,7 @@
-//! Looking at a file without touching it: what it holds, whether it is whole, who serves it.
+//! Read-only inspection of a file: its migrations, its integrity, the process that serves it.
 //!
-//! SQLite makes files beside a database that it only reads, unless it may take for granted that
-//! nobody else has it open. So we look first: nobody has it open if none of those files is there.
+//! SQLite creates files beside a database that it only reads, unless the database is declared
+//! immutable. That is safe if no process has it open, which is so if none of those files exists.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -19,74 +19,73 @@ use crate::open_error::open_error;
 use crate::role_lock::{self, RoleLock};
 use crate::torn_copy::refuse_a_log_alone;
 
-/// So many damages are looked for: one is enough to know.
-const DAMAGES: u32 = 3;
+/// Maximum number of damages that are reported.
+const MAX_DAMAGES: u32 = 3;
 
-/// What a look at a file found.
+/// The result of [`inspect`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// How far its tables have come.
+    /// Its migrations.
     pub status: Status,
-    /// Whether it is in the mode that this program brings it to.
+    /// Whether it is in write-ahead-log mode.
     pub has_write_ahead_log: bool,
-    /// How large it is, without its log.
+    /// Its size without the log.
     pub file_bytes: u64,
-    /// Whether it is whole.
+    /// Its integrity.
     pub wholeness: Wholeness,
 }
 
-/// Whether a file is whole.
+/// The integrity of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wholeness {
     /// No damage was found.
     Whole,
     /// What SQLite found.
     Damaged(String),
-    /// It was too large to be read as a whole.
+    /// The file was too large to be checked.
     NotLooked,
 }
 
-/// Looks at a file, and changes nothing: it makes no file either. A file of more than `limit` bytes
-/// is not searched for damages, which would mean to read all of it.
+/// Inspects a file without changing or creating any. The integrity of a file of more than `limit` bytes
+/// is not checked, since that reads all of it.
 ///
-/// `None` if that cannot be had: somebody left a log without the index beside it, and reading it
-/// would make one.
+/// `None` if there is a log without its index: reading it would create the index.
 ///
 /// # Errors
-/// If the file is not there or cannot be used.
+/// If the file is missing or cannot be used.
 pub fn inspect(path: &Path, set: SchemaSet, limit: u64) -> Result<Option<Inspection>, OpenError> {
     let path = absolute(path)?;
     refuse_a_log_alone(&path)?;
     if !is_there(&path) {
         return Err(OpenError::Missing { path });
     }
-    // The files beside it are beside the file itself, not beside a link to it.
+    // The log is beside the file itself, not beside a link to it.
     let path = behind_links(&path)?;
     if is_open_elsewhere(&path) {
         let index = beside(&path, "-shm");
         if is_there(&beside(&path, "-wal")) && !is_there(&index) {
             return Ok(None);
         }
-        return look(open_readable(&path), &path, set, limit).map(Some);
+        return read(open_readable(&path), &path, set, limit).map(Some);
     }
-    let looked = look(open_untouched(&path), &path, set, limit);
-    let is_whole = matches!(&looked, Ok(it) if !matches!(it.wholeness, Wholeness::Damaged(_)));
-    if !is_whole && is_open_elsewhere(&path) {
-        // Somebody has begun to write since, and what we saw was in the middle of that.
-        return look(open_readable(&path), &path, set, limit).map(Some);
+    let inspected = read(open_untouched(&path), &path, set, limit);
+    let is_intact = matches!(&inspected, Ok(it) if !matches!(it.wholeness, Wholeness::Damaged(_)));
+    if !is_intact && is_open_elsewhere(&path) {
+        // Another process has started to write since, and we read an intermediate state.
+        return read(open_readable(&path), &path, set, limit).map(Some);
     }
-    looked.map(Some)
+    inspected.map(Some)
 }
 
-/// Who serves a file: fires its timers, conducts its calls or makes their attempts; `None` if nobody
-/// does. Makes nothing.
+/// The process that serves a file: fires its timers, conducts its calls or makes their attempts; `None`
+/// if there is none. Creates no file.
 ///
 /// # Errors
-/// If it cannot be found out.
+/// If the lock files cannot be read.
 pub fn served_by(path: &Path) -> io::Result<Option<String>> {
     let path = absolute(path).map_err(io::Error::other)?;
-    // There is no folder yet, and so nobody.
+    // There is no folder yet.
     let Ok(path) = behind_links(&path) else {
         return Ok(None);
     };
@@ -103,7 +102,7 @@ pub fn served_by(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-fn look(
+fn read(
     connection: rusqlite::Result<Connection>,
     path: &Path,
     set: SchemaSet,
@@ -132,14 +131,14 @@ fn look(
 
 pub(crate) fn wholeness(connection: &Connection) -> rusqlite::Result<Wholeness> {
     let mut found: Vec<String> = Vec::new();
-    let looked = connection.pragma(None, "quick_check", DAMAGES, |row| {
+    let checked = connection.pragma(None, "quick_check", MAX_DAMAGES, |row| {
         found.push(row.get(0)?);
         Ok(())
     });
-    match looked {
+    match checked {
         Ok(()) if found == ["ok"] => Ok(Wholeness::Whole),
         Ok(()) => Ok(Wholeness::Damaged(found.join("; "))),
-        // It may not even be able to go on looking.
+        // Damage may abort the check itself.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
             Ok(Wholeness::Damaged(error.to_string()))
         }
@@ -147,8 +146,7 @@ pub(crate) fn wholeness(connection: &Connection) -> rusqlite::Result<Wholeness> 
     }
 }
 
-/// The file says so itself: its read version is 2. A connection that takes the file for unchanging
-/// would not.
+/// Reads the header, whose read version is 2 then. An immutable connection does not report it.
 fn has_write_ahead_log(path: &Path) -> io::Result<bool> {
     let mut header = Vec::new();
     File::open(path)?.take(20).read_to_end(&mut header)?;
@@ -161,17 +159,16 @@ fn is_open_elsewhere(path: &Path) -> bool {
         .any(|end| is_there(&beside(path, end)))
 }
 
-/// Whether there is something, or may be: what we may not look at is there.
+/// Whether a file exists. One whose existence cannot be checked counts.
 fn is_there(path: &Path) -> bool {
     path.try_exists().unwrap_or(true)
 }
 
-/// Opens a file that nobody writes to, so that neither locks nor other files are needed.
+/// Opens a file that no process writes to as immutable, without locks or other files.
 pub(crate) fn open_untouched(path: &Path) -> rusqlite::Result<Connection> {
     let mut address = String::from("file:");
     for byte in path.as_os_str().as_encoded_bytes() {
-        // Every byte of a name may mean something in an address, so none of them stands for itself.
-        // Writing to a string does not fail.
+        // Every byte is escaped. Writing to a string does not fail.
         let _ = write!(address, "%{byte:02x}");
     }
     address.push_str("?immutable=1");

@@ -3,9 +3,9 @@
 //! - [`SqliteTimerStore`] implements the ports of a timer store;
 //! - [`SqliteCallStore`] implements those of service calls, on the same file and the same thread;
 //! - [`schedule_in`] stores a timer within a transaction of the caller's own;
-//! - [`migrate`] and [`migration_status`] bring a file's tables up to date, or tell what is missing.
-//! - [`backup`] copies a file that is in use;
-//! - [`inspect`] and [`served_by`] look at a file and change nothing, not even beside it.
+//! - [`migrate`] and [`migration_status`] apply or list the migrations of a file;
+//! - [`backup`] backs up a file that is in use;
+//! - [`inspect`] and [`served_by`] read a file without changing or creating any.
 //!
 //! # Speed
 //! `rusqlite` builds SQLite so that all connections of a process share one page cache behind one

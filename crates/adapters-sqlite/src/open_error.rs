@@ -1,4 +1,4 @@
-//! Why a database file could not be opened: one sentence each, for the person who started us.
+//! Errors of opening a database file: one sentence each, for the operator.
 
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ pub enum OpenError {
     /// The folder could not be made.
     #[error(
         "cannot create the folder {} for the database: {}",
-        shown(path),
+        display(path),
         why_not(source)
     )]
     Folder {
@@ -34,17 +34,17 @@ pub enum OpenError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not there, and was not to be created.
-    #[error("there is no database at {}", shown(path))]
+    /// The file is missing, and was not to be created.
+    #[error("there is no database at {}", display(path))]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// There is a log, and no database that it belongs to.
+    /// There is a log without its database.
     #[error(
         "there is a log {} without its database {}, and what it holds would be lost: put both files back, or remove the log to begin anew; to copy a database that is in use, use `timer-service backup`",
-        shown(log),
-        shown(path)
+        display(log),
+        display(path)
     )]
     LogAlone {
         /// The file that should be there.
@@ -52,11 +52,11 @@ pub enum OpenError {
         /// Its log.
         log: PathBuf,
     },
-    /// It has no tables although it was used: they were in its log.
+    /// The file has no tables although it was used: they were in its log.
     #[error(
         "the database {} was copied while it was in use, without the log that belongs to it ({}-wal), and would begin empty: copy it with `timer-service backup`, or remove it to begin anew",
-        shown(path),
-        shown(path)
+        display(path),
+        display(path)
     )]
     CopiedWithoutLog {
         /// The file.
@@ -65,7 +65,7 @@ pub enum OpenError {
     /// The file or its folder cannot be written.
     #[error(
         "the database {} cannot be written: make the file and its folder writable for this user",
-        shown(path)
+        display(path)
     )]
     ReadOnly {
         /// The file.
@@ -74,7 +74,7 @@ pub enum OpenError {
     /// There is a file or folder there that cannot be opened as a database.
     #[error(
         "the database {} cannot be opened: name a file that this user may read, in a folder that they may write to",
-        shown(path)
+        display(path)
     )]
     Unreadable {
         /// The file.
@@ -85,7 +85,7 @@ pub enum OpenError {
     /// The file is no database, or a damaged one.
     #[error(
         "the database {} is damaged or no SQLite database ({detail}): restore it from a backup, or name another file",
-        shown(path)
+        display(path)
     )]
     Corrupt {
         /// The file.
@@ -96,7 +96,7 @@ pub enum OpenError {
     /// The file has the other set of tables.
     #[error(
         "the database {} holds the {found} tables, but the {} tables are needed: name another file",
-        shown(path),
+        display(path),
         wanted.name()
     )]
     WrongSet {
@@ -104,13 +104,13 @@ pub enum OpenError {
         path: PathBuf,
         /// What it holds.
         found: String,
-        /// What was asked for.
+        /// What was requested.
         wanted: SchemaSet,
     },
     /// The file was written by a newer program.
     #[error(
         "the database {} has migration {found}, which this program does not know: use a newer program",
-        shown(path)
+        display(path)
     )]
     Newer {
         /// The file.
@@ -121,7 +121,7 @@ pub enum OpenError {
     /// The history of the file is not the one that this program would have written.
     #[error(
         "the history of the database {} is not one that this program can continue ({detail}): use the program that wrote it, or restore a backup",
-        shown(path)
+        display(path)
     )]
     Drift {
         /// The file.
@@ -129,21 +129,21 @@ pub enum OpenError {
         /// What differs.
         detail: String,
     },
-    /// Something in the file, which no migration of ours made, has a name that we need.
+    /// An object in the file that is not ours has a name that we need.
     #[error(
         "the database {} has a {object} that is not ours: rename it, or name another file",
-        shown(path)
+        display(path)
     )]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is in the way, for example `table timer_schedules`.
+        /// The object, for example `table timer_schedules`.
         object: String,
     },
-    /// Rows refer to rows that do not exist, so no migration can keep the references whole.
+    /// Rows refer to missing rows, so that no migration can preserve the references.
     #[error(
         "the database {} has {rows} rows in {table} that refer to missing rows in {parent}: remove them, then start again",
-        shown(path)
+        display(path)
     )]
     DanglingRows {
         /// The file.
@@ -152,26 +152,29 @@ pub enum OpenError {
         table: String,
         /// The table that they refer to.
         parent: String,
-        /// How many there are.
+        /// Number of such rows.
         rows: i64,
     },
     /// Another process has the role.
     #[error(
         "{} {} are {} by {holder} already: stop that process, or name another file",
-        whose(role).0,
-        shown(path),
-        whose(role).1
+        role_phrase(role).0,
+        display(path),
+        role_phrase(role).1
     )]
     RoleTaken {
         /// The file.
         path: PathBuf,
         /// The role.
         role: &'static str,
-        /// Who has it, as far as is known.
+        /// The process that has it, as far as is known.
         holder: String,
     },
-    /// Somebody holds the write lock for longer than we wait.
-    #[error("the database {} is locked by another program: try again", shown(path))]
+    /// Another program holds the write lock for longer than the busy timeout.
+    #[error(
+        "the database {} is locked by another program: try again",
+        display(path)
+    )]
     Busy {
         /// The file.
         path: PathBuf,
@@ -179,14 +182,14 @@ pub enum OpenError {
     /// There is no room.
     #[error(
         "there is no room to open the database {}: free some disk space",
-        shown(path)
+        display(path)
     )]
     Full {
         /// The file.
         path: PathBuf,
     },
     /// Something else went wrong.
-    #[error("cannot open the database {}: {source}", shown(path))]
+    #[error("cannot open the database {}: {source}", display(path))]
     Other {
         /// The file.
         path: PathBuf,
@@ -195,8 +198,8 @@ pub enum OpenError {
     },
 }
 
-/// A path as people can read it, also where it is no text.
-pub(crate) fn shown(path: &Path) -> String {
+/// A path as readable text, with bytes that are not UTF-8 escaped.
+pub(crate) fn display(path: &Path) -> String {
     let mut plain = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         plain.push_str(chunk.valid());
@@ -208,8 +211,8 @@ pub(crate) fn shown(path: &Path) -> String {
     plain
 }
 
-/// What the holder of a role has, and does with it.
-fn whose(role: &str) -> (&'static str, &'static str) {
+/// The subject of a role, and what its holder does with it.
+fn role_phrase(role: &str) -> (&'static str, &'static str) {
     match role {
         role_lock::TIMER => ("the timers of", "fired"),
         role_lock::EXECUTION => ("the attempts of", "made"),
@@ -226,7 +229,7 @@ fn why_not(error: &std::io::Error) -> String {
     }
 }
 
-/// What an error of SQLite's means for somebody who wanted to open the file.
+/// Maps an SQLite error to the error of opening a file.
 pub(crate) fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
     let path = path.to_owned();
     match error.sqlite_error_code() {
@@ -248,7 +251,7 @@ pub(crate) fn open_error(path: &Path, error: rusqlite::Error) -> OpenError {
     }
 }
 
-/// What a history that cannot be continued means for somebody who wanted to open the file.
+/// Maps a migration history that cannot be continued to the error of opening a file.
 pub(crate) fn drift_error(path: &Path, wanted: SchemaSet, drift: Drift) -> OpenError {
     let path = path.to_owned();
     match drift {

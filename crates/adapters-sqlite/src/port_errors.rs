@@ -1,4 +1,4 @@
-//! What SQLite's errors mean to a port: who may try again, and when the store is past trusting.
+//! Mapping of SQLite errors to those of a port: which can be retried, and which break the store.
 
 use punctual_ports::{PortError, PortErrorKind};
 use rusqlite::ErrorCode;
@@ -19,7 +19,7 @@ pub(crate) fn port_error(operation: &'static str, error: rusqlite::Error) -> Por
 
 fn kind_of(error: &rusqlite::Error) -> PortErrorKind {
     let Some(code) = error.sqlite_error_code() else {
-        // What is stored cannot be read as what it should be: some other program wrote it.
+        // A stored value does not convert: another program wrote it.
         return PortErrorKind::Rejected;
     };
     if cannot_share_memory(error) {
@@ -33,14 +33,13 @@ fn kind_of(error: &rusqlite::Error) -> PortErrorKind {
         ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch => {
             PortErrorKind::Rejected
         }
-        // Everything else means that what we believe to be stored may not be.
+        // After any other error, stored data may be missing.
         _ => PortErrorKind::Broken,
     }
 }
 
-/// Whether the index of the log, which all connections share, could not be made or grow: on a full
-/// disk there is no room for it. It holds nothing that is not in the log itself, so that nothing is
-/// in doubt, and the next one who tries may succeed.
+/// Whether the shared index of the log could not be created or grow, as on a full disk. It is derived from
+/// the log, so that no data is in doubt and a retry may succeed.
 fn cannot_share_memory(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMOPEN, SQLITE_IOERR_SHMSIZE};
     let code = error.sqlite_error().map(|error| error.extended_code);
@@ -54,8 +53,7 @@ fn cannot_share_memory(error: &rusqlite::Error) -> bool {
     })
 }
 
-/// Whether a failed statement concerns its own item alone: SQLite has undone that statement and
-/// nothing else.
+/// Whether an error concerns a single item: SQLite has undone its statement only.
 pub(crate) fn concerns_the_item(error: &rusqlite::Error) -> bool {
     kind_of(error) == PortErrorKind::Rejected
 }
@@ -65,14 +63,14 @@ pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     kind_of(error) == PortErrorKind::StorageFull
 }
 
-/// Whether a row was refused because what it belongs to is not there.
+/// Whether a row was refused because its parent row is missing.
 pub(crate) fn is_missing_parent(error: &rusqlite::Error) -> bool {
     error
         .sqlite_error()
         .is_some_and(|it| it.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_FOREIGNKEY)
 }
 
-/// What is answered when the thread that writes is no longer there.
+/// The error of every operation after the store was closed.
 pub(crate) fn stopped(operation: &'static str) -> PortError {
     PortError::new(PortErrorKind::Stopped, operation, "the database was closed")
 }

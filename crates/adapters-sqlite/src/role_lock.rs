@@ -1,5 +1,5 @@
-//! Who may fire the timers of a file, conduct its calls or make their attempts: a lock on a role, not
-//! on the file.
+//! Locks on roles: the exclusive right to fire the timers of a file, conduct its calls or make their
+//! attempts.
 //!
 //! The lock is the operating system's, on `<file>.<role>.lock`, and ends with the process however
 //! that ends. The file stays behind; only the lock on it means anything.
@@ -29,7 +29,7 @@ impl RoleLock {
         let mut file = lock_file(database, role).map_err(|source| cannot_lock(database, source))?;
         match file.try_lock() {
             Ok(()) => {
-                // For people only: a lock whose holder could not be written is still a lock.
+                // For operators only: the lock is valid without it.
                 let _ = sign(&mut file);
                 Ok(Self { _file: file })
             }
@@ -42,7 +42,7 @@ impl RoleLock {
         }
     }
 
-    /// Who has a role; `None` if nobody has. Makes no file.
+    /// The holder of a role, if there is one. Creates no file.
     pub(crate) fn holder_of(database: &Path, role: &'static str) -> io::Result<Option<String>> {
         let mut file = match File::open(lock_name(database, role)) {
             Ok(file) => file,
@@ -56,7 +56,7 @@ impl RoleLock {
         }
     }
 
-    /// Keeps everybody from taking a role for a moment; `None` if somebody has it.
+    /// Prevents other processes from taking a role for a moment; `None` if one has it.
     pub(crate) fn keep_free(database: &Path, role: &'static str) -> io::Result<Option<Self>> {
         let file = lock_file(database, role)?;
         match file.try_lock_shared() {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn to_ask_who_has_a_role_makes_no_file() {
+    fn reading_the_holder_of_a_role_creates_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("timer.db");
         assert_eq!(RoleLock::holder_of(&database, TIMER).unwrap(), None);

@@ -11,15 +11,15 @@ use crate::timer_store::save_on;
 /// Stores a timer within a transaction of the caller's, on a connection of the caller's to the same
 /// file. It is durable when, and only when, the caller's commit is.
 ///
-/// The answer is that of any other schedule: `AlreadyReached` stores nothing.
+/// The outcome is that of any other schedule: `AlreadyReached` stores nothing.
 ///
 /// The worker learns of it at its next poll; within a second, if the process that fires runs
 /// [`SqliteTimerStore::watch_foreign_commits`](crate::SqliteTimerStore::watch_foreign_commits); at
-/// once, if the caller tells its `WakeSignal` the due time after the commit.
+/// once, if the caller notifies its `WakeSignal` of the due time after the commit.
 ///
 /// `Transaction` is that of `rusqlite` 0.40, which this crate re-exports. To begin it with
 /// `TransactionBehavior::Immediate` spares the caller a `SQLITE_BUSY` that no waiting can cure: a
-/// transaction that has read something cannot begin to write once somebody else has.
+/// transaction that has read cannot start to write after another connection has written.
 ///
 /// ```
 /// # use punctual_adapters_sqlite::*;
@@ -64,8 +64,8 @@ pub fn schedule_in(
         .map_err(|error| port_error("schedule a timer", error))
 }
 
-/// Begins to write before anything is read, so that a transaction that has not read yet waits for
-/// its turn instead of failing at once.
+/// Starts to write before the first read, so that the transaction waits for the write lock instead of
+/// failing at once.
 fn take_write_lock(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let no_row = rusqlite::types::Null;
     transaction

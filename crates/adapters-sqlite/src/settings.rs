@@ -16,21 +16,21 @@ pub enum Synchronous {
     Normal,
 }
 
-/// What a program does with the file.
+/// The role of a program for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It fires the timers, and conducts the service calls if the file has some: only one may at a
-    /// time, and a second is refused.
+    /// Fires the timers, and conducts the service calls if the file has some. Exclusive: a second program
+    /// is refused.
     Timer,
-    /// It conducts the service calls, while timers are fired from a file of their own: only one may at
-    /// a time. A worker that would fire timers on it stops at once.
+    /// Conducts the service calls, while timers are fired from another file. Exclusive. A worker that
+    /// fires timers on it stops at once.
     Calls,
-    /// It schedules, cancels and reads beside the one that fires, and never fires itself: a worker
-    /// on it stops at once.
+    /// Schedules, cancels and reads beside the program that fires, and never fires itself: a worker on it
+    /// stops at once.
     Client,
 }
 
-/// A function that is called for each statement that begins.
+/// A function that is called for each statement that starts.
 #[derive(Debug, Clone, Copy)]
 pub struct OnStatement(pub fn(TraceEvent<'_>));
 
@@ -55,18 +55,16 @@ pub struct SqliteSettings {
     pub synchronous: Synchronous,
     /// How long a write waits for another program's lock before it answers `Busy`.
     pub busy_timeout: Duration,
-    /// How large the file may become, with its log and with what accepted calls will still write.
-    /// From there on new timers and calls are refused until there is room again; what was accepted
-    /// goes on to its end, and is never refused for the limit.
+    /// Maximum number of bytes of the file, with its log and with what accepted calls will still write.
+    /// Beyond that, new timers and calls are refused; writes that finish accepted ones never are.
     pub max_file_bytes: Option<u64>,
-    /// Whether the limit also refuses timers that come as commands. Not where commands come from
-    /// calls alone that were accepted in another file: those have to find their place.
+    /// Whether the limit also refuses timers that come as commands. Not where all commands come from
+    /// calls that were accepted in another file: their timers must be stored.
     pub limits_commands: bool,
-    /// When the log beside the file is longer than this many bytes, because some reader keeps it
-    /// from being folded in, new timers are refused until it is shorter.
+    /// Maximum number of bytes of the log. Beyond that, because a reader prevents its checkpoint, new
+    /// timers are refused.
     pub max_log_bytes: u64,
-    /// Called on every connection for each statement that begins, so that they can be counted or
-    /// shown. It must not block.
+    /// Called on every connection for each statement that starts, to count or log them. Must not block.
     pub on_statement: Option<OnStatement>,
 }
 

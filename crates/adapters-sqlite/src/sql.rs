@@ -1,11 +1,10 @@
-//! Every statement that reads or writes timers, in one place, so that a test can look at the plan
-//! of each (`tests/it/query_plans.rs`).
+//! Every statement that reads or writes timers. `tests/it/query_plans.rs` checks the plan of each.
 //!
-//! States are written as literals: a partial index serves no query that binds its state. What also
-//! runs inside a caller's transaction names the file, `main`: a temporary table of the caller's that
-//! happens to have our name would be found first, and its timers never.
+//! States are literals: a partial index serves no query that binds its state. Statements that also
+//! run inside a caller's transaction name the schema `main`: otherwise a temporary table of the caller
+//! with our name would be used.
 
-/// What [`crate::timer_store::rows`] reads, in its order.
+/// The columns that [`crate::timer_store::rows`] reads, in its order.
 macro_rules! columns {
     () => {
         "rowid, tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at, \
@@ -13,7 +12,7 @@ macro_rules! columns {
     };
 }
 
-/// Makes a constant of each statement, and a list of all, so that none escapes the test.
+/// Defines a constant for each statement, and a list of all for the test.
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $text:expr;)+) => {
         $($(#[$doc])* pub const $name: &str = $text;)+
@@ -25,19 +24,19 @@ macro_rules! statements {
 pub(crate) use statements;
 
 statements! {
-    /// A new timer; nothing happens if the key is there already.
+    /// Inserts a timer; does nothing if the key exists.
     INSERT = "\
         INSERT INTO main.timer_schedules \
             (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
         VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', ?6) \
         ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
 
-    /// What the rules of scheduling need to know of a key.
+    /// Reads what the schedule rules need to know of a key.
     EXISTING = "\
         SELECT rowid, registered_at, due_at, reached_at, coalesce(retry_at, due_at) \
         FROM main.timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-    /// A new schedule for a row; what belonged to the old one is forgotten.
+    /// Reschedules a row and clears what belonged to the old schedule.
     RESCHEDULE = "\
         UPDATE main.timer_schedules \
         SET correlation_id = ?2, due_at = ?3, registered_at = ?4, data = ?5, \
@@ -45,24 +44,24 @@ statements! {
             last_error = NULL \
         WHERE rowid = ?1";
 
-    /// A deletion that is remembered.
+    /// Reads a tombstone.
     TOMBSTONE = "\
         SELECT deleted_at FROM main.tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-    /// Remembers a deletion.
+    /// Adds or updates a tombstone.
     ADD_TOMBSTONE = "\
         INSERT INTO tombstones (tenant_id, service_call_id, deleted_at) VALUES (?1, ?2, ?3) \
         ON CONFLICT (tenant_id, service_call_id) DO UPDATE SET deleted_at = excluded.deleted_at";
 
-    /// Whether any deletion is remembered. The condition is true of all, and finds the index.
+    /// Whether there is any tombstone. The condition is always true, and selects the index.
     HAS_TOMBSTONES = "SELECT 1 FROM tombstones WHERE tenant_id >= '' LIMIT 1";
 
-    /// Forgets a deletion: the timer is there again.
+    /// Removes a tombstone.
     REMOVE_TOMBSTONE = "\
         DELETE FROM main.tombstones WHERE tenant_id = ?1 AND service_call_id = ?2";
 
-    /// Marks the row that fired, if it is still the one: the place of a row can be given to another.
-    /// Why it can never succeed, if it is that, is its last error.
+    /// Marks a row as reached if it still belongs to the firing: a rowid can be reused. The reason of a
+    /// dead letter becomes the last error.
     MARK_ROW = "\
         UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL, \
             last_error = coalesce(?7, last_error) \
@@ -76,14 +75,14 @@ statements! {
         WHERE rowid = ?1 AND state = 'Scheduled' AND due_at = ?3 AND registered_at = ?4 \
             AND tenant_id = ?5 AND service_call_id = ?6";
 
-    /// Marks a row that was looked at within the transaction.
-    MARK_PLACE = "\
+    /// Marks a row that was read within the transaction.
+    MARK_BY_ROWID = "\
         UPDATE timer_schedules SET state = 'Reached', reached_at = ?2, retry_at = NULL, \
             last_error = coalesce(?3, last_error) \
         WHERE rowid = ?1 AND state = 'Scheduled'";
 
-    /// Makes a row that was looked at within the transaction due again later.
-    RETRY_PLACE = "\
+    /// Makes a row that was read within the transaction due again later.
+    RETRY_BY_ROWID = "\
         UPDATE timer_schedules SET attempts = attempts + 1, retry_at = ?2, last_error = ?3 \
         WHERE rowid = ?1 AND state = 'Scheduled'";
 
@@ -97,7 +96,7 @@ statements! {
         " FROM timer_schedules WHERE tenant_id = ?1 AND service_call_id = ?2"
     );
 
-    /// One timer by its place.
+    /// One timer by its rowid.
     FIND_ROW = concat!(
         "SELECT ",
         columns!(),
@@ -112,14 +111,14 @@ statements! {
          ORDER BY due_at LIMIT ?3"
     );
 
-    /// The timers of a request. Not sorted: the index cannot, and the reader keeps the first few.
+    /// The timers of a request, unsorted: the index has no order, and the reader keeps the first ones.
     FIND_BY_CORRELATION = concat!(
         "SELECT ",
         columns!(),
         " FROM timer_schedules WHERE correlation_id = ?1"
     );
 
-    /// A tenant's scheduled timers after a place.
+    /// A tenant's scheduled timers after a position.
     PAGE_SCHEDULED = concat!(
         "SELECT ",
         columns!(),
@@ -127,7 +126,7 @@ statements! {
          AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
     );
 
-    /// A tenant's reached timers after a place.
+    /// A tenant's reached timers after a position.
     PAGE_REACHED = concat!(
         "SELECT ",
         columns!(),
@@ -135,54 +134,53 @@ statements! {
          AND (due_at > ?2 OR rowid > ?3) ORDER BY due_at, rowid LIMIT ?4"
     );
 
-    /// What was reached from an instant on; read until there is enough. Those of one instant come in
-    /// no order: the index has none, and the reader sorts the few.
+    /// Timers reached since an instant, read until the limit. Those of one instant are unsorted: the
+    /// reader sorts them.
     FIRED_SINCE = concat!(
         "SELECT ",
         columns!(),
         " FROM timer_schedules WHERE state = 'Reached' AND reached_at >= ?1 ORDER BY reached_at"
     );
 
-    /// How many are scheduled, counted in the index alone.
+    /// Number of scheduled timers, counted in the index alone.
     PENDING = "\
         SELECT count(*) FROM timer_schedules INDEXED BY idx_timer_schedules_ready \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= ''";
 
-    /// How many of them could have been fired by an instant.
+    /// Number of those that were ready by an instant.
     OVERDUE = "\
         SELECT count(*) FROM timer_schedules INDEXED BY idx_timer_schedules_ready \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1";
 
-    /// What is ready or will be, oldest first; read until there is enough, or to the first that is
-    /// not ready. The index holds all it asks for. The condition is true of all, and finds the index.
+    /// Scheduled timers, oldest first; read until the limit or the first that is not ready. The index
+    /// covers the query. The time condition is always true, and selects the index.
     READY = "\
         SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) >= '' \
         ORDER BY coalesce(retry_at, due_at)";
 
-    /// What is ready, newest first; read until there is enough.
+    /// Ready timers, newest first; read until the limit.
     NEWEST_READY = "\
         SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) <= ?1 \
         ORDER BY coalesce(retry_at, due_at) DESC";
 
-    /// What is ready after an instant; read until one that is in nobody's hand. Behind a backlog,
-    /// this is where the other list would not get to.
+    /// Timers that are ready after an instant, read until one that is not in flight. `READY` would have
+    /// to read a backlog first.
     NEXT_READY = "\
         SELECT rowid, coalesce(retry_at, due_at) FROM timer_schedules \
         WHERE state = 'Scheduled' AND coalesce(retry_at, due_at) > ?1 \
         ORDER BY coalesce(retry_at, due_at)";
 
-    /// The tenant after one, of those that have something scheduled. With the time in the order, it
-    /// would sort the whole tenant.
+    /// The next tenant that has scheduled timers. Ordering by time too would sort all of a tenant's
+    /// rows.
     NEXT_TENANT = "\
         SELECT tenant_id FROM timer_schedules INDEXED BY idx_timer_schedules_tenant_ready \
         WHERE state = 'Scheduled' AND tenant_id > CAST(?1 AS TEXT) \
         ORDER BY tenant_id LIMIT 1";
 
-    /// What a tenant has that is ready or will be, oldest first; read until there is enough, or to
-    /// the first that is not ready. The index holds all it asks for: of a tenant with much in hand,
-    /// many rows are left out.
+    /// A tenant's scheduled timers, oldest first; read until the limit or the first that is not ready.
+    /// The index covers the query: a tenant may have many rows in flight, which are skipped.
     READY_OF_TENANT = "\
         SELECT rowid, coalesce(retry_at, due_at) \
         FROM timer_schedules INDEXED BY idx_timer_schedules_tenant_ready \
@@ -190,7 +188,7 @@ statements! {
             AND coalesce(retry_at, due_at) >= '' \
         ORDER BY coalesce(retry_at, due_at)";
 
-    /// Whose a row is.
+    /// The tenant of a row.
     TENANT_OF = "SELECT tenant_id FROM timer_schedules WHERE rowid = ?1";
 
     /// Removes timers that were reached long ago.
@@ -199,30 +197,30 @@ statements! {
             SELECT rowid FROM timer_schedules WHERE state = 'Reached' AND reached_at < ?1 \
             ORDER BY reached_at LIMIT ?2)";
 
-    /// Forgets deletions of long ago.
+    /// Removes old tombstones.
     PURGE_TOMBSTONES = "\
         DELETE FROM tombstones WHERE rowid IN ( \
             SELECT rowid FROM tombstones WHERE deleted_at < ?1 ORDER BY deleted_at LIMIT ?2)";
 
-    /// Adds a dead letter; nothing happens if one with its id is there.
-    RECORD_LETTER = "\
+    /// Inserts a dead letter; does nothing if its id exists.
+    RECORD_DEAD_LETTER = "\
         INSERT INTO dead_letters (id, source, tenant_id, payload, reason, failed_at) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (id) DO NOTHING";
 
-    /// Dead letters after a number.
-    LIST_LETTERS = "\
+    /// Dead letters after a sequence number.
+    LIST_DEAD_LETTERS = "\
         SELECT sequence, id, source, tenant_id, payload, reason, failed_at FROM dead_letters \
         WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
 
     /// Removes a dead letter.
-    REMOVE_LETTER = "DELETE FROM dead_letters WHERE sequence = ?1";
+    REMOVE_DEAD_LETTER = "DELETE FROM dead_letters WHERE sequence = ?1";
 
-    /// How far a stream has acknowledged.
+    /// The position of a stream.
     LOAD_POSITION = "\
         SELECT stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until \
         FROM bus_positions WHERE stream = ?1";
 
-    /// Keeps that, in place of what was there.
+    /// Inserts or replaces the position of a stream.
     KEEP_POSITION = "\
         INSERT INTO bus_positions \
             (stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until) \

@@ -1,4 +1,4 @@
-//! The attempts of calls, step by step.
+//! The attempts of calls.
 
 use punctual_domain::service_call::{Headers, Outcome, RequestBody, RequestSpec, ResponseMeta};
 use punctual_domain::{TimerKey, Timestamp};
@@ -6,7 +6,6 @@ use punctual_ports::{
     AcceptOutcome, BeginExecution, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome,
     ExecutionState, FinishExecution, OpenExecution,
 };
-use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::outbox;
@@ -28,7 +27,7 @@ pub(super) fn count_waiting(connection: &Connection, limit: usize) -> rusqlite::
 
 /// Stores one attempt, if the call has none.
 pub(super) fn accept(
-    transaction: &Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     execution: &Execution,
 ) -> rusqlite::Result<AcceptOutcome> {
     let connection = transaction.connection;
@@ -46,7 +45,7 @@ pub(super) fn accept(
         Some(_) => return Ok(AcceptOutcome::AnotherAttempt),
         None => {}
     }
-    let shown = execution.request.redacted();
+    let redacted = execution.request.redacted();
     let inserted = connection
         .prepare_cached(call_sql::INSERT_ATTEMPT)?
         .execute(params![
@@ -58,10 +57,10 @@ pub(super) fn accept(
             to_millis(execution.timeout),
             execution.request.url.host_and_port(),
             to_json(&execution.request)?,
-            shown.url.as_str(),
-            shown.method.as_str(),
-            to_json(&shown.headers)?,
-            shown.body.as_ref().map(RequestBody::as_str),
+            redacted.url.as_str(),
+            redacted.method.as_str(),
+            to_json(&redacted.headers)?,
+            redacted.body.as_ref().map(RequestBody::as_str),
         ]);
     match inserted {
         Ok(_) => Ok(AcceptOutcome::Accepted),
@@ -70,7 +69,7 @@ pub(super) fn accept(
     }
 }
 
-/// One attempt begins, if it waits.
+/// Starts one waiting attempt.
 pub(super) fn begin(
     transaction: &mut Transaction<'_>,
     begin: &BeginExecution,
@@ -94,7 +93,7 @@ pub(super) fn begin(
     })
 }
 
-/// One attempt ends, if it is being made.
+/// Finishes one attempt that was started.
 pub(super) fn finish(
     transaction: &mut Transaction<'_>,
     finish: &FinishExecution,
@@ -127,11 +126,11 @@ pub(super) fn finish(
     })
 }
 
-/// As they are in the outcome.
+/// The headers as in the outcome.
 fn headers_json(response: &ResponseMeta) -> rusqlite::Result<String> {
-    let shown = serde_json::to_value(response);
-    let shown = shown.map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-    Ok(shown
+    let outcome = serde_json::to_value(response)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
+    Ok(outcome
         .get("headers")
         .map_or("{}".to_owned(), ToString::to_string))
 }
@@ -214,15 +213,12 @@ fn read_state(row: &Row<'_>) -> rusqlite::Result<ExecutionState> {
     })
 }
 
-/// An answer has a status; a failure has a kind.
+/// A response has a status; a failure has a kind.
 fn read_outcome(text: &str) -> rusqlite::Result<Outcome> {
-    let wrong = |error: serde_json::Error| {
-        rusqlite::Error::FromSqlConversionFailure(10, Type::Text, Box::new(error))
-    };
     match serde_json::from_str(text) {
         Ok(response) => Ok(Outcome::Succeeded(response)),
         Err(_) => serde_json::from_str(text)
             .map(Outcome::Failed)
-            .map_err(wrong),
+            .map_err(|error| unreadable(10, error)),
     }
 }

@@ -12,7 +12,7 @@ use crate::timer_store::rows::{parsed, sql_limit};
 use crate::writer::Transaction;
 use crate::{call_sql, sql};
 
-/// Changes one call, if it is still as it was seen.
+/// Changes one call, if its version has not changed.
 pub(super) fn change(
     transaction: &mut Transaction<'_>,
     change: &CallChange,
@@ -69,12 +69,12 @@ const fn outcome(changed: bool) -> ChangeOutcome {
     }
 }
 
-/// A version as SQLite has it; there is none beyond its greatest.
+/// A version as an SQLite integer; -1, which no row has, if it is too great.
 fn seen(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(-1)
 }
 
-/// Deletes one call that is scheduled, with all that belongs to it.
+/// Deletes one scheduled call, with its tags, timer and attempt.
 pub(super) fn delete(
     transaction: &mut Transaction<'_>,
     deletion: &CallDeletion,
@@ -85,7 +85,7 @@ pub(super) fn delete(
     let timer = timer_of(transaction, tenant, &call)?;
     let deleted = transaction.all_or_nothing(|transaction| {
         let connection = transaction.connection;
-        // Its tags, its timer and its attempt go with it.
+        // Cascades to its tags, timer and attempt.
         let submitted_at: Option<Timestamp> = connection
             .prepare_cached(call_sql::DELETE_CALL)?
             .query_row(params![tenant, call, seen(deletion.seen)], |row| {
@@ -95,10 +95,9 @@ pub(super) fn delete(
         let Some(submitted_at) = submitted_at else {
             return Ok(false);
         };
-        gone(transaction, tenant, &call, deletion.deleted_at)?;
+        mark_deleted(transaction, tenant, &call, deletion.deleted_at)?;
         if has_timers {
-            // A schedule is sent when its call is submitted, by a clock that may have been set back
-            // since.
+            // The clock may have been set back since the call was submitted.
             let known = timer.as_ref().and_then(|timer| timer.registered_at);
             let registered_at = known.map_or(submitted_at, |it| it.max(submitted_at));
             let deleted_at = deletion.deleted_at.max(registered_at).to_string();
@@ -115,19 +114,19 @@ pub(super) fn delete(
             transaction.tombstone_added();
         }
         if let Some(timer) = timer {
-            transaction.changes(timer.place);
+            transaction.changes(timer.row_id);
         }
     }
     Ok(outcome(deleted))
 }
 
 struct Timer {
-    place: RowId,
-    /// `None` if another program wrote it in a form of its own.
+    row_id: RowId,
+    /// `None` if another program wrote it in another form.
     registered_at: Option<Timestamp>,
 }
 
-/// The timer of a call, which goes with it: whoever has it in hand has it no more then.
+/// The timer of a call. Deleting it ends its lease.
 fn timer_of(
     transaction: &Transaction<'_>,
     tenant: &str,
@@ -138,27 +137,29 @@ fn timer_of(
         .prepare_cached(call_sql::TIMER_OF_CALL)?
         .query_row(params![tenant, call], |row| {
             Ok(Timer {
-                place: row.get(0)?,
+                row_id: row.get(0)?,
                 registered_at: parsed(row, 1).ok(),
             })
         })
         .optional()
 }
 
-/// The call of a submission is gone; its id and key stay taken.
-fn gone(
+/// Records that the call of a submission was deleted; its id and key stay taken.
+fn mark_deleted(
     transaction: &Transaction<'_>,
     tenant: &str,
     call: &str,
     at: Timestamp,
 ) -> rusqlite::Result<()> {
-    let mut statement = transaction.connection.prepare_cached(call_sql::GONE)?;
+    let mut statement = transaction
+        .connection
+        .prepare_cached(call_sql::MARK_CALL_DELETED)?;
     statement
         .execute(params![tenant, call, at.to_string()])
         .map(drop)
 }
 
-/// Removes calls that finished before an instant, and what is remembered of those gone before it.
+/// Removes calls that finished before an instant, and submissions whose calls were deleted before it.
 pub(super) fn purge(
     transaction: &mut Transaction<'_>,
     before: Timestamp,
@@ -174,7 +175,7 @@ pub(super) fn purge(
             connection
                 .prepare_cached(call_sql::REMOVE_CALL)?
                 .execute(params![row])?;
-            gone(transaction, tenant, call, now)?;
+            mark_deleted(transaction, tenant, call, now)?;
         }
         let left = limit.saturating_sub(old.len());
         let forgotten = transaction
@@ -184,7 +185,7 @@ pub(super) fn purge(
         Ok(old.len() + forgotten)
     })?;
     for timer in timers {
-        transaction.changes(timer.place);
+        transaction.changes(timer.row_id);
     }
     Ok(purged)
 }

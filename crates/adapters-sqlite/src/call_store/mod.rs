@@ -25,13 +25,13 @@ use punctual_ports::{
 use crate::port_errors::stopped;
 use crate::writer::Transaction;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
-use paging::Place;
+use paging::ListPosition;
 use turns::Turns;
 
 /// Service calls, their outbox and their attempts on one SQLite file. Clones share it.
 ///
-/// It is the other side of a [`SqliteTimerStore`] on the same file: the same thread writes both, and
-/// what waits for it shares one commit.
+/// Shares the file of a [`SqliteTimerStore`]: one thread writes both, and all waiting commands share one
+/// commit.
 #[derive(Clone)]
 pub struct SqliteCallStore {
     file: SqliteTimerStore,
@@ -64,17 +64,17 @@ impl SqliteCallStore {
         self.file.path()
     }
 
-    /// Finishes what was asked before and closes the file, timers included.
+    /// Finishes the queued commands and closes the file, timers included.
     pub async fn close(&self) {
         self.file.close().await;
     }
 
-    /// Whether timers live in this file, or may.
+    /// Whether the file may hold timers.
     fn has_timers(&self) -> bool {
         self.file.role != Role::Calls
     }
 
-    /// Writes one thing, and gives its one answer.
+    /// Writes a batch of one.
     async fn once<O: Send + 'static>(
         &self,
         operation: &'static str,
@@ -106,7 +106,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
 
     async fn was_submitted(&self, keys: Vec<TimerKey>) -> Result<Vec<bool>, PortError> {
         self.file
-            .read("look for submissions", move |connection| {
+            .read("find submissions", move |connection| {
                 reading::was_submitted(connection, &keys)
             })
             .await
@@ -130,7 +130,11 @@ impl ServiceCallPersistencePort for SqliteCallStore {
     }
 
     async fn page(&self, query: CallPageQuery) -> Result<CallPage, PortError> {
-        let after = query.after.as_ref().map(Place::of_cursor).transpose()?;
+        let after = query
+            .after
+            .as_ref()
+            .map(ListPosition::of_cursor)
+            .transpose()?;
         self.file
             .browse("list service calls", move |connection| {
                 paging::page(connection, &query, after)
@@ -139,7 +143,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
     }
 
     fn check_cursor(&self, cursor: &PageCursor) -> Result<(), PortError> {
-        Place::of_cursor(cursor).map(drop)
+        ListPosition::of_cursor(cursor).map(drop)
     }
 
     async fn find_by_correlation(
@@ -157,7 +161,7 @@ impl ServiceCallPersistencePort for SqliteCallStore {
 
     async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError> {
         self.file
-            .read("look for overlooked service calls", move |connection| {
+            .read("find stuck service calls", move |connection| {
                 reading::find_stuck(connection, now, limit)
             })
             .await
@@ -197,15 +201,15 @@ impl OutboxPort for SqliteCallStore {
     ) -> BatchResult<OutboxOutcome> {
         let operation = "mark messages as published";
         self.file
-            .each(operation, batch, false, move |transaction, place| {
-                outbox::mark(transaction, *place, at)
+            .each(operation, batch, false, move |transaction, position| {
+                outbox::mark(transaction, *position, at)
             })
             .await
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
         self.file
-            .each("bury messages", batch, false, outbox::dead_letter)
+            .each("dead-letter messages", batch, false, outbox::dead_letter)
             .await
     }
 
@@ -237,9 +241,7 @@ impl OutboxPort for SqliteCallStore {
 impl ExecutionLogPort for SqliteCallStore {
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
         self.file
-            .each("accept attempts", batch, false, |transaction, execution| {
-                attempts::accept(transaction, execution)
-            })
+            .each("accept attempts", batch, false, attempts::accept)
             .await
     }
 

@@ -1,4 +1,4 @@
-//! The outbox: what is committed with a change, until it is published and for a while after.
+//! The outbox: messages that are committed with a change and published after it.
 
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
@@ -27,15 +27,11 @@ pub(super) fn append(
                 message.tenant_id().as_str(),
                 message.service_call_id().to_string(),
                 message.type_name(),
-                text(envelope)?,
+                to_json(envelope)?,
                 created_at.to_string(),
             ])?;
     }
     Ok(())
-}
-
-fn text(envelope: &MessageEnvelope) -> rusqlite::Result<String> {
-    to_json(envelope)
 }
 
 pub(super) fn unpublished(
@@ -54,8 +50,8 @@ pub(super) fn unpublished(
         }
         Ok(())
     };
-    // Many messages may share an instant, if the clock was set back: the first list goes on within it
-    // without passing over those that came before.
+    // Many messages may share an instant if the clock was set back: the first query continues within it
+    // without rereading the earlier ones.
     if let Some(after) = after {
         let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED_OF_INSTANT)?;
         take(statement.query(params![created_at, after.number])?)?;
@@ -80,46 +76,46 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<OutboxRow> {
     })
 }
 
-/// Marks one message. Only one statement writes, so that nothing is done by half.
+/// Marks one message as published, in one statement.
 pub(super) fn mark(
     transaction: &Transaction<'_>,
-    place: OutboxPosition,
+    position: OutboxPosition,
     at: Timestamp,
 ) -> rusqlite::Result<OutboxOutcome> {
     let connection = transaction.connection;
     let marked = connection
         .prepare_cached(call_sql::MARK_MESSAGE)?
-        .execute(params![place.number, at.to_string()])?;
+        .execute(params![position.number, at.to_string()])?;
     if marked == 1 {
         return Ok(OutboxOutcome::Marked);
     }
     let payload: Option<String> = connection
         .prepare_cached(call_sql::MESSAGE_WITH_SECRETS)?
-        .query_row(params![place.number], |row| row.get(0))
+        .query_row(params![position.number], |row| row.get(0))
         .optional()?;
     let Some(payload) = payload else {
         return Ok(OutboxOutcome::AlreadyDone);
     };
     let kept = match MessageEnvelope::from_json(payload.as_bytes()) {
-        Ok(envelope) => text(&envelope.redacted())?,
-        // Nobody can tell what is secret in it.
+        Ok(envelope) => to_json(&envelope.redacted())?,
+        // What is secret in it is unknown.
         Err(_) => "{}".to_owned(),
     };
     connection
         .prepare_cached(call_sql::MARK_AND_REDACT)?
-        .execute(params![place.number, at.to_string(), kept])?;
+        .execute(params![position.number, at.to_string(), kept])?;
     Ok(OutboxOutcome::Marked)
 }
 
-/// Gives up on one message: it is marked and its letter recorded, or neither.
+/// Marks one message and records its dead letter, atomically.
 pub(super) fn dead_letter(
     transaction: &mut Transaction<'_>,
-    dead: &DeadLetterMessage,
+    request: &DeadLetterMessage,
 ) -> rusqlite::Result<OutboxOutcome> {
     transaction.all_or_nothing(|transaction| {
-        let outcome = mark(transaction, dead.place, dead.dead_letter.failed_at)?;
+        let outcome = mark(transaction, request.place, request.dead_letter.failed_at)?;
         if outcome == OutboxOutcome::Marked {
-            dead_letters::record(transaction.connection, &dead.dead_letter)?;
+            dead_letters::record(transaction.connection, &request.dead_letter)?;
         }
         Ok(outcome)
     })
@@ -135,7 +131,7 @@ pub(super) fn count(connection: &Connection, limit: usize) -> rusqlite::Result<u
     Ok(count)
 }
 
-/// What cannot be read is passed over: it is no message.
+/// Messages about a call. Unreadable rows are skipped.
 pub(super) fn about(
     connection: &Connection,
     key: &TimerKey,

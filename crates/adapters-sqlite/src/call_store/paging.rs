@@ -1,9 +1,8 @@
-//! Lists of a tenant's calls, page by page.
+//! Pages of a tenant's calls.
 //!
-//! Each thing that is asked for, a status or a tag, is a list of its own in the order of the page,
-//! kept by an index. One list is read as it is. Of several, the calls are wanted that are on all of
-//! them: whoever is furthest back says where the others go on, so that the work is bounded by the
-//! shortest list and not by the longest.
+//! An index lists the calls of each status and of each tag in the order of the page. A single list is
+//! read as it is. Several lists are intersected: the list that is furthest back says where the others
+//! continue, so that the work is bounded by the shortest list.
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
@@ -14,21 +13,20 @@ use super::reading::find_one;
 use super::rows::{read_call, readable};
 use crate::call_sql;
 
-/// So many steps are made for one page at most, besides those that its calls need. Lists that keep
-/// missing each other would take long, and the next page goes on where this one ended.
-const MOST_STEPS: usize = 2_500;
-/// Comes after every due time.
+/// Maximum number of steps for one page, besides those that its calls need. Lists with few common calls
+/// would take long; the next page continues where this one ended.
+const MAX_STEPS: usize = 2_500;
+/// Sorts after every due time.
 const END: &str = "~";
 
-/// A place in the list, as text: what comes before it in the order of due times and ids is behind it in
-/// the list.
+/// A position in the list, as text. The list is in descending order of due time and id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct ListPosition {
     due_at: String,
     call: String,
 }
 
-impl Place {
+impl ListPosition {
     fn of(call: &ServiceCall) -> Self {
         let details = call.details();
         Self {
@@ -44,13 +42,13 @@ impl Place {
         })
     }
 
-    /// The place just before this one, so that this one itself is behind it.
+    /// The position just before this one, so that a bound includes this one.
     fn included(mut self) -> Self {
         self.call.push_str(END);
         self
     }
 
-    /// `None` for what another program has written in a form of its own.
+    /// `None` if another program wrote the due time in another form.
     fn cursor(&self) -> Option<PageCursor> {
         let due_at: Timestamp = self.due_at.parse().ok()?;
         Some(PageCursor(format!("{}.{}", due_at.as_millis(), self.call)))
@@ -61,21 +59,21 @@ impl Place {
             let (due_at, call) = cursor.0.split_once('.')?;
             let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
             let id: ServiceCallId = call.strip_suffix(END).unwrap_or(call).parse().ok()?;
-            let place = Self {
+            let position = Self {
                 due_at: due_at.to_string(),
                 call: id.to_string(),
             };
             Some(if call.ends_with(END) {
-                place.included()
+                position.included()
             } else {
-                place
+                position
             })
         };
         parse().ok_or_else(|| PageCursor::rejection("list service calls"))
     }
 }
 
-/// What every list is read with.
+/// The bounds of every list.
 struct Bounds<'a> {
     tenant_id: &'a TenantId,
     from: String,
@@ -84,30 +82,30 @@ struct Bounds<'a> {
 pub(super) fn page(
     connection: &Connection,
     query: &CallPageQuery,
-    after: Option<Place>,
+    after: Option<ListPosition>,
 ) -> rusqlite::Result<CallPage> {
-    // One snapshot: a call that changes its status meanwhile would be found by half.
+    // One snapshot: otherwise a call whose status changes meanwhile is on some lists only.
     let connection = connection.unchecked_transaction()?;
     let bounds = Bounds {
         tenant_id: &query.tenant_id,
         from: query.from.map_or(String::new(), |from| from.to_string()),
     };
-    let begin = Place {
+    let start = ListPosition {
         due_at: query.to.map_or(END.to_owned(), |to| to.to_string()),
         call: String::new(),
     };
-    let begin = after.map_or(begin.clone(), |after| after.min(begin));
+    let start = after.map_or(start.clone(), |after| after.min(start));
     if query.tags.is_empty() {
-        return one_list(&connection, query, &bounds, &begin);
+        return one_list(&connection, query, &bounds, &start);
     }
-    several_lists(&connection, query, &bounds, begin)
+    several_lists(&connection, query, &bounds, start)
 }
 
 fn one_list(
     connection: &Connection,
     query: &CallPageQuery,
     bounds: &Bounds<'_>,
-    begin: &Place,
+    start: &ListPosition,
 ) -> rusqlite::Result<CallPage> {
     let tenant = bounds.tenant_id.as_str();
     let (mut statement, mut rows);
@@ -117,13 +115,13 @@ fn one_list(
         rows = statement.query(params![
             tenant,
             bounds.from,
-            begin.due_at,
-            begin.call,
+            start.due_at,
+            start.call,
             status
         ])?;
     } else {
         statement = connection.prepare_cached(call_sql::PAGE)?;
-        rows = statement.query(params![tenant, bounds.from, begin.due_at, begin.call])?;
+        rows = statement.query(params![tenant, bounds.from, start.due_at, start.call])?;
     }
     let mut calls = Vec::new();
     while calls.len() <= query.limit
@@ -135,12 +133,12 @@ fn one_list(
     Ok(cut(calls, query.limit))
 }
 
-/// A page of the calls, one more than which says that there is another.
+/// Cuts off the call beyond the limit, which means that there is another page.
 fn cut(mut calls: Vec<ServiceCall>, limit: usize) -> CallPage {
     let more = calls.len() > limit;
     calls.truncate(limit);
     let last = calls.last().filter(|_| more);
-    let next = last.and_then(|last| Place::of(last).cursor());
+    let next = last.and_then(|last| ListPosition::of(last).cursor());
     CallPage { calls, next }
 }
 
@@ -151,11 +149,17 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// The first one behind a place.
-    fn behind(&mut self, bounds: &Bounds<'_>, place: &Place) -> rusqlite::Result<Option<Place>> {
+    /// The first call after a position.
+    fn after(
+        &mut self,
+        bounds: &Bounds<'_>,
+        position: &ListPosition,
+    ) -> rusqlite::Result<Option<ListPosition>> {
         let tenant = bounds.tenant_id.as_str();
-        let bounds = params![tenant, bounds.from, place.due_at, place.call, self.of];
-        self.statement.query_row(bounds, Place::read).optional()
+        let bounds = params![tenant, bounds.from, position.due_at, position.call, self.of];
+        self.statement
+            .query_row(bounds, ListPosition::read)
+            .optional()
     }
 }
 
@@ -178,23 +182,23 @@ fn several_lists(
     connection: &Connection,
     query: &CallPageQuery,
     bounds: &Bounds<'_>,
-    begin: Place,
+    start: ListPosition,
 ) -> rusqlite::Result<CallPage> {
     let mut lists = lists(connection, query)?;
     let mut calls = Vec::new();
-    let (mut behind, mut agreeing, mut turn) = (begin, 0, 0);
+    let (mut position, mut agreeing, mut turn) = (start, 0, 0);
     let needed = query.limit.saturating_add(1).saturating_mul(lists.len());
-    for _ in 0..needed.saturating_add(MOST_STEPS) {
-        let Some(found) = lists[turn].behind(bounds, &behind)? else {
+    for _ in 0..needed.saturating_add(MAX_STEPS) {
+        let Some(found) = lists[turn].after(bounds, &position)? else {
             return Ok(cut(calls, query.limit));
         };
         let candidate = found.clone().included();
-        agreeing = if agreeing > 0 && candidate == behind {
+        agreeing = if agreeing > 0 && candidate == position {
             agreeing + 1
         } else {
             1
         };
-        behind = candidate;
+        position = candidate;
         turn = (turn + 1) % lists.len();
         if agreeing < lists.len() {
             continue;
@@ -208,8 +212,8 @@ fn several_lists(
         if calls.len() > query.limit {
             return Ok(cut(calls, query.limit));
         }
-        behind = found;
+        position = found;
     }
-    let next = behind.cursor();
+    let next = position.cursor();
     Ok(CallPage { calls, next })
 }

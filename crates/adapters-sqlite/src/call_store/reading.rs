@@ -1,4 +1,4 @@
-//! Finding calls by key, by request, and those that were overlooked.
+//! Finding calls by key, by request, and stuck ones.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(super) fn find_one(
         .optional()
 }
 
-/// The index gives a request's calls in no order. However many there are, only `limit` are kept.
+/// The index does not order a request's calls. At most `limit` of them are kept in memory.
 pub(super) fn find_by_correlation(
     connection: &Connection,
     correlation_id: CorrelationId,
@@ -85,7 +85,7 @@ pub(super) fn find_stuck(
         calls.extend(readable("service call", read_call(row))?);
     }
     let next = connection
-        .prepare_cached(call_sql::NEXT_LOOK)?
+        .prepare_cached(call_sql::NEXT_CHECK)?
         .query_row(params![now], |row| parsed(row, 0))
         .optional()?;
     Ok(StuckCalls { calls, next })

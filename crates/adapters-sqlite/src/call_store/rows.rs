@@ -9,7 +9,6 @@ use punctual_domain::service_call::{
 use punctual_domain::{EnvelopeId, TimerKey, Timestamp};
 use punctual_ports::StoredCall;
 use rusqlite::Row;
-use rusqlite::types::Type;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -57,12 +56,12 @@ fn running(row: &Row<'_>, details: CallDetails) -> rusqlite::Result<RunningCall>
         timeout: millis(row, 15)?,
         attempt_began_at: parsed_or_null(row, 16)?,
         dispatched_at: parsed(row, 17)?,
-        // Only ever grows by one; past the end it is as good as the end.
+        // Saturates.
         dispatch_count: u32::try_from(row.get::<_, i64>(18)?).unwrap_or(u32::MAX),
     })
 }
 
-/// What of a call changes while it lives, as it is written.
+/// The columns of a call that change during its life.
 #[derive(Default)]
 pub(super) struct Columns {
     pub(super) status: &'static str,
@@ -109,7 +108,7 @@ impl Columns {
     }
 }
 
-/// What an outcome says; whether it is a good one is said beside it.
+/// The details of an outcome as JSON; the status column says whether it succeeded.
 pub(super) fn outcome_json(outcome: &Outcome) -> rusqlite::Result<String> {
     match outcome {
         Outcome::Succeeded(response) => to_json(response),
@@ -123,27 +122,24 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> rusqlite::Result<String> {
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-/// A column as the type whose JSON it holds.
+/// Parses a JSON column.
 pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     let text = row.get_ref(column)?.as_str()?;
-    serde_json::from_str(text).map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
-    })
+    serde_json::from_str(text).map_err(|error| unreadable(column, error))
 }
 
-/// A column of milliseconds.
+/// Reads a column of milliseconds.
 pub(super) fn millis(row: &Row<'_>, column: usize) -> rusqlite::Result<Duration> {
     let millis: i64 = row.get(column)?;
     Ok(Duration::from_millis(millis.unsigned_abs()))
 }
 
-/// The milliseconds of a column.
+/// A duration as a column of milliseconds.
 pub(super) fn to_millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Passes over a row that cannot be read: another program wrote it, or another version of this one. It
-/// must not hold up those behind it.
+/// Skips an unreadable row, which another program or version wrote. It must not block those after it.
 pub(super) fn readable<T>(
     what: &'static str,
     read: rusqlite::Result<T>,

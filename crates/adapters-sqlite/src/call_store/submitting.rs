@@ -1,5 +1,4 @@
-//! Submitting: takes the id and the key first, since most are new, and asks who has them only if it
-//! must.
+//! Submission: takes the id and the key first, since most are new, and reads who has them on conflict.
 
 use punctual_domain::service_call::IdempotencyKey;
 use punctual_domain::{ServiceCallId, TimerKey};
@@ -20,7 +19,7 @@ pub(super) fn submit(
 ) -> rusqlite::Result<SubmitOutcome> {
     transaction.all_or_nothing(|transaction| {
         if !take(transaction.connection, new)? {
-            return judge(transaction.connection, new);
+            return repeated_or_conflict(transaction.connection, new);
         }
         let request_bytes = insert(transaction.connection, new)?;
         outbox::append(transaction, &new.outbox)?;
@@ -47,7 +46,7 @@ fn take(connection: &Connection, new: &NewCall) -> rusqlite::Result<bool> {
     Ok(taken == 1)
 }
 
-/// Stores the call itself, and tells how large its request is.
+/// Stores the call and returns the size of its request.
 fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
     let details = new.call.details();
     let columns = Columns::of(&new.call)?;
@@ -86,14 +85,14 @@ fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
     Ok(columns.request_spec.len())
 }
 
-/// What is remembered of a submission.
-struct Before {
+/// A stored submission.
+struct Submission {
     receipt: Receipt,
     idempotency_key: Option<String>,
     fingerprint: Vec<u8>,
 }
 
-impl Before {
+impl Submission {
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             receipt: Receipt {
@@ -106,7 +105,7 @@ impl Before {
         })
     }
 
-    const fn answer(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
+    const fn outcome(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
         if is_same {
             return SubmitOutcome::Repeated(self.receipt);
         }
@@ -117,38 +116,38 @@ impl Before {
     }
 }
 
-/// What is answered to a submission whose id or key was used before.
-fn judge(connection: &Connection, new: &NewCall) -> rusqlite::Result<SubmitOutcome> {
+/// The outcome of a submission whose id or key is taken.
+fn repeated_or_conflict(connection: &Connection, new: &NewCall) -> rusqlite::Result<SubmitOutcome> {
     let key = &new.call.details().key;
-    let is_same = |before: &Before| before.fingerprint == new.fingerprint.0;
+    let is_same = |before: &Submission| before.fingerprint == new.fingerprint.0;
     let of_id = of_id(connection, key)?;
     let of_key = match &new.idempotency_key {
         Some(idempotency_key) => of_key(connection, key, idempotency_key)?,
         None => None,
     };
     let Some(before) = of_id else {
-        // One of the two is there, or nothing would have stood in the way.
-        let before = of_key.ok_or_else(gone)?;
-        return Ok(before.answer(!new.id_was_given && is_same(&before), ConflictField::Key));
+        // The conflict was with one of the two.
+        let before = of_key.ok_or_else(not_found)?;
+        return Ok(before.outcome(!new.id_was_given && is_same(&before), ConflictField::Key));
     };
-    let has_key = |other: &Before| other.receipt.service_call_id == key.service_call_id;
+    let has_key = |other: &Submission| other.receipt.service_call_id == key.service_call_id;
     let is_meant = new.id_was_given || of_key.as_ref().is_some_and(has_key);
     let given = (&before.idempotency_key, &new.idempotency_key);
     let is_other_key = matches!(given, (Some(before), Some(now)) if before != now.as_str());
     if !is_meant || is_other_key || !is_same(&before) {
-        return Ok(before.answer(false, ConflictField::Id));
+        return Ok(before.outcome(false, ConflictField::Id));
     }
     match of_key.filter(|of_key| !has_key(of_key)) {
-        Some(other) => Ok(other.answer(false, ConflictField::Key)),
-        None => Ok(before.answer(true, ConflictField::Id)),
+        Some(other) => Ok(other.outcome(false, ConflictField::Key)),
+        None => Ok(before.outcome(true, ConflictField::Id)),
     }
 }
 
-fn of_id(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Before>> {
+fn of_id(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Submission>> {
     let call = key.service_call_id.to_string();
     connection
         .prepare_cached(call_sql::TAKEN_ID)?
-        .query_row(params![key.tenant_id.as_str(), call], Before::read)
+        .query_row(params![key.tenant_id.as_str(), call], Submission::read)
         .optional()
 }
 
@@ -156,16 +155,15 @@ fn of_key(
     connection: &Connection,
     key: &TimerKey,
     idempotency_key: &IdempotencyKey,
-) -> rusqlite::Result<Option<Before>> {
+) -> rusqlite::Result<Option<Submission>> {
     let tenant = key.tenant_id.as_str();
     connection
         .prepare_cached(call_sql::TAKEN_KEY)?
-        .query_row(params![tenant, idempotency_key.as_str()], Before::read)
+        .query_row(params![tenant, idempotency_key.as_str()], Submission::read)
         .optional()
 }
 
-/// A row that was in the way cannot be found.
-fn gone() -> rusqlite::Error {
-    let what = "a submission was in the way and is gone";
+fn not_found() -> rusqlite::Error {
+    let what = "the conflicting submission cannot be found";
     rusqlite::Error::FromSqlConversionFailure(0, Type::Null, what.into())
 }

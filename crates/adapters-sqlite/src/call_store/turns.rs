@@ -1,7 +1,6 @@
-//! Whose attempt is next: the tenants in turn, and within a tenant its hosts in turn.
+//! Fair order of waiting attempts: tenants in turn, and within a tenant its hosts in turn.
 //!
-//! The index leads from a tenant to the next and from a host to the next in one step each, however many
-//! attempts wait in between.
+//! The index leads to the next tenant or host in one step, however many attempts wait in between.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +15,10 @@ use crate::call_sql;
 use crate::claims::RowId;
 use crate::timer_store::rows::{parsed, sql_limit};
 
-/// Of so many tenants the last host is known. Beyond, all are forgotten, and begin where the query says.
-const MOST_TENANTS: usize = 10_000;
+/// Maximum number of tenants whose last host is remembered. Beyond that, all are cleared.
+const MAX_TENANTS: usize = 10_000;
 
-/// The host that came last, of each tenant. Clones share it.
+/// The last host of each tenant. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Turns {
     last_hosts: Arc<Mutex<HashMap<TenantId, String>>>,
@@ -40,7 +39,7 @@ impl Turns {
             .last_hosts
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if hosts.len() > MOST_TENANTS {
+        if hosts.len() > MAX_TENANTS {
             hosts.clear();
         }
         for execution in given {
@@ -60,7 +59,7 @@ pub(super) fn waiting(
     }
     let connection = connection.unchecked_transaction()?;
     let tenants = tenants(&connection, query)?;
-    // Each of the others gets one at least, if they are so many.
+    // Leaves at least one slot for each of the other tenants.
     let wanted = query.limit.saturating_sub(tenants.len().saturating_sub(1));
     let wanted = wanted.min(query.per_tenant);
     let mut queues = Vec::with_capacity(tenants.len());
@@ -90,19 +89,15 @@ pub(super) fn waiting(
     Ok(given)
 }
 
-/// The first of each list, then the second of each, and so on.
+/// Interleaves the lists: the first of each, then the second of each, and so on.
 fn in_turn<T: Copy>(lists: &[Vec<T>]) -> impl Iterator<Item = T> {
     let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
-    let round = |round: usize| {
-        lists
-            .iter()
-            .filter_map(move |list| list.get(round).copied())
-    };
-    (0..longest).flat_map(round)
+    let nth = |n: usize| lists.iter().filter_map(move |list| list.get(n).copied());
+    (0..longest).flat_map(nth)
 }
 
-/// The tenants for whom something waits that is wanted, beginning after the last one, and no more than
-/// can get one.
+/// Tenants with waiting attempts that the query wants, starting after the last one, at most one for
+/// each slot.
 fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare_cached(call_sql::NEXT_TENANT)?;
     let next = |after: &str| {
@@ -114,15 +109,15 @@ fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Ve
         if without.any(|it| it.as_str() == tenant) {
             return Ok(false);
         }
-        // It would take a place, and have nothing to put there.
+        // Otherwise it would use up a slot without an attempt.
         let has_all = query.without_hosts.is_empty() && left_out(query, tenant).is_empty();
         Ok(has_all || !hosts(connection, query, tenant, None, 1)?.is_empty())
     };
     let after = query.after_tenant.as_ref().map(TenantId::as_str);
-    go_round(after, query.limit, next, is_wanted)
+    cycle(after, query.limit, next, is_wanted)
 }
 
-/// The hosts that are not wanted of this tenant.
+/// The hosts that the query excludes for a tenant.
 fn left_out<'a>(query: &'a WaitingQuery, tenant: &str) -> HashSet<&'a str> {
     let Ok(tenant) = TenantId::new(tenant) else {
         return HashSet::new();
@@ -133,7 +128,7 @@ fn left_out<'a>(query: &'a WaitingQuery, tenant: &str) -> HashSet<&'a str> {
         .collect()
 }
 
-/// The hosts that something of a tenant waits for, beginning after the last one.
+/// The hosts of a tenant's waiting attempts, starting after the last one.
 fn hosts(
     connection: &Connection,
     query: &WaitingQuery,
@@ -151,10 +146,10 @@ fn hosts(
         let mut without = query.without_hosts.iter();
         Ok(!left_out.contains(host) && !without.any(|it| it == host))
     };
-    go_round(after, limit, next, is_wanted)
+    cycle(after, limit, next, is_wanted)
 }
 
-/// What waits of a tenant: one for each host in turn, then another for each, until it is enough.
+/// A tenant's waiting attempts: one for each host in turn, then another for each, up to `wanted`.
 fn of_tenant(
     connection: &Connection,
     query: &WaitingQuery,
@@ -163,7 +158,7 @@ fn of_tenant(
     wanted: usize,
 ) -> rusqlite::Result<Vec<RowId>> {
     let hosts = hosts(connection, query, tenant, after_host, wanted)?;
-    // As above: each of the other hosts gets one at least.
+    // Leaves at least one slot for each of the other hosts.
     let of_host = wanted.saturating_sub(hosts.len().saturating_sub(1));
     let of_host = sql_limit(of_host.min(query.per_host));
     let mut statement = connection.prepare_cached(call_sql::WAITING_FOR_HOST)?;
@@ -175,8 +170,8 @@ fn of_tenant(
     Ok(in_turn(&queues).take(wanted).collect())
 }
 
-/// Goes from each to the next, beginning after one and ending with it, until there are enough.
-fn go_round(
+/// Iterates once over all values, starting after a given one, until the limit.
+fn cycle(
     after: Option<&str>,
     limit: usize,
     mut next: impl FnMut(&str) -> rusqlite::Result<Option<String>>,

@@ -1,4 +1,4 @@
-//! The run itself: one transaction, with foreign keys off around it.
+//! A migration run: one transaction, with foreign keys off.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection, TransactionBehavior};
 
 use super::report::Report;
-use super::{history, history::History, judge, refusals};
+use super::{history, history::History, read_history, refusals};
 use crate::OpenError;
 use crate::open_error::open_error;
 
-/// Applies what is pending; all of it or nothing.
+/// Applies all pending migrations, or none.
 pub(super) fn apply_pending(
     connection: &mut Connection,
     path: &Path,
@@ -28,7 +28,7 @@ pub(super) fn apply_pending(
     Ok(report)
 }
 
-/// Settings that a transaction cannot change, and without which a migration would do harm.
+/// Sets the pragmas that a migration needs and that cannot be changed within a transaction.
 fn prepare_connection(connection: &Connection) -> rusqlite::Result<()> {
     // With foreign keys on, dropping a table deletes its rows first, and the deletion cascades.
     connection.pragma_update(None, "foreign_keys", false)?;
@@ -52,8 +52,8 @@ fn run(
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(wrap)?;
-    // Another program may have been here while we waited for the lock.
-    let (history, pending) = judge(&transaction, path, set)?;
+    // Another program may have migrated the file while we waited for the lock.
+    let (history, pending) = read_history(&transaction, path, set)?;
     if !pending.is_empty() {
         apply(&transaction, set, &history, &pending, now).map_err(wrap)?;
         refusals::refuse_dangling_rows(&transaction, path, set)?;

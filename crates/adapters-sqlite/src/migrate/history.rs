@@ -1,4 +1,4 @@
-//! The history table: what a file has been through. SQLite's `user_version` is left to the host.
+//! The table of applied migrations. SQLite's `user_version` is left to the host.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const COLUMNS: [&str; 6] = [
     "app_version",
 ];
 
-/// What a file has been through.
+/// The applied migrations of a file.
 pub(super) struct History {
     /// `None` if the file has no history table.
     rows: Option<Vec<Entry>>,
@@ -38,7 +38,7 @@ impl History {
         if columns.is_empty() {
             return Ok(Self { rows: None });
         }
-        // A newer program may have added columns; without ours it is somebody else's table.
+        // A newer program may have added columns; without ours the table is foreign.
         if !COLUMNS
             .iter()
             .all(|ours| columns.iter().any(|it| it == ours))
@@ -49,7 +49,7 @@ impl History {
             });
         }
         let rows = rows(connection).map_err(|error| match error {
-            // Only a row that no program of ours wrote does not convert.
+            // Only a foreign row does not convert.
             rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::InvalidColumnType(..) => OpenError::Drift {
@@ -77,7 +77,7 @@ impl History {
             .collect()
     }
 
-    /// The set's migrations, each with the time at which the file went through it.
+    /// The set's migrations, each with the time at which it was applied.
     pub(super) fn states(&self, set: SchemaSet) -> Vec<MigrationState> {
         set.migrations()
             .iter()
@@ -94,12 +94,12 @@ impl History {
     }
 }
 
-/// Makes the table of an empty history.
+/// Creates the empty table.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(SQLITE_HISTORY)
 }
 
-/// Notes that the file has been through a migration.
+/// Records an applied migration.
 pub(super) fn record(
     connection: &Connection,
     set: SchemaSet,

@@ -11,7 +11,7 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use super::scenarios::{Scenario, contents, folder, now};
 use super::{migrate, migrate_connection};
 
-/// What a file looks like before and after its migration.
+/// The contents of a file before and after its migration.
 struct Ends {
     before: Vec<String>,
     after: Vec<String>,
@@ -43,7 +43,7 @@ impl Ends {
     }
 }
 
-/// Migrates with an interruption after so many instructions of SQLite's virtual machine, and says
+/// Migrates with an interruption after a number of instructions of SQLite's virtual machine, and returns
 /// whether the run was long enough to be interrupted.
 fn interrupted_after(instructions: i64, scenario: Scenario, path: &Path) -> bool {
     let mut connection = Connection::open(path).unwrap();

@@ -1,9 +1,8 @@
-//! Brings a file's tables to what this program needs (docs/decisions/0015).
+//! Schema migrations (docs/decisions/0015).
 //!
-//! The whole run is one transaction under the write lock: a crash at any statement leaves the file
-//! as it was, and of several programs that start at once one migrates while the others wait and
-//! then find nothing left to do. A file that is damaged, of the other set, newer than this program
-//! or somebody else's is refused before anything is written to it.
+//! A run is one transaction under the write lock: a crash at any statement leaves the file unchanged,
+//! and of several programs that start at once one migrates while the others wait. A file that is
+//! damaged, of the other set, newer than this program or not ours is refused before any write.
 
 mod apply;
 #[cfg(test)]
@@ -31,8 +30,7 @@ use crate::torn_copy::{mark_if_new, refuse_a_log_alone};
 use history::History;
 pub use report::{MigrationState, Report, Status};
 
-/// How long [`migrate`] waits for another program that is migrating the same file. An upgrade that
-/// copies a large table takes seconds.
+/// Busy timeout of [`migrate`]: another program's upgrade that copies a large table takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Creates the file and its folder if they are missing, and applies what is pending.
@@ -45,7 +43,7 @@ pub fn migrate(path: &Path, set: SchemaSet, now: Timestamp) -> Result<Report, Op
     migrate_connection(&mut connection, &path, set, now)
 }
 
-/// Which migrations the file has been through and which are pending. Changes nothing.
+/// Lists the applied and the pending migrations of a file. Changes nothing.
 pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError> {
     let path = absolute(path)?;
     refuse_a_log_alone(&path)?;
@@ -56,29 +54,29 @@ pub fn migration_status(path: &Path, set: SchemaSet) -> Result<Status, OpenError
     status_of(&mut connection, &path, set)
 }
 
-/// The same over a connection that can read.
+/// Lists them over a connection that can read.
 pub(crate) fn status_of(
     connection: &mut Connection,
     path: &Path,
     set: SchemaSet,
 ) -> Result<Status, OpenError> {
-    let (history, _) = look(connection, path, set)?;
+    let (history, _) = check(connection, path, set)?;
     Ok(Status {
         migrations: history.states(set),
     })
 }
 
-/// Applies what is pending over a connection that can write, and leaves it with foreign keys on if
-/// there was anything. It waits for other programs as long as the connection's busy timeout says.
+/// Applies the pending migrations over a connection that can write, within its busy timeout. If there
+/// are any, foreign keys are on afterwards.
 pub(crate) fn migrate_connection(
     connection: &mut Connection,
     path: &Path,
     set: SchemaSet,
     now: Timestamp,
 ) -> Result<Report, OpenError> {
-    let (history, pending) = look(connection, path, set)?;
-    // Even the mark and the switch to the write-ahead log write to the file, so they come after the
-    // refusals. The mark comes first: it has to be in the file itself.
+    let (history, pending) = check(connection, path, set)?;
+    // The mark and the switch to the write-ahead log write to the file, so they follow the refusals. The
+    // mark precedes the switch: it has to be in the file itself.
     mark_if_new(connection).map_err(|error| open_error(path, error))?;
     log_mode::use_write_ahead_log(connection, path)?;
     if pending.is_empty() {
@@ -90,13 +88,13 @@ pub(crate) fn migrate_connection(
     apply::apply_pending(connection, path, set, now)
 }
 
-/// Refuses a file that is not ours to migrate, and touches nothing.
+/// Refuses a file that must not be migrated. Changes nothing.
 pub(crate) fn check_connection(
     connection: &mut Connection,
     path: &Path,
     set: SchemaSet,
 ) -> Result<(), OpenError> {
-    look(connection, path, set).map(drop)
+    check(connection, path, set).map(drop)
 }
 
 /// Creates the folder of a database file, with those above it.
@@ -117,9 +115,9 @@ pub(crate) fn open_readable(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The history and what is pending, seen at one instant and without the write lock. It costs time
-/// only if something is pending: then our tables are checked before they are rewritten.
-fn look(
+/// Reads the history and the pending migrations in one snapshot, without the write lock. Only if there
+/// are any, checks our tables for damage.
+fn check(
     connection: &mut Connection,
     path: &Path,
     set: SchemaSet,
@@ -127,15 +125,15 @@ fn look(
     let snapshot = connection
         .transaction()
         .map_err(|error| open_error(path, error))?;
-    let (history, pending) = judge(&snapshot, path, set)?;
+    let (history, pending) = read_history(&snapshot, path, set)?;
     if !pending.is_empty() {
         refusals::refuse_damaged_tables(&snapshot, path, set)?;
     }
     Ok((history, pending))
 }
 
-/// Reads the history and refuses a file that is not ours to migrate.
-fn judge(
+/// Reads the history and refuses a file that must not be migrated.
+fn read_history(
     connection: &Connection,
     path: &Path,
     set: SchemaSet,

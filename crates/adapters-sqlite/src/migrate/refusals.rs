@@ -1,7 +1,6 @@
-//! Reasons not to migrate a file that only a look at its tables reveals.
+//! Refusals to migrate a file because of its tables.
 //!
-//! An embedder's own tables live beside ours. They are none of our business: not their contents,
-//! not their references to each other.
+//! The tables of an embedder are ignored, with their contents and their references to each other.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,8 +12,8 @@ use super::history::{self, History};
 use crate::OpenError;
 use crate::open_error::open_error;
 
-/// Refuses a file in which somebody else has taken a name that a pending migration needs. What an
-/// applied one has created is ours, and a later one may make it anew.
+/// Refuses a file in which a foreign object has a name that a pending migration needs. Objects that an
+/// applied one has created are ours, and a later one may recreate them.
 pub(super) fn refuse_taken_names(
     connection: &Connection,
     path: &Path,
@@ -59,7 +58,7 @@ pub(super) fn refuse_damaged_tables(
     set: SchemaSet,
 ) -> Result<(), OpenError> {
     let wrap = |error| open_error(path, error);
-    // SQLite's own counter of AUTOINCREMENT is written to whenever a table is made or dropped.
+    // SQLite writes to its AUTOINCREMENT table whenever a table is created or dropped.
     let shared = [history::TABLE, "sqlite_sequence"];
     for name in our_names(set).into_iter().chain(shared) {
         if object_named(connection, name).map_err(wrap)? != Some(format!("table {name}")) {

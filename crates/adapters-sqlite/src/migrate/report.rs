@@ -1,19 +1,19 @@
-//! What a run did, and how far a file has come.
+//! The result of a migration run, and the migrations of a file.
 
 use punctual_domain::Timestamp;
 
 /// One migration of a file's set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrationState {
-    /// Its place in the order.
+    /// Its position in the order.
     pub version: u32,
     /// Its name, which begins with the version.
     pub name: &'static str,
-    /// When the file went through it; `None` while it is pending.
+    /// When it was applied; `None` while it is pending.
     pub applied_at: Option<Timestamp>,
 }
 
-/// How far a file has come.
+/// The migrations of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// Every migration of the set, in order.
@@ -21,7 +21,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// How many migrations are still to be applied.
+    /// Number of pending migrations.
     pub fn pending(&self) -> usize {
         self.migrations
             .iter()
@@ -30,11 +30,11 @@ impl Status {
     }
 }
 
-/// What a run did.
+/// The result of a migration run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Every migration of the set, in order; none is pending any more.
     pub migrations: Vec<MigrationState>,
-    /// How many of them this run applied; they are the last ones.
+    /// Number of migrations that this run applied; they are the last ones.
     pub applied_now: usize,
 }

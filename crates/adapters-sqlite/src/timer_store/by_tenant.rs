@@ -1,4 +1,4 @@
-//! Looking for what is due tenant by tenant, through an index that knows when each one's is ready.
+//! Polling for due timers tenant by tenant, through an index on tenant and ready time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,27 +6,27 @@ use std::time::Duration;
 use punctual_domain::Timestamp;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
-use super::claiming::{Chosen, Look, Ready};
+use super::claiming::{Chosen, Poll, Ready};
 use super::rows::parsed;
 use crate::claims::RowId;
 use crate::sql;
 
 /// Maximum number of tenants that one claim visits, due or not: each is two steps in an index, and all
-/// claims wait for this one. The next claim goes on there.
-const MOST_VISITED: usize = 1_024;
-/// How soon the next claim should come if this one has not visited all tenants.
-const GO_ON_AFTER: Duration = Duration::from_millis(20);
+/// other claims wait. The next claim continues there.
+const MAX_VISITED: usize = 1_024;
+/// Delay of the next poll if this one has not visited all tenants.
+const CONTINUE_AFTER: Duration = Duration::from_millis(20);
 
-/// The tenants that have something scheduled, from the one after a given one on, each once.
-pub(super) struct Round<'a> {
+/// Iterates once over the tenants that have scheduled timers, starting after a given one.
+pub(super) struct TenantCycle<'a> {
     statement: CachedStatement<'a>,
-    begin: Vec<u8>,
+    start: Vec<u8>,
     last: Vec<u8>,
     has_wrapped: bool,
 }
 
-impl Round<'_> {
-    /// The next tenant; `None` when each has had its turn.
+impl TenantCycle<'_> {
+    /// The next tenant; `None` at the end of the cycle.
     pub(super) fn next(&mut self) -> rusqlite::Result<Option<Vec<u8>>> {
         loop {
             let after = self
@@ -36,7 +36,7 @@ impl Round<'_> {
                 })
                 .optional()?;
             match after {
-                Some(tenant) if self.has_wrapped && tenant > self.begin => return Ok(None),
+                Some(tenant) if self.has_wrapped && tenant > self.start => return Ok(None),
                 Some(tenant) => {
                     self.last.clone_from(&tenant);
                     return Ok(Some(tenant));
@@ -51,27 +51,27 @@ impl Round<'_> {
     }
 }
 
-/// What comes next of a tenant, in nobody's hand.
+/// A tenant's next free timer.
 pub(super) enum Next {
-    /// It is ready.
+    /// Ready now.
     Ready(Ready),
-    /// It will be.
+    /// Ready later.
     At(Timestamp),
     Nothing,
 }
 
-impl<'a> Look<'a> {
-    pub(super) fn round(&self, last_served: &[u8]) -> rusqlite::Result<Round<'a>> {
+impl<'a> Poll<'a> {
+    pub(super) fn tenants_after(&self, last_served: &[u8]) -> rusqlite::Result<TenantCycle<'a>> {
         let connection: &'a Connection = self.connection;
-        Ok(Round {
+        Ok(TenantCycle {
             statement: connection.prepare_cached(sql::NEXT_TENANT)?,
-            begin: last_served.to_vec(),
+            start: last_served.to_vec(),
             last: last_served.to_vec(),
             has_wrapped: false,
         })
     }
 
-    /// The oldest free row of a tenant beside those that are chosen already.
+    /// The oldest free row of a tenant that is not chosen yet.
     pub(super) fn next_of_tenant(
         &self,
         tenant: &[u8],
@@ -94,8 +94,8 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Hands over the ready rows of a tenant that are in nobody's hand, the oldest first, for as long
-    /// as they are taken; then tells when the next one is ready.
+    /// Passes the ready, free rows of a tenant to `takes_more`, oldest first, until it returns false.
+    /// Returns when the next one is ready.
     fn of_tenant(
         &self,
         tenant: &[u8],
@@ -110,7 +110,7 @@ impl<'a> Look<'a> {
             if self.is_in_flight(ready) {
                 continue;
             }
-            // As in a look through all: the order of texts is that of times only if we wrote them.
+            // As in `first`: the order of texts is that of times only if we wrote them.
             let comes_later = row.get_ref(1)?.as_bytes()? > self.until.as_bytes();
             match (comes_later, ready.0 > self.now) {
                 (false, false) if takes_more(ready) => {}
@@ -122,11 +122,10 @@ impl<'a> Look<'a> {
         Ok(None)
     }
 
-    /// What is ready of all tenants but those that are passed over: what is fresh, then the oldest of
-    /// each tenant in turn, then whatever else they have. However much those have who are passed
-    /// over, none of it is read.
+    /// Ready rows of all tenants that are not saturated: fresh ones, then the oldest of each tenant in
+    /// turn, then their other rows. No row of a saturated tenant is read.
     ///
-    /// With very many tenants a claim visits some of them, and asks for the next one soon.
+    /// With very many tenants, a claim visits some of them and requests another poll soon.
     pub(super) fn tenant_by_tenant(
         &mut self,
         limit: usize,
@@ -136,10 +135,10 @@ impl<'a> Look<'a> {
         let mut rows = self.newest(limit / 4)?;
         let (mut next_due_at, mut more_due) = (None, false);
         let mut with_more = Vec::new();
-        let mut round = self.round(last_served)?;
-        let mut to_visit = MOST_VISITED.max(limit);
+        let mut tenants = self.tenants_after(last_served)?;
+        let mut to_visit = MAX_VISITED.max(limit);
         let (mut last_visited, mut has_unvisited) = (Vec::new(), false);
-        while let Some(tenant) = round.next()? {
+        while let Some(tenant) = tenants.next()? {
             if to_visit == 0 {
                 has_unvisited = true;
                 break;
@@ -181,9 +180,9 @@ impl<'a> Look<'a> {
             next_due_at = self.next_due_at()?;
         }
         if has_unvisited {
-            // Whether any of them has something due is not known. Somebody has to come and see.
+            // Whether one of them has something due is unknown until the next poll.
             more_due = true;
-            let soon = self.now.saturating_add(GO_ON_AFTER);
+            let soon = self.now.saturating_add(CONTINUE_AFTER);
             next_due_at = earlier(next_due_at, Some(soon));
         }
         Ok(Chosen {
@@ -194,17 +193,17 @@ impl<'a> Look<'a> {
     }
 }
 
-fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
+pub(super) fn earlier(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp> {
     one.into_iter().chain(other).min()
 }
 
-/// When and where a row is ready; `None` if that cannot be read.
+/// When a row is ready, and its rowid; `None` if the time is unreadable.
 pub(super) fn readable(row: &Row<'_>) -> rusqlite::Result<Option<Ready>> {
-    let place: RowId = row.get(0)?;
+    let row_id: RowId = row.get(0)?;
     match parsed(row, 1) {
-        Ok(ready_at) => Ok(Some((ready_at, place))),
+        Ok(ready_at) => Ok(Some((ready_at, row_id))),
         Err(error) if error.sqlite_error_code().is_none() => {
-            tracing::error!(%error, place, "a timer cannot be read and does not fire");
+            tracing::error!(%error, row_id, "a timer cannot be read and does not fire");
             Ok(None)
         }
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Which due timers a claim gets: all of them, or a fair share if there are too many.
+//! Selection of the due timers for a claim: all of them, or a fair share if there are too many.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -7,55 +7,54 @@ use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{Claim, ClaimBatch};
 use rusqlite::{Connection, Rows, params};
 
-use super::by_tenant::{Next, readable};
+use super::by_tenant::{Next, earlier, readable};
 use super::rows::TimerRow;
 use crate::claims::{RowId, SharedClaims};
 use crate::sql;
 use crate::writer::execute;
 
-/// What became ready within this time is fresh, and does not wait for a backlog.
+/// Age up to which a ready timer is fresh and does not wait for a backlog.
 const FRESH: Duration = Duration::from_secs(10);
-/// So many tenants are visited at least when a claim is shared; the next claim goes on there.
+/// Minimum number of tenants that a shared claim visits; the next claim continues there.
 const TENANTS_VISITED: usize = 256;
-/// So many rows of tenants that are passed over may be in the way of a look through all that is
-/// ready. If there are more, it goes from tenant to tenant instead, and so do the next ones for a
-/// while.
-const MOST_IN_THE_WAY: usize = 512;
+/// Maximum number of rows of saturated tenants that a poll in ready order skips. Beyond that, it and
+/// the polls of the next moments go from tenant to tenant instead.
+const MAX_SKIPPED: usize = 512;
 const TENANT_BY_TENANT_FOR: Duration = Duration::from_secs(1);
-/// The same for a look at what is newest, which then does without.
-const MOST_BEFORE_THE_NEWEST: usize = 64;
-/// So many rows that cannot be read are remembered. If there are more, they may take places.
-const MOST_UNREADABLE: usize = 10_000;
-/// When to look again if a row was changing under the look: the change may be undone.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long a row that cannot be read is passed over before it is tried again.
-const MENDED_AFTER: Duration = Duration::from_mins(1);
+/// Maximum number of such rows that the search for the newest skips before it gives up.
+const MAX_SKIPPED_BEFORE_NEWEST: usize = 64;
+/// Maximum number of unreadable rows that are remembered. Further ones may use up slots of a claim.
+const MAX_UNREADABLE: usize = 10_000;
+/// Delay of the next poll if a row was changing during this one: the change may be rolled back.
+const POLL_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long an unreadable row is skipped before it is tried again.
+const RETRY_UNREADABLE_AFTER: Duration = Duration::from_mins(1);
 
-/// When a row is ready, and where it is: the order in which timers are claimed.
+/// When a row is ready, and its rowid: the order in which timers are claimed.
 pub(super) type Ready = (Timestamp, RowId);
 
-/// The connection that claims, and whose turn it is.
+/// The connection that polls, and the fairness state between claims.
 pub(crate) struct Claimer {
     connection: Connection,
-    /// The tenant that was served last when a claim had to be shared. As bytes: another program may
-    /// have written one that is no text.
+    /// The tenant that a shared claim served last. As bytes: another program may have written one
+    /// that is no text.
     last_served: Vec<u8>,
     unreadable: Unreadable,
-    /// When there was last too much in the way.
-    was_in_the_way: Option<Timestamp>,
+    /// Start of the period in which polls go from tenant to tenant.
+    by_tenant_since: Option<Timestamp>,
 }
 
-/// Rows that were written by some other program and cannot be read, with when they are ready. They
-/// are passed over, since they would take the places of those that can be read, for ever.
+/// Unreadable rows, written by another program, with their ready times. They are skipped: otherwise
+/// they would use up slots of every claim.
 struct Unreadable {
     rows: HashMap<RowId, Timestamp>,
-    /// From when on they are remembered: now and then, one may have been mended.
+    /// When the list was last emptied, so that repaired rows are found.
     since: Timestamp,
 }
 
 impl Unreadable {
-    fn forget_sometimes(&mut self, now: Timestamp) {
-        if now < self.since || now.since(self.since) >= MENDED_AFTER {
+    fn expire(&mut self, now: Timestamp) {
+        if now < self.since || now.since(self.since) >= RETRY_UNREADABLE_AFTER {
             self.rows.clear();
             self.since = now;
         }
@@ -71,11 +70,11 @@ impl Claimer {
                 rows: HashMap::new(),
                 since: Timestamp::MIN,
             },
-            was_in_the_way: None,
+            by_tenant_since: None,
         }
     }
 
-    /// Looks at one snapshot of the file and claims what is due in it.
+    /// Polls one snapshot of the file and claims what is due in it.
     pub(crate) fn claim_due(
         &mut self,
         claims: &SharedClaims,
@@ -84,31 +83,22 @@ impl Claimer {
         lease: Duration,
         passed_over: &BTreeSet<TenantId>,
     ) -> rusqlite::Result<ClaimBatch> {
-        // Before the snapshot: what changes from here on is known to be out of date in it.
+        // Before the snapshot, so that every later change is recorded as out of date in it.
         let in_flight = claims.lock().begin_poll(now);
-        let look = self.look(&in_flight, passed_over, now, limit);
+        let polled = self.poll(&in_flight, passed_over, now, limit);
         let mut claims = claims.lock();
-        let Seen {
-            rows,
-            mut more_due,
-            mut next_due_at,
-        } = match look {
-            Ok(seen) => seen,
-            Err(error) => {
-                claims.abandon_poll();
-                return Err(error);
-            }
-        };
+        let (rows, chosen) = polled.inspect_err(|_| claims.end_poll())?;
+        let (mut more_due, mut next_due_at) = (chosen.more_due, chosen.next_due_at);
         let until = now.saturating_add(lease);
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
-            if claims.is_out_of_date(row.place) {
+            if claims.is_out_of_date(row.row_id) {
                 more_due = true;
-                let again = now.saturating_add(LOOK_AGAIN);
-                next_due_at = Some(next_due_at.map_or(again, |next| next.min(again)));
+                let again = now.saturating_add(POLL_AGAIN_AFTER);
+                next_due_at = earlier(next_due_at, Some(again));
                 continue;
             }
-            let token = claims.claim(row.place, row.timer.firing_id(), row.ready_at, until);
+            let token = claims.claim(row.row_id, row.timer.firing_id(), row.ready_at, until);
             claimed.push(Claim {
                 timer: row.timer,
                 attempts: row.failures.attempts,
@@ -116,7 +106,7 @@ impl Claimer {
                 lease_until: until,
             });
         }
-        claims.abandon_poll();
+        claims.end_poll();
         Ok(ClaimBatch {
             claims: claimed,
             more_due,
@@ -124,20 +114,19 @@ impl Claimer {
         })
     }
 
-    fn look(
+    fn poll(
         &mut self,
         in_flight: &HashMap<RowId, Timestamp>,
         passed_over: &BTreeSet<TenantId>,
         now: Timestamp,
         limit: usize,
-    ) -> rusqlite::Result<Seen> {
-        self.unreadable.forget_sometimes(now);
-        let in_the_way = self.was_in_the_way.filter(|since| {
+    ) -> rusqlite::Result<(Vec<TimerRow>, Chosen)> {
+        self.unreadable.expire(now);
+        self.by_tenant_since = self.by_tenant_since.filter(|since| {
             !passed_over.is_empty() && now >= *since && now.since(*since) < TENANT_BY_TENANT_FOR
         });
-        self.was_in_the_way = in_the_way;
         let passed_over = passed_over.iter();
-        let mut look = Look {
+        let mut poll = Poll {
             connection: &self.connection,
             snapshot: None,
             in_flight,
@@ -150,71 +139,57 @@ impl Claimer {
         };
         loop {
             let mut last_served = self.last_served.clone();
-            let first = match self.was_in_the_way {
+            let first = match self.by_tenant_since {
                 Some(_) => None,
-                None => look.first(limit.saturating_add(1))?,
+                None => poll.first(limit.saturating_add(1))?,
             };
-            let Chosen {
-                rows: chosen,
-                more_due,
-                next_due_at,
-            } = if let Some(first) = first {
-                look.share(first, limit, &mut last_served)?
+            let chosen = if let Some(first) = first {
+                poll.share(first, limit, &mut last_served)?
             } else {
-                self.was_in_the_way.get_or_insert(now);
-                look.tenant_by_tenant(limit, &mut last_served)?
+                self.by_tenant_since.get_or_insert(now);
+                poll.tenant_by_tenant(limit, &mut last_served)?
             };
-            let rows = look.rows(&chosen)?;
-            if rows.len() < chosen.len() && look.unreadable.len() < MOST_UNREADABLE {
-                // Some cannot be read, and now it is known which: others get their places.
+            let rows = poll.rows(&chosen.rows)?;
+            if rows.len() < chosen.rows.len() && poll.unreadable.len() < MAX_UNREADABLE {
+                // The unreadable rows are known now: others get their slots.
                 continue;
             }
             self.last_served = last_served;
-            return Ok(Seen {
-                rows,
-                more_due,
-                next_due_at,
-            });
+            return Ok((rows, chosen));
         }
     }
 }
 
-/// What a look has found.
-struct Seen {
-    rows: Vec<TimerRow>,
-    more_due: bool,
-    next_due_at: Option<Timestamp>,
-}
-
-/// What comes first in the order of readiness.
+/// The first rows in ready order.
 struct First {
-    /// The rows that are ready, up to as many as were asked for.
+    /// Ready rows, up to the limit.
     ready: BTreeMap<RowId, Timestamp>,
-    /// When the next one will be, if fewer than that are ready.
+    /// When the next row is ready, if there are fewer.
     next_due_at: Option<Timestamp>,
 }
 
-/// The rows that are to be claimed.
+/// The rows to claim.
 pub(super) struct Chosen {
     pub(super) rows: BTreeMap<RowId, Timestamp>,
     pub(super) more_due: bool,
     pub(super) next_due_at: Option<Timestamp>,
 }
 
-pub(super) struct Look<'a> {
+/// One poll of the file.
+pub(super) struct Poll<'a> {
     pub(super) connection: &'a Connection,
-    /// Open from the first row on that is ready, for all that follows.
+    /// Open from the first ready row to the end of the poll.
     snapshot: Option<Snapshot<'a>>,
     in_flight: &'a HashMap<RowId, Timestamp>,
-    /// The tenants that get nothing, as bytes, as they are compared with what is in the file.
+    /// Saturated tenants, whose timers are not claimed; as bytes, as the file has them.
     pub(super) passed_over: HashSet<&'a [u8]>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
     pub(super) now: Timestamp,
     pub(super) until: String,
 }
 
-impl Look<'_> {
-    /// Whether a row's tenant gets nothing. A row whose tenant is no text is nobody's we know.
+impl Poll<'_> {
+    /// Whether a row belongs to a saturated tenant.
     fn is_passed_over(&self, row: RowId) -> rusqlite::Result<bool> {
         if self.passed_over.is_empty() {
             return Ok(false);
@@ -227,7 +202,7 @@ impl Look<'_> {
         Ok(self.passed_over.contains(row.get_ref(0)?.as_bytes()?))
     }
 
-    /// Keeps one state of the file for all that follows.
+    /// Opens the snapshot that the rest of the poll reads.
     pub(super) fn keep_snapshot(&mut self) -> rusqlite::Result<()> {
         if self.snapshot.is_none() {
             self.snapshot = Some(Snapshot::keep(self.connection)?);
@@ -235,19 +210,18 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether somebody has a row in hand, as it is now, or it cannot be read: one that was moved
-    /// since is in no hand.
+    /// Whether a row is in flight or unreadable. A row that was rescheduled since is neither.
     pub(super) fn is_in_flight(&self, (ready_at, row): Ready) -> bool {
         let is_known = |rows: &HashMap<_, _>| rows.get(&row) == Some(&ready_at);
         is_known(self.in_flight) || is_known(self.unreadable)
     }
 
-    /// The first few free rows that are ready, and when the next one will be; `None` if too much of
-    /// those who are passed over is in the way.
+    /// The first free rows that are ready, and when the next one will be; `None` if too many rows of
+    /// saturated tenants precede them.
     ///
-    /// Mostly nothing is ready, and then this one statement is all there is to a look.
+    /// Mostly nothing is ready, and then a poll is this one statement.
     fn first(&mut self, limit: usize) -> rusqlite::Result<Option<First>> {
-        let mut in_the_way = 0;
+        let mut skipped = 0;
         let mut first = First {
             ready: BTreeMap::new(),
             next_due_at: None,
@@ -265,8 +239,8 @@ impl Look<'_> {
                 continue;
             }
             if self.is_passed_over(ready.1)? {
-                in_the_way += 1;
-                if in_the_way > MOST_IN_THE_WAY {
+                skipped += 1;
+                if skipped > MAX_SKIPPED {
                     return Ok(None);
                 }
                 continue;
@@ -283,19 +257,18 @@ impl Look<'_> {
                     first.next_due_at = Some(ready.0);
                     break;
                 }
-                // A time that has passed would be looked for without end, and one that has not
-                // must not fire.
+                // Reporting a past time as next due would poll for ever; a future one must not fire.
                 _ => {}
             }
         }
         Ok(Some(first))
     }
 
-    /// The newest free row, and as many more as are fresh. The newest of a backlog would be no more
-    /// urgent than the rest of it, and far from it in the file.
+    /// The newest free row, and further ones as long as they are fresh. The newest row of a backlog is
+    /// no more urgent than the rest, and far from it in the file.
     pub(super) fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let fresh_since = self.now.saturating_sub(FRESH);
-        let mut in_the_way = 0;
+        let mut skipped = 0;
         let mut found = BTreeMap::new();
         let mut statement = self.connection.prepare_cached(sql::NEWEST_READY)?;
         let mut rows = statement.query(params![self.until])?;
@@ -308,8 +281,8 @@ impl Look<'_> {
                 continue;
             }
             if self.is_passed_over(ready.1)? {
-                in_the_way += 1;
-                if in_the_way > MOST_BEFORE_THE_NEWEST {
+                skipped += 1;
+                if skipped > MAX_SKIPPED_BEFORE_NEWEST {
                     break;
                 }
                 continue;
@@ -319,9 +292,9 @@ impl Look<'_> {
         Ok(found)
     }
 
-    /// All that is ready, if that is not too much. Else up to a quarter for what is fresh, so that it
-    /// does not wait for a backlog; up to a quarter for the tenants in turn, so that none waits for
-    /// another's; the rest for the oldest.
+    /// All ready rows, if they fit. Otherwise up to a quarter of the slots for fresh rows, so that they
+    /// do not wait for a backlog; up to a quarter for the tenants in turn, so that none waits for
+    /// another's backlog; the rest for the oldest.
     fn share(
         &self,
         first: First,
@@ -357,20 +330,20 @@ impl Look<'_> {
         })
     }
 
-    /// Gives each tenant after the one that was served last its oldest free timer.
+    /// Chooses the oldest free timer of each tenant, starting after the one that was served last.
     fn serve_tenants_in_turn(
         &self,
-        places: usize,
+        slots: usize,
         last_served: &mut Vec<u8>,
         chosen: &mut BTreeMap<RowId, Timestamp>,
     ) -> rusqlite::Result<()> {
-        let mut round = self.round(last_served)?;
+        let mut tenants = self.tenants_after(last_served)?;
         let mut served = 0;
-        for _ in 0..TENANTS_VISITED.max(places * 2) {
-            if served >= places {
+        for _ in 0..TENANTS_VISITED.max(slots * 2) {
+            if served >= slots {
                 break;
             }
-            let Some(tenant) = round.next()? else {
+            let Some(tenant) = tenants.next()? else {
                 break;
             };
             let next = self.next_of_tenant(&tenant, chosen)?;
@@ -383,33 +356,33 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The chosen rows whole, in the order in which they became ready.
+    /// Reads the chosen rows completely, in the order in which they became ready.
     fn rows(&mut self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
         let mut statement = self.connection.prepare_cached(sql::FIND_ROW)?;
         let mut rows = Vec::with_capacity(chosen.len());
-        // In the order of the table, which touches each page once.
-        for (place, ready_at) in chosen {
-            match statement.query_row(params![place], TimerRow::read) {
+        // In rowid order, which reads each page once.
+        for (row_id, ready_at) in chosen {
+            match statement.query_row(params![row_id], TimerRow::read) {
                 Ok(row) => rows.push(row),
                 Err(error) if error.sqlite_error_code().is_none() => {
-                    // Written by some other program. It must not hold up everybody else.
-                    tracing::error!(%error, place, "a timer cannot be read and does not fire");
-                    self.unreadable.insert(*place, *ready_at);
+                    // Another program wrote it. It must not block the other timers.
+                    tracing::error!(%error, row_id, "a timer cannot be read and does not fire");
+                    self.unreadable.insert(*row_id, *ready_at);
                 }
                 Err(error) => return Err(error),
             }
         }
-        rows.sort_by_key(|row| (row.ready_at, row.place));
+        rows.sort_by_key(|row| (row.ready_at, row.row_id));
         Ok(rows)
     }
 
-    /// When to come back if more is due than was claimed. It may be for a tenant that is passed over:
-    /// whose it is would be a look at the table, and the worker comes back anyway.
+    /// The next due time if more is due than was claimed. It may be that of a saturated tenant: to
+    /// exclude it would mean to read the table, and the worker polls again anyway.
     pub(super) fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
         let mut statement = self.connection.prepare_cached(sql::NEXT_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
-            // Again the order of texts: a time that has passed would be looked for without end.
+            // As in `first`: the order of texts may differ from that of times.
             if ready.0 > self.now && !self.is_in_flight(ready) {
                 return Ok(Some(ready.0));
             }
@@ -418,14 +391,13 @@ impl Look<'_> {
     }
 }
 
-/// One state of the file for several statements.
+/// A read transaction over several statements.
 struct Snapshot<'a> {
     connection: &'a Connection,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Keeps what the statement sees that is being read. By itself, that would end with its last
-    /// row, or when it is let go.
+    /// Keeps the snapshot of the statement that is being read, which would end with its last row.
     fn keep(connection: &'a Connection) -> rusqlite::Result<Self> {
         execute(connection, "BEGIN")?;
         Ok(Self { connection })
@@ -434,14 +406,14 @@ impl<'a> Snapshot<'a> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Nothing was written, so there is nothing to undo. If it fails, SQLite has ended it.
+        // Nothing was written. If it fails, SQLite has ended the transaction.
         if let Err(error) = execute(self.connection, "ROLLBACK") {
-            tracing::debug!(%error, "a look at the database had ended by itself");
+            tracing::debug!(%error, "the read transaction of a poll had already ended");
         }
     }
 }
 
-/// The next row of a list that can be read.
+/// The next readable row.
 fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
     while let Some(row) = rows.next()? {
         if let Some(ready) = readable(row)? {
@@ -457,7 +429,7 @@ mod tests {
     use crate::SchemaSet;
 
     #[test]
-    fn a_row_that_changes_under_the_look_is_looked_for_again_soon() {
+    fn a_row_that_changes_during_a_poll_is_polled_again_soon() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("timer.db");
         crate::migrate(&path, SchemaSet::TimersOnly, Timestamp::MIN).unwrap();
@@ -471,20 +443,24 @@ mod tests {
         let claims = SharedClaims::default();
         let mut claimer = Claimer::new(connection);
         let now = Timestamp::MIN.saturating_add(Duration::from_secs(1));
-        let nobody = BTreeSet::new();
-        let mut claim = || claimer.claim_due(&claims, now, 10, Duration::from_secs(30), &nobody);
+        let none = BTreeSet::new();
+        let mut claim = || claimer.claim_due(&claims, now, 10, Duration::from_secs(30), &none);
 
-        claims.lock().is_changing(1);
+        claims.lock().record_change(1);
         let batch = claim().unwrap();
         assert!(batch.claims.is_empty() && batch.more_due);
-        assert_eq!(batch.next_due_at, Some(now.saturating_add(LOOK_AGAIN)));
+        assert_eq!(
+            batch.next_due_at,
+            Some(now.saturating_add(POLL_AGAIN_AFTER))
+        );
 
-        // The change is undone, and nobody else would have woken the worker for it.
+        // After a rollback, nothing else would wake the worker.
         claims.lock().rolled_back();
         assert_eq!(claim().unwrap().claims.len(), 1);
     }
+
     #[test]
-    fn all_statements_of_a_look_see_what_its_first_one_saw() {
+    fn all_statements_of_a_poll_see_what_its_first_one_saw() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("timer.db");
         let writer = Connection::open(&path).unwrap();
@@ -539,7 +515,7 @@ mod tests {
         for _ in 0..2 {
             let batch = claim();
             assert_eq!((batch.claims.len(), batch.more_due), (0, true));
-            let soon = now.saturating_add(LOOK_AGAIN);
+            let soon = now.saturating_add(POLL_AGAIN_AFTER);
             assert!(batch.next_due_at.is_some_and(|it| now < it && it <= soon));
         }
         assert_eq!(claim().claims.len(), 1);

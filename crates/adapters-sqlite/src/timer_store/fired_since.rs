@@ -1,4 +1,4 @@
-//! What was fired from an instant on, in an order that pages can follow.
+//! Pages of the timers that fired since an instant.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,21 +10,21 @@ use rusqlite::{Connection, Row, params};
 use super::rows::TimerRow;
 use crate::sql;
 
-/// Its place among the columns that [`TimerRow`] reads.
+/// Its index among the columns that [`TimerRow`] reads.
 const REACHED_AT: usize = 6;
 
 /// A firing in the order of pages.
 struct InOrder(ReachedTimer);
 
 impl InOrder {
-    const fn place(&self) -> (Timestamp, &TimerKey) {
+    const fn position(&self) -> (Timestamp, &TimerKey) {
         (self.0.reached_at(), &self.0.timer().key)
     }
 }
 
 impl Ord for InOrder {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
+        self.position().cmp(&other.position())
     }
 }
 impl PartialOrd for InOrder {
@@ -34,13 +34,12 @@ impl PartialOrd for InOrder {
 }
 impl PartialEq for InOrder {
     fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
+        self.position() == other.position()
     }
 }
 impl Eq for InOrder {}
 
-/// The index gives the instants in order, and the timers of one instant in none: of those, the first
-/// few are kept.
+/// The index orders the instants, but not the timers of one instant: those are sorted in a heap.
 pub(super) fn fired_since(
     connection: &Connection,
     since: Timestamp,
@@ -57,7 +56,7 @@ pub(super) fn fired_since(
         let Some(fired) = ours(row).map(InOrder) else {
             continue;
         };
-        if after.is_some_and(|cursor| fired.place() <= cursor) {
+        if after.is_some_and(|cursor| fired.position() <= cursor) {
             continue;
         }
         let is_full = first.len() >= wanted;

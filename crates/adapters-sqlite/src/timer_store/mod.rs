@@ -43,13 +43,13 @@ pub(crate) use saving::save_on;
 
 /// Timers, dead letters and the positions of buses on one SQLite file. Clones share it.
 ///
-/// One thread writes, and whatever waits for it shares one commit. Reads go beside it. An answer
-/// means that the commit has returned; what it survives, [`Synchronous`](crate::Synchronous) says.
+/// One thread writes, and all waiting commands share one commit. Reads run beside it. A write returns
+/// after its commit, which is as durable as [`Synchronous`](crate::Synchronous) says.
 ///
-/// Needs a tokio runtime to be called in. A process that fires should also
-/// [`watch`](punctual_ports::Backend::watch) it, so that what other programs, or
-/// [`schedule_in`](crate::schedule_in), commit is noticed within a second, and [`close`](Self::close)
-/// the store in the end.
+/// Must be called within a tokio runtime. A process that fires should also
+/// [`watch`](punctual_ports::Backend::watch) the store, so that commits of other programs and of
+/// [`schedule_in`](crate::schedule_in) are noticed within a second, and finally
+/// [`close`](Self::close) it.
 #[derive(Clone)]
 pub struct SqliteTimerStore {
     writer: Writer,
@@ -64,8 +64,8 @@ pub struct SqliteTimerStore {
     pub(crate) set: SchemaSet,
     limits_commands: bool,
     path: PathBuf,
-    /// How long another process may go on firing what it had in hand when we looked.
-    others_hold: Duration,
+    /// How long another process may still fire timers that it claimed before our deletion.
+    foreign_lease: Duration,
 }
 
 impl SqliteTimerStore {
@@ -85,8 +85,8 @@ impl SqliteTimerStore {
         self.writer.write(operation, items, batch).await
     }
 
-    /// Reads for somebody who looks around, which may be much and may take long. One connection is
-    /// always left to those who fire and make calls.
+    /// Reads for listings and traces, which may take long. One connection is always left for firing
+    /// and calls.
     pub(crate) async fn browse<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -95,7 +95,7 @@ impl SqliteTimerStore {
         let permit = Arc::clone(&self.browsing).acquire_owned().await;
         let permit = permit.map_err(|_| stopped(operation))?;
         self.read(operation, move |connection| {
-            // Held until the read has ended, also if nobody waits for it any more.
+            // Held until the read has ended, even if its caller was cancelled.
             let _permit = permit;
             read(connection)
         })
@@ -108,7 +108,7 @@ impl SqliteTimerStore {
         operation: &'static str,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, PortError> {
-        // Without it, many readers would fill the runtime's blocking threads just to wait.
+        // Otherwise readers that wait would occupy the runtime's blocking threads.
         let permit = Arc::clone(&self.reads).acquire_owned().await;
         let permit = permit.map_err(|_| stopped(operation))?;
         let readers = self.readers.clone();
@@ -122,15 +122,15 @@ impl SqliteTimerStore {
         reading.await.map_err(|_| stopped(operation))?
     }
 
-    /// Whether what is to be deleted may be in the hands of a process whose claims we do not know.
-    /// The lock, if there is one, keeps such a process from starting meanwhile.
+    /// Whether another process, whose claims are unknown here, may be firing timers to be deleted. The
+    /// lock, if any, keeps such a process from starting meanwhile.
     fn others_may_fire(&self) -> (OthersMayFire, Option<RoleLock>) {
         if self.role == Role::Timer {
             return (OthersMayFire::No, None);
         }
         match RoleLock::keep_free(&self.path, role_lock::TIMER) {
             Ok(Some(free)) => (OthersMayFire::No, Some(free)),
-            _ => (OthersMayFire::Within(self.others_hold), None),
+            _ => (OthersMayFire::Within(self.foreign_lease), None),
         }
     }
 }
@@ -138,7 +138,7 @@ impl SqliteTimerStore {
 #[async_trait]
 impl TimerPersistencePort for SqliteTimerStore {
     async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome> {
-        // A timer that belongs to a call is part of what was promised when the call was accepted.
+        // The timer of a call was promised when the call was accepted.
         let is_new = |timer: &SaveTimer| {
             self.limits_commands || !matches!(timer.origin, ScheduleOrigin::Command { .. })
         };
@@ -173,7 +173,7 @@ impl TimerPersistencePort for SqliteTimerStore {
 
     async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome> {
         let operation = "mark timers as reached";
-        let (places, batch) = settling::in_the_order_of_the_table(&self.claims.lock(), batch);
+        let (order, batch) = settling::sort_by_row(&self.claims.lock(), batch);
         let marked = self
             .each(operation, batch, false, |transaction, fired| {
                 Ok(match fired.check() {
@@ -183,13 +183,13 @@ impl TimerPersistencePort for SqliteTimerStore {
             })
             .await?;
         let marked = marked.into_iter().map(Result::flatten);
-        Ok(settling::in_the_order_given(&places, marked))
+        Ok(settling::restore_order(&order, marked))
     }
 
     async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome> {
         let (others, free) = self.others_may_fire();
         self.each("delete timers", batch, false, move |transaction, key| {
-            // Held until the commit: the closure lives as long as the command.
+            // Held until the commit, since the closure lives as long as the command.
             let _free = &free;
             settling::delete(transaction, key, now, others)
         })
@@ -250,12 +250,12 @@ impl TimerQueuePort for SqliteTimerStore {
             return Err(stopped(operation));
         }
         let (claimer, claims) = (Arc::clone(&self.claimer), self.claims.clone());
-        let look = tokio::task::spawn_blocking(move || {
-            // A panic in an earlier look has left nothing behind: its snapshot is gone.
+        let polling = tokio::task::spawn_blocking(move || {
+            // A panic in an earlier poll leaves no state behind: it dropped its snapshot.
             let mut claimer = claimer.lock().unwrap_or_else(PoisonError::into_inner);
             claimer.claim_due(&claims, now, limit, lease, &passed_over)
         });
-        let batch = look.await.map_err(|_| stopped(operation))?;
+        let batch = polling.await.map_err(|_| stopped(operation))?;
         let batch = batch.map_err(|error| port_error(operation, error))?;
         self.check_file()?;
         Ok(batch)
@@ -273,7 +273,7 @@ impl TimerQueuePort for SqliteTimerStore {
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome> {
-        self.each("bury timers", batch, false, settling::dead_letter)
+        self.each("dead-letter timers", batch, false, settling::dead_letter)
             .await
     }
 
@@ -302,7 +302,7 @@ impl TimerQueuePort for SqliteTimerStore {
         after: Option<FiredCursor>,
         limit: usize,
     ) -> Result<FiredPage, PortError> {
-        self.read("look for fired timers", move |connection| {
+        self.read("find fired timers", move |connection| {
             fired_since::fired_since(connection, since, after.as_ref(), limit)
         })
         .await
@@ -352,16 +352,16 @@ impl DeadLetterPort for SqliteTimerStore {
 #[async_trait]
 impl BusPositionPort for SqliteTimerStore {
     async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
-        self.read("read how far a stream has come", move |connection| {
+        self.read("load a stream position", move |connection| {
             bus_positions::load(connection, &stream)
         })
         .await
     }
 
     async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
-        let operation = "note how far a stream has come";
-        let position = bus_positions::Keepable::new(operation, position)?;
-        // Like a mark it needs no room: a file that is full of timers still takes it.
+        let operation = "store a stream position";
+        let position = bus_positions::StorablePosition::new(operation, position)?;
+        // Like a mark, it is accepted by a full file.
         let kept = self
             .each(operation, vec![position], false, |transaction, position| {
                 bus_positions::keep(transaction.connection, position)

@@ -1,4 +1,4 @@
-//! Opening and closing a file, and what goes on around its tables.
+//! Opening and closing a file.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,8 +13,8 @@ use super::SqliteTimerStore;
 use super::claiming::Claimer;
 use crate::claims::SharedClaims;
 use crate::connection::{
-    absolute, behind_links, check_version, open_reader, open_readers, open_writable,
-    prepare_writer, reads_at_once,
+    READERS, absolute, behind_links, check_version, open_reader, open_readers, open_writable,
+    prepare_writer,
 };
 use crate::file_identity::{FileIdentity, found_at};
 use crate::migrate::{check_connection, create_folder, migrate_connection};
@@ -24,17 +24,17 @@ use crate::torn_copy::{may_be_torn, refuse_a_log_alone, refuse_what_is_torn};
 use crate::writer::{Limit, SharedHealth, Unfinished, Writer, WriterState};
 use crate::{OpenError, Role, SchemaSet, SqliteCallStore, SqliteSettings};
 
-/// Between another process's look at what is due and its event, a moment passes; this is more.
-const MOMENT: Duration = Duration::from_secs(5);
-/// How often an idle store looks whether its file is still there.
-const CHECK_FILE_EVERY: Duration = Duration::from_secs(1);
+/// Upper bound of the time between another process's poll and its event.
+const POLL_TO_EVENT: Duration = Duration::from_secs(5);
+/// Interval of the check whether the file of an idle store is still there.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl SqliteTimerStore {
-    /// Opens a file, creates it if it is missing, and brings its tables up to date. `now` is
-    /// recorded with what was done.
+    /// Opens a file, creates it if it is missing, and migrates its tables. `now` is recorded with the
+    /// migrations.
     ///
-    /// It blocks for as long as that takes: milliseconds, but for a file whose process was killed
-    /// with much in its log, or that another program is writing to.
+    /// Blocks for milliseconds, or longer for a file with a long log after a crash, or that another
+    /// program is writing to.
     ///
     /// # Errors
     /// If the file cannot be used. Nothing was written to it then.
@@ -43,12 +43,12 @@ impl SqliteTimerStore {
         let mut settings = settings.clone();
         settings.path = absolute(&settings.path)?;
         create_folder(&settings.path)?;
-        let asked_for = settings.path.clone();
+        let requested = settings.path.clone();
         settings.path = behind_links(&settings.path)?;
         refuse_a_log_alone(&settings.path)?;
         let may_be_torn = may_be_torn(&settings.path);
         let mut connection = open_writable(&settings.path, settings.busy_timeout)?;
-        let found = found_at(&asked_for);
+        let found = found_at(&requested);
         if may_be_torn {
             refuse_what_is_torn(&mut connection, &settings.path)?;
         }
@@ -108,8 +108,8 @@ impl SqliteTimerStore {
         Ok(Self {
             writer,
             readers,
-            reads: Arc::new(Semaphore::new(reads_at_once())),
-            browsing: Arc::new(Semaphore::new(reads_at_once() - 1)),
+            reads: Arc::new(Semaphore::new(READERS.into())),
+            browsing: Arc::new(Semaphore::new(usize::from(READERS) - 1)),
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
             identity,
@@ -118,8 +118,8 @@ impl SqliteTimerStore {
             set: settings.set,
             limits_commands: settings.limits_commands,
             path: settings.path.clone(),
-            // A deletion may wait so long for the write lock after it looked at the clock.
-            others_hold: settings.busy_timeout.saturating_add(MOMENT),
+            // A deletion may wait for the write lock after it has read the clock.
+            foreign_lease: settings.busy_timeout.saturating_add(POLL_TO_EVENT),
         })
     }
 
@@ -128,45 +128,46 @@ impl SqliteTimerStore {
         &self.path
     }
 
-    /// Fails, from then on for good, if the file was renamed, removed or replaced since it was
-    /// opened. Whoever writes or claims is told so without asking.
+    /// Fails permanently once the file was renamed, removed or replaced. Writes and claims check this
+    /// by themselves.
     ///
     /// # Errors
-    /// With [`Broken`](punctual_ports::PortErrorKind::Broken) then.
+    /// [`Broken`](punctual_ports::PortErrorKind::Broken) then.
     pub fn check_file(&self) -> Result<(), PortError> {
         self.identity.check("rely on the database")
     }
 
-    /// Waits until the file is renamed, removed or replaced, which is noticed within a second also
-    /// while nobody writes, and gives the error that everybody gets from then on. A file that cannot be
-    /// checked at this moment may still be there.
+    /// Waits until the file is renamed, removed or replaced, which is noticed within a second, and
+    /// returns the error of all later operations. A file that cannot be checked at the moment may still
+    /// be there.
     pub async fn file_moved(&self, clock: &dyn ClockPort) -> PortError {
         loop {
-            match self.check_file() {
-                Err(moved) if !moved.is_retryable() => return moved,
-                _ => {}
+            if let Err(moved) = self.check_file()
+                && !moved.is_retryable()
+            {
+                return moved;
             }
-            clock.sleep_for(CHECK_FILE_EVERY).await;
+            clock.sleep_for(FILE_CHECK_INTERVAL).await;
         }
     }
 
-    /// Finishes what was asked before, folds the log into the file and gives the role back. All
-    /// clones then answer `Stopped` to whoever wants to write.
+    /// Finishes the queued commands, checkpoints the log and releases the role. Writes on any clone then
+    /// fail with `Stopped`.
     ///
-    /// Stop the worker first: what it has in hand, another process may claim from now on.
+    /// Stop the worker first: another process may claim its timers from now on.
     ///
-    /// Dropping the last clone does the same, but nobody waits for it.
+    /// Dropping the last clone does the same in the background.
     pub async fn close(&self) {
         self.writer.close().await;
     }
 
-    /// Does the same without waiting for it, and without a runtime: for whoever drops something.
+    /// Starts [`close`](Self::close) in the background. Needs no runtime.
     pub fn close_soon(&self) {
         self.writer.close_soon();
     }
 }
 
-/// Takes what the process is to be alone with; all of it, or nothing.
+/// Takes all exclusive roles of the process, or none.
 fn take_roles(settings: &SqliteSettings) -> Result<Vec<RoleLock>, OpenError> {
     let calls = [role_lock::ORCHESTRATION, role_lock::EXECUTION];
     let (timer, calls) = match (settings.role, settings.set) {

@@ -1,4 +1,4 @@
-//! Whether something can be written now, asked by writing.
+//! Write probe: whether a new timer or call can be stored.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,20 +11,19 @@ use crate::port_errors::stopped;
 use crate::writer::Transaction;
 
 const OPERATION: &str = "write to the database";
-/// What a call may need at once: after a disk was full, less than this is as good as none.
+/// Free bytes that a disk must have after it was full: what one call may need at once.
 const ROOM: usize = 256 * 1024;
 
 impl SqliteTimerStore {
-    /// How writing goes, as far as somebody has tried to.
+    /// Health of the writes so far.
     pub fn write_health(&self) -> WriteHealth {
         self.health.get()
     }
 
-    /// Writes something small, as durably as anything else, to see whether that is possible. What is
-    /// stored stays as it is.
+    /// Probes with a small durable write whether something can be stored. Stored data do not change.
     ///
     /// # Errors
-    /// With the reason why a new timer or call would be refused.
+    /// The reason why a new timer or call would be refused.
     pub async fn probe_write(&self) -> Result<(), PortError> {
         let is_full = |error: &PortError| error.kind() == PortErrorKind::StorageFull;
         if self.health.get().problem.as_ref().is_some_and(is_full) {
@@ -43,15 +42,15 @@ impl SqliteTimerStore {
     }
 }
 
-/// Writes the first page as it is: the number in it belongs to the host, and is given back to it.
+/// Rewrites the first page unchanged: `user_version` belongs to the host.
 fn write_nothing_new(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let connection = transaction.connection;
     let kept: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     connection.pragma_update(None, "user_version", kept)
 }
 
-/// Makes a file of some size beside the database, and removes it. A page that fits where others were
-/// does not show that there is room for more.
+/// Creates a file of [`ROOM`] bytes beside the database and removes it. A write to a reused page does
+/// not prove that the disk has room for more.
 fn find_room_beside(database: &Path) -> io::Result<()> {
     let mut name = database.as_os_str().to_owned();
     name.push(".room");
@@ -63,7 +62,7 @@ fn find_room_beside(database: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).open(path);
     let tried = opened.and_then(fill);
-    // It may not be there.
+    // It may not exist.
     let _ = std::fs::remove_file(path);
     tried
 }

@@ -39,7 +39,7 @@ pub(super) fn find_due(
     rows.map(|row| row.map(|row| row.timer)).collect()
 }
 
-/// The index gives a request's timers in no order. However many there are, only `limit` are kept.
+/// The index does not order a request's timers. At most `limit` of them are kept in memory.
 pub(super) fn find_by_correlation(
     connection: &Connection,
     correlation_id: CorrelationId,
@@ -61,18 +61,18 @@ pub(super) fn find_by_correlation(
     Ok(first.into_values().map(TimerRow::entry).collect())
 }
 
-/// A row in the order of due times, in which a page lists both states.
+/// A row ordered by due time, as a page lists both states.
 struct ByDue(TimerRow);
 
 impl ByDue {
-    const fn place(&self) -> (Timestamp, RowId) {
-        (self.0.timer.registration.due_at, self.0.place)
+    const fn position(&self) -> Position {
+        (self.0.timer.registration.due_at, self.0.row_id)
     }
 }
 
 impl Ord for ByDue {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
+        self.position().cmp(&other.position())
     }
 }
 impl PartialOrd for ByDue {
@@ -82,36 +82,36 @@ impl PartialOrd for ByDue {
 }
 impl PartialEq for ByDue {
     fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
+        self.position() == other.position()
     }
 }
 impl Eq for ByDue {}
 
-/// Where a page ended: the due time and place of its last row.
-pub(super) type Place = (Timestamp, RowId);
+/// The position of a page's last row: its due time and rowid.
+pub(super) type Position = (Timestamp, RowId);
 
 pub(super) fn page(
     connection: &Connection,
     query: &TimerPageQuery,
-    after: Option<Place>,
+    after: Option<Position>,
 ) -> rusqlite::Result<TimerPage> {
     let wanted = query.limit.saturating_add(1);
     let mut rows = Vec::new();
-    // One snapshot: a timer that is reached meanwhile would be on the page twice, or not at all.
+    // One snapshot: otherwise a timer that is reached meanwhile is listed twice, or not at all.
     let connection = connection.unchecked_transaction()?;
-    // One state after the other is in the order of an index; both together are in none.
+    // An index orders the timers of one state, none those of both.
     for (state, statement) in [
         (TimerState::Scheduled, sql::PAGE_SCHEDULED),
         (TimerState::Reached, sql::PAGE_REACHED),
     ] {
-        if query.state.is_none_or(|asked| asked == state) {
-            let (due_at, place) = after.unwrap_or((Timestamp::MIN, RowId::MIN));
+        if query.state.is_none_or(|wanted| wanted == state) {
+            let (due_at, row_id) = after.unwrap_or((Timestamp::MIN, RowId::MIN));
             let mut statement = connection.prepare_cached(statement)?;
             let found = statement.query_map(
                 params![
                     query.tenant_id.as_str(),
                     due_at.to_string(),
-                    place,
+                    row_id,
                     sql_limit(wanted)
                 ],
                 |row| TimerRow::read(row).map(ByDue),
@@ -127,16 +127,16 @@ pub(super) fn page(
     let next = rows
         .last()
         .filter(|_| more)
-        .map(|row| write_cursor(row.place()));
+        .map(|row| write_cursor(row.position()));
     let timers = rows.into_iter().map(|ByDue(row)| row.entry()).collect();
     Ok(TimerPage { timers, next })
 }
 
-fn write_cursor((due_at, row): Place) -> PageCursor {
+fn write_cursor((due_at, row): Position) -> PageCursor {
     PageCursor(format!("{}.{row}", due_at.as_millis()))
 }
 
-pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
+pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Position, PortError> {
     let parse = || {
         let (due_at, row) = cursor.0.split_once('.')?;
         let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
@@ -145,7 +145,7 @@ pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Place, PortError> {
     parse().ok_or_else(|| PageCursor::rejection("list timers"))
 }
 
-/// How much there is to do, counted no further than `limit`.
+/// Pending and overdue timers, counted up to `limit`.
 pub(super) fn backlog(
     connection: &Connection,
     now: Timestamp,

@@ -12,13 +12,13 @@ use rusqlite::types::Type;
 
 use crate::claims::RowId;
 
-/// A row of the table, read whole.
+/// A complete row of the table.
 pub(crate) struct TimerRow {
-    pub(crate) place: RowId,
+    pub(crate) row_id: RowId,
     pub(crate) timer: ScheduledTimer,
     pub(crate) reached_at: Option<Timestamp>,
     pub(crate) failures: Failures,
-    /// When it may be claimed.
+    /// Earliest time of a claim.
     pub(crate) ready_at: Timestamp,
 }
 
@@ -35,7 +35,7 @@ impl TimerRow {
         };
         let data: Option<&str> = row.get_ref(7)?.as_str_or_null()?;
         Ok(Self {
-            place: row.get(0)?,
+            row_id: row.get(0)?,
             timer: ScheduledTimer {
                 key,
                 correlation_id: parsed::<CorrelationId>(row, 3)?,
@@ -47,7 +47,7 @@ impl TimerRow {
             },
             reached_at: parsed_or_null(row, 6)?,
             failures: Failures {
-                // Only ever grows by one; past the end it is as good as the end.
+                // Saturates.
                 attempts: u32::try_from(row.get::<_, i64>(8)?).unwrap_or(u32::MAX),
                 last_error: row.get(10)?,
             },
@@ -69,7 +69,7 @@ impl TimerRow {
     }
 }
 
-/// A column as the type whose text it holds.
+/// Parses a text column.
 pub(crate) fn parsed<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<T>
 where
     T: FromStr<Err: Error + Send + Sync + 'static>,
@@ -78,7 +78,7 @@ where
     text.parse().map_err(|error| unreadable(column, error))
 }
 
-/// The same for a column that may be null.
+/// Parses a text column that may be null.
 pub(crate) fn parsed_or_null<T>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>>
 where
     T: FromStr<Err: Error + Send + Sync + 'static>,
@@ -95,7 +95,7 @@ pub(crate) fn unreadable(
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 
-/// A limit as SQLite takes it.
+/// A limit as an SQLite integer.
 pub(crate) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

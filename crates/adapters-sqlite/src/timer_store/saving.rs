@@ -1,4 +1,4 @@
-//! Scheduling: inserts first, since most timers are new, and asks what is there only if it must.
+//! Scheduling: inserts first, since most timers are new, and reads an existing row only on conflict.
 
 use punctual_domain::{Existing, Registration, ScheduleDecision, TimerData, TimerKey, Timestamp};
 use punctual_ports::{SaveOutcome, SaveTimer};
@@ -24,7 +24,7 @@ pub(super) fn save(
     Ok(saved.outcome)
 }
 
-/// What became of a schedule, and the row it has changed if that was there before.
+/// The outcome of a schedule, and the existing row that it has changed.
 pub(crate) struct Saved {
     pub(crate) outcome: SaveOutcome,
     pub(crate) changed: Option<RowId>,
@@ -53,7 +53,7 @@ pub(crate) fn save_on(
         None => Existing::Nothing,
         Some(deleted_at) => Existing::Deleted { deleted_at },
     };
-    // If the key is not there, this is what happens; if it is, the insert does nothing.
+    // The decision for a new key; if the key exists, the insert does nothing.
     if let ScheduleDecision::Create { registered_at } =
         timer.origin.decide(absent, timer.due_at, now)
     {
@@ -91,7 +91,7 @@ fn insert(
     Ok(inserted == 1)
 }
 
-/// Gives a row that is there its new schedule, if the rules say so.
+/// Reschedules an existing row, if the rules say so.
 fn change(
     connection: &Connection,
     timer: &SaveTimer,
@@ -108,7 +108,7 @@ fn change(
     connection
         .prepare_cached(sql::RESCHEDULE)?
         .execute(params![
-            found.place,
+            found.row_id,
             timer.correlation_id.to_string(),
             timer.due_at.to_string(),
             registered_at.to_string(),
@@ -116,13 +116,13 @@ fn change(
         ])?;
     Ok(Saved {
         outcome: SaveOutcome::Rescheduled,
-        changed: Some(found.place),
+        changed: Some(found.row_id),
     })
 }
 
-/// What is stored for a key.
+/// The stored row of a key.
 pub(super) struct Found {
-    pub(super) place: RowId,
+    pub(super) row_id: RowId,
     pub(super) registration: Registration,
     pub(super) reached_at: Option<Timestamp>,
     pub(super) ready_at: Timestamp,
@@ -143,7 +143,7 @@ pub(super) fn existing(connection: &Connection, key: &TimerKey) -> rusqlite::Res
         .prepare_cached(sql::EXISTING)?
         .query_row(params![key.tenant_id.as_str(), call], |row| {
             Ok(Found {
-                place: row.get(0)?,
+                row_id: row.get(0)?,
                 registration: Registration {
                     registered_at: parsed(row, 1)?,
                     due_at: parsed(row, 2)?,

@@ -1,4 +1,4 @@
-//! What follows a firing: marks, retries, burials. Also deleting and purging.
+//! Settlement of firings: marks, retries, dead letters. Also deletion and purge.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use crate::dead_letters;
 use crate::sql;
 use crate::writer::Transaction;
 
-/// Sorts marks by their rows, as far as those are in hand, and tells where each was before: to
-/// write a table from its beginning to its end is faster than to jump about in it.
+/// Sorts marks by the rows that are in flight, since sequential writes are faster, and returns the
+/// previous index of each.
 ///
-/// Marks of one firing stay in their order. Those of different firings of one timer may not, which
-/// changes nothing: at most one of them is of the schedule that the row has.
-pub(super) fn in_the_order_of_the_table(
+/// Marks of one firing keep their order. Those of different firings of one timer may not, which is
+/// harmless: at most one of them matches the row's schedule.
+pub(super) fn sort_by_row(
     claims: &Claims,
     batch: Vec<FiredTimer>,
 ) -> (Vec<usize>, Vec<FiredTimer>) {
@@ -30,78 +30,70 @@ pub(super) fn in_the_order_of_the_table(
     sorted.into_iter().unzip()
 }
 
-/// Undoes that for the answers.
-pub(super) fn in_the_order_given<T>(
-    places: &[usize],
-    answers: impl IntoIterator<Item = T>,
-) -> Vec<T> {
-    let mut answers: Vec<_> = places.iter().zip(answers).collect();
-    answers.sort_unstable_by_key(|(place, _)| **place);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+/// Restores the order of the marks in their outcomes.
+pub(super) fn restore_order<T>(order: &[usize], outcomes: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut outcomes: Vec<_> = order.iter().zip(outcomes).collect();
+    outcomes.sort_unstable_by_key(|(index, _)| **index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Marks one firing. Its row is known if it is in hand; if not, it is looked up by its key.
+/// Marks one firing. Its row is known while it is in flight, and found by its key otherwise.
 pub(super) fn mark(
     transaction: &mut Transaction<'_>,
     fired: &FiredTimer,
 ) -> rusqlite::Result<MarkOutcome> {
     let firing = &fired.firing_id;
-    let in_flight = transaction.claims().row_of(firing);
-    if let Some((row, _)) = in_flight
+    let in_flight = transaction.claims().row_of(firing).map(|(row, _)| row);
+    if let Some(row) = in_flight
         && write_row(transaction, &MARK, row, (fired.reached_at, None), firing)?
     {
         return Ok(MarkOutcome::Marked);
     }
     let Some(found) = existing(transaction.connection, &firing.key)? else {
-        end_claim(transaction, in_flight.map(|(row, _)| row));
+        end_claim(transaction, in_flight);
         return Ok(MarkOutcome::NotFound);
     };
     if found.registration != firing.registration {
-        end_claim(transaction, in_flight.map(|(row, _)| row));
+        end_claim(transaction, in_flight);
         return Ok(MarkOutcome::Moved);
     }
     if found.reached_at.is_some() {
         return Ok(MarkOutcome::AlreadyReached);
     }
-    write_row(
-        transaction,
-        &MARK,
-        found.place,
-        (fired.reached_at, None),
-        firing,
-    )?;
+    let when = (fired.reached_at, None);
+    write_row(transaction, &MARK, found.row_id, when, firing)?;
     Ok(MarkOutcome::Marked)
 }
 
-/// The row that was claimed is gone or moved, by somebody whose writes do not pass through here.
+/// Ends the lease on a row that another program has deleted or rescheduled.
 fn end_claim(transaction: &mut Transaction<'_>, row: Option<RowId>) {
     if let Some(row) = row {
         transaction.changes(row);
     }
 }
 
-/// A change of a row, in two forms.
+/// An update of a row, as two statements.
 struct Change {
-    /// Finds out by itself whether the row is the firing's, by the text of its times.
-    if_written_by_us: &'static str,
-    /// For a row that was read before.
-    at_place: &'static str,
+    /// Updates the row only if the texts of its times match the firing.
+    if_matching: &'static str,
+    /// Updates a row that was read before.
+    by_rowid: &'static str,
 }
 
 const MARK: Change = Change {
-    if_written_by_us: sql::MARK_ROW,
-    at_place: sql::MARK_PLACE,
+    if_matching: sql::MARK_ROW,
+    by_rowid: sql::MARK_BY_ROWID,
 };
 
 const RETRY: Change = Change {
-    if_written_by_us: sql::RETRY_ROW,
-    at_place: sql::RETRY_PLACE,
+    if_matching: sql::RETRY_ROW,
+    by_rowid: sql::RETRY_BY_ROWID,
 };
 
-/// When something is, and why if a firing has failed.
+/// The time to write, and the reason if a firing has failed.
 type When<'a> = (Timestamp, Option<&'a str>);
 
-/// Changes the row of a firing, if it still is that firing's.
+/// Updates the row of a firing, if its schedule is still that of the firing.
 fn write_row(
     transaction: &mut Transaction<'_>,
     change: &Change,
@@ -111,7 +103,7 @@ fn write_row(
 ) -> rusqlite::Result<bool> {
     let changed = transaction
         .connection
-        .prepare_cached(change.if_written_by_us)?
+        .prepare_cached(change.if_matching)?
         .execute(params![
             row,
             at.to_string(),
@@ -128,8 +120,8 @@ fn write_row(
     Ok(false)
 }
 
-/// The same for a row whose times another program wrote in a form of its own, such as without
-/// milliseconds. What cannot be marked would fire for ever.
+/// Updates a row whose times another program wrote in another form, such as without milliseconds. A
+/// timer that cannot be marked would fire for ever.
 fn write_foreign_row(
     transaction: &Transaction<'_>,
     change: &Change,
@@ -138,12 +130,12 @@ fn write_foreign_row(
     firing: &FiringId,
 ) -> rusqlite::Result<bool> {
     let found = existing(transaction.connection, &firing.key)?;
-    let is_it = |found: &Found| found.place == row && found.registration == firing.registration;
+    let is_it = |found: &Found| found.row_id == row && found.registration == firing.registration;
     if !found.as_ref().is_some_and(is_it) {
         return Ok(false);
     }
     let at = at.max(firing.registration.due_at).to_string();
-    let mut statement = transaction.connection.prepare_cached(change.at_place)?;
+    let mut statement = transaction.connection.prepare_cached(change.by_rowid)?;
     Ok(statement.execute(params![row, at, reason])? == 1)
 }
 
@@ -153,8 +145,8 @@ pub(super) fn retry_later(
     retry: &RetryLater,
 ) -> rusqlite::Result<ClaimOutcome> {
     let firing = &retry.claim.firing_id;
-    let held = transaction.claims().held_by(&retry.claim);
-    let Some(row) = held else {
+    let leased = transaction.claims().row_of_claim(&retry.claim);
+    let Some(row) = leased else {
         return moved_or_lost(transaction, firing);
     };
     let when = (retry.retry_at, Some(retry.reason.as_str()));
@@ -162,21 +154,24 @@ pub(super) fn retry_later(
     outcome(transaction, applied, row, firing)
 }
 
-/// Makes a claimed timer reached, with its dead letter: both or neither.
+/// Marks a claimed timer as reached and records its dead letter, atomically.
 pub(super) fn dead_letter(
     transaction: &mut Transaction<'_>,
-    dead: &DeadLetterClaim,
+    request: &DeadLetterClaim,
 ) -> rusqlite::Result<ClaimOutcome> {
-    let firing = &dead.claim.firing_id;
-    let held = transaction.claims().held_by(&dead.claim);
-    let Some(row) = held else {
+    let firing = &request.claim.firing_id;
+    let leased = transaction.claims().row_of_claim(&request.claim);
+    let Some(row) = leased else {
         return moved_or_lost(transaction, firing);
     };
-    let when = (dead.reached_at, Some(dead.dead_letter.reason.as_str()));
+    let when = (
+        request.reached_at,
+        Some(request.dead_letter.reason.as_str()),
+    );
     let applied = transaction.all_or_nothing(|transaction| {
         let applied = write_row(transaction, &MARK, row, when, firing)?;
         if applied {
-            dead_letters::record(transaction.connection, &dead.dead_letter)?;
+            dead_letters::record(transaction.connection, &request.dead_letter)?;
         }
         Ok(applied)
     })?;
@@ -196,7 +191,7 @@ fn outcome(
     moved_or_lost(transaction, firing)
 }
 
-/// Why a claim is no longer the timer's: it may have another schedule by now.
+/// Why a claim is no longer valid: the timer may have another schedule by now.
 fn moved_or_lost(
     transaction: &Transaction<'_>,
     firing: &FiringId,
@@ -210,17 +205,17 @@ fn moved_or_lost(
     })
 }
 
-/// Who else may be firing what is to be deleted.
+/// Whether another process may be firing a timer to be deleted.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OthersMayFire {
-    /// Nobody: all claims are known here.
+    /// All claims are known here.
     No,
-    /// Another process, whose claims are not known here: it may have in hand whatever is ready
-    /// within this time.
+    /// Another process, whose claims are unknown here, may have in flight what is ready within this
+    /// time.
     Within(Duration),
 }
 
-/// Deletes one timer that nobody is firing.
+/// Deletes one timer that is not in flight.
 pub(super) fn delete(
     transaction: &mut Transaction<'_>,
     key: &TimerKey,
@@ -239,20 +234,20 @@ pub(super) fn delete(
         return Ok(DeleteOutcome::Firing);
     }
     {
-        // Checked and noted in one step, so that no look can claim the row in between.
+        // Checked and recorded under one lock, so that no poll claims the row in between.
         let mut claims = transaction.claims();
-        if claims.is_live(found.place, now) {
+        if claims.is_leased(found.row_id, now) {
             return Ok(DeleteOutcome::Firing);
         }
-        claims.is_changing(found.place);
+        claims.record_change(found.row_id);
     }
     transaction.all_or_nothing(|transaction| remove(transaction, key, &found, now))?;
-    transaction.changes(found.place);
+    transaction.changes(found.row_id);
     transaction.tombstone_added();
     Ok(DeleteOutcome::Deleted)
 }
 
-/// Takes a row out of the table and remembers that it was deleted.
+/// Deletes a row and adds its tombstone.
 fn remove(
     transaction: &Transaction<'_>,
     key: &TimerKey,
@@ -262,7 +257,7 @@ fn remove(
     let connection = transaction.connection;
     connection
         .prepare_cached(sql::DELETE_ROW)?
-        .execute(params![found.place])?;
+        .execute(params![found.row_id])?;
     let deleted_at = deletion_time(found.registration, now);
     connection
         .prepare_cached(sql::ADD_TOMBSTONE)?
@@ -274,7 +269,7 @@ fn remove(
         .map(drop)
 }
 
-/// Removes what is older than an instant, at most so many rows.
+/// Removes at most `limit` rows that are older than an instant.
 pub(super) fn purge(
     transaction: &Transaction<'_>,
     before: Timestamp,
@@ -311,16 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_written_by_row_and_answered_in_their_own_order() {
+    fn marks_are_written_in_row_order_and_answered_in_their_own() {
         let mut claims = Claims::default();
-        let batch = vec![fired("c"), fired("not in hand"), fired("a"), fired("b")];
-        for (row, place) in [(30, 0), (10, 2), (20, 3)] {
-            let firing: &FiringId = &batch[place].firing_id;
+        let batch = vec![fired("c"), fired("not in flight"), fired("a"), fired("b")];
+        for (row, index) in [(30, 0), (10, 2), (20, 3)] {
+            let firing: &FiringId = &batch[index].firing_id;
             claims.claim(row, firing.clone(), Timestamp::MIN, Timestamp::MAX);
         }
-        let (places, sorted) = in_the_order_of_the_table(&claims, batch.clone());
-        assert_eq!(places, [1, 2, 3, 0]);
-        assert_eq!(sorted, ["not in hand", "a", "b", "c"].map(fired));
-        assert_eq!(in_the_order_given(&places, sorted), batch);
+        let (order, sorted) = sort_by_row(&claims, batch.clone());
+        assert_eq!(order, [1, 2, 3, 0]);
+        assert_eq!(sorted, ["not in flight", "a", "b", "c"].map(fired));
+        assert_eq!(restore_order(&order, sorted), batch);
     }
 }

@@ -1,10 +1,10 @@
-//! How writing goes, for whoever asks without waiting for the thread that writes.
+//! Health of writes, readable without waiting for the writer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_ports::{PortError, PortErrorKind, WriteHealth};
 
-/// Health of writes, shared with the thread that writes.
+/// Health of writes, shared with the writer's thread.
 #[derive(Clone, Default)]
 pub(crate) struct SharedHealth(Arc<Mutex<WriteHealth>>);
 
@@ -17,7 +17,7 @@ impl SharedHealth {
         self.lock().problem = Some(error.clone());
     }
 
-    /// A group was committed. Whether there is room for more is shown only by one that needed some.
+    /// Records a commit. Only one that needed room proves that there is room again.
     pub(super) fn committed(&self, needed_room: bool) {
         let mut health = self.lock();
         health.commits += 1;
@@ -28,7 +28,7 @@ impl SharedHealth {
     }
 
     fn lock(&self) -> MutexGuard<'_, WriteHealth> {
-        // A number and a reason: whatever a panic leaves of them is true of some moment.
+        // A panic cannot leave a count and a reason in an invalid state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

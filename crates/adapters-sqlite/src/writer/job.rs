@@ -1,4 +1,4 @@
-//! A command of the writer: a batch of items, each applied by itself, answered together.
+//! Jobs of the writer: batches of items that are applied one by one and answered together.
 
 use std::cell::Cell;
 use std::mem;
@@ -14,17 +14,17 @@ use crate::timer_store::rows::parsed;
 use crate::writer::{Unfinished, execute};
 use crate::{call_sql, sql};
 
-/// The transaction that a group shares.
+/// The transaction of a group.
 pub(crate) struct Transaction<'a> {
     pub(crate) connection: &'a Connection,
     claims: &'a SharedClaims,
-    ended: Vec<(RowId, ClaimToken)>,
+    ended_leases: Vec<(RowId, ClaimToken)>,
     has_tombstones: Option<bool>,
-    /// When the last message was put into the outbox, by this thread.
+    /// When this thread last appended a message to the outbox.
     last_created: &'a Cell<Timestamp>,
-    /// Whether other programs' messages were looked at too.
+    /// Whether `last_created` covers the messages of other programs too.
     is_last_known: bool,
-    /// What was accepted and has not ended, once this is committed.
+    /// Unfinished calls, once this transaction is committed.
     unfinished: Unfinished,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Transaction<'a> {
         Self {
             connection,
             claims,
-            ended: Vec::new(),
+            ended_leases: Vec::new(),
             has_tombstones: None,
             last_created,
             is_last_known: false,
@@ -46,32 +46,32 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// What is in hand.
+    /// The leases.
     pub(crate) fn claims(&self) -> std::sync::MutexGuard<'a, Claims> {
         self.claims.lock()
     }
 
-    /// A row changes: no look may claim what it was, and whoever had it in hand has it no more.
+    /// Records that a row changes: no poll may claim its old state, and its lease ends.
     pub(crate) fn changes(&mut self, row: RowId) {
         let mut claims = self.claims.lock();
-        claims.is_changing(row);
-        if let Some(held) = claims.on(row) {
-            self.ended.push((row, held.token));
+        claims.record_change(row);
+        if let Some(lease) = claims.lease_on(row) {
+            self.ended_leases.push((row, lease.token));
         }
     }
 
-    /// A call was accepted, with a request of this size.
+    /// Records an accepted call and the size of its request.
     pub(crate) const fn call_accepted(&mut self, request_bytes: usize) {
         self.unfinished.accept(request_bytes);
     }
 
-    /// A call has its outcome, or is deleted.
+    /// Records that a call has its outcome, or was deleted.
     pub(crate) const fn call_ended(&mut self) {
         self.unfinished.end();
     }
 
-    /// Whether any deletion is remembered: mostly none is, and then no key needs to be looked up.
-    /// Asked once a transaction, inside which nobody else can add one.
+    /// Whether there is any tombstone: mostly there is none, and no key has to be read. Queried once per
+    /// transaction.
     pub(crate) fn has_tombstones(&mut self) -> rusqlite::Result<bool> {
         if let Some(known) = self.has_tombstones {
             return Ok(known);
@@ -85,17 +85,17 @@ impl<'a> Transaction<'a> {
         Ok(found.is_some())
     }
 
-    /// A deletion was remembered in this transaction.
+    /// Records that this transaction has added a tombstone.
     pub(crate) fn tombstone_added(&mut self) {
         self.has_tombstones = Some(true);
     }
 
-    /// When a message that was written at this time is put into the outbox: never before one that was
-    /// put there earlier, also if the clock was set back, or another program was here.
+    /// The outbox time of a message: never earlier than that of a message appended before it, even if the
+    /// clock was set back or another program has appended.
     pub(crate) fn created_at(&mut self, written_at: Timestamp) -> rusqlite::Result<Timestamp> {
         if !self.is_last_known {
             let mut statement = self.connection.prepare_cached(call_sql::LAST_CREATED)?;
-            // What cannot be read is no time of ours, and no message comes after it.
+            // An unreadable time is not ours, and no message sorts after it.
             let last = statement
                 .query_row([], |row| Ok(parsed(row, 0).ok()))
                 .optional()?;
@@ -110,8 +110,8 @@ impl<'a> Transaction<'a> {
         Ok(created_at)
     }
 
-    /// Several statements of one item. The transaction alone does not undo the first if a later one
-    /// fails by the item's own fault: a constraint or trigger that the host has added, for instance.
+    /// Runs several statements of one item atomically. If one of them violates a constraint or a trigger
+    /// of the host, the transaction alone would not undo the earlier ones.
     pub(crate) fn all_or_nothing<T>(
         &mut self,
         write: impl FnOnce(&mut Self) -> rusqlite::Result<T>,
@@ -119,7 +119,7 @@ impl<'a> Transaction<'a> {
         let connection = self.connection;
         execute(connection, "SAVEPOINT item")?;
         let written = write(self);
-        // On some errors SQLite has rolled the whole transaction back, and the savepoint with it.
+        // On some errors SQLite rolls back the complete transaction, including the savepoint.
         if written.is_err() && !connection.is_autocommit() {
             execute(connection, "ROLLBACK TO item")?;
         }
@@ -130,20 +130,20 @@ impl<'a> Transaction<'a> {
     }
 
     pub(super) fn into_parts(self) -> (Vec<(RowId, ClaimToken)>, Unfinished) {
-        (self.ended, self.unfinished)
+        (self.ended_leases, self.unfinished)
     }
 }
 
-/// Something that the writer does within a transaction. It may be applied again after a rollback.
+/// Work of the writer within a transaction. It may be applied again after a rollback.
 pub(crate) trait Job: Send {
-    /// About how many rows it writes.
+    /// Approximate number of rows that it writes.
     fn rows(&self) -> usize;
-    /// Whether it is something new, which is refused where there is no room. What finishes something
-    /// that was accepted is not.
+    /// Whether it stores something new, which a full file refuses. Writes that finish accepted work are
+    /// not refused.
     fn needs_room(&self) -> bool;
-    /// Applies it. An error fails the whole group.
+    /// Applies it. An error fails the group.
     fn apply(&mut self, transaction: &mut Transaction<'_>) -> rusqlite::Result<()>;
-    /// Answers whoever asked: with what was applied, or with why the group failed.
+    /// Answers the caller with the outcomes, or with the error of the group.
     fn answer(self: Box<Self>, failed: Option<&PortError>);
 }
 
@@ -151,7 +151,7 @@ pub(crate) trait Job: Send {
 pub(crate) struct Batch<F> {
     /// Applies one item.
     pub(crate) apply: F,
-    /// Whether it is something new, which is refused where there is no room.
+    /// As [`Job::needs_room`].
     pub(crate) needs_room: bool,
 }
 
@@ -199,7 +199,7 @@ where
         for item in &self.items {
             let outcome = match (self.batch.apply)(transaction, item) {
                 Ok(outcome) => Ok(outcome),
-                // SQLite has undone this statement and nothing else, unless it says otherwise.
+                // SQLite has undone this statement only, unless the transaction has ended.
                 Err(error)
                     if concerns_the_item(&error) && !transaction.connection.is_autocommit() =>
                 {
@@ -217,7 +217,7 @@ where
             None => Ok(mem::take(&mut self.outcomes)),
             Some(error) => Err(error.during(self.operation)),
         };
-        // Whoever asked may be gone by now.
+        // The caller may have been cancelled.
         let _ = self.reply.send(answer);
     }
 }

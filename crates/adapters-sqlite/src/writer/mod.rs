@@ -1,9 +1,8 @@
-//! The one thread that writes, and the group commit.
+//! The writer: one thread, with group commit.
 //!
-//! Whatever waits when the thread looks is put into one transaction, so that many callers share the
-//! price of one commit. Nobody is answered before the COMMIT has returned without an error. A
-//! command that fails by its own fault is undone by itself; anything else fails the whole group,
-//! and everybody in it is told so.
+//! The thread puts all waiting commands into one transaction, so that many callers share the cost of
+//! one commit. No caller is answered before the COMMIT has succeeded. An item that violates a
+//! constraint is undone by itself; any other error fails all commands of the group.
 
 mod health;
 mod job;
@@ -24,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::OpenError;
 use crate::claims::SharedClaims;
 use crate::file_identity::FileIdentity;
+use crate::inspect::beside;
 use crate::port_errors::{is_full, port_error, stopped};
 use crate::role_lock::RoleLock;
 
@@ -31,47 +31,45 @@ pub(crate) use health::SharedHealth;
 pub(crate) use job::{Batch, Job, Transaction};
 pub(crate) use room::{Limit, Unfinished};
 
-/// So many commands wait at most; more senders wait for a place.
+/// Maximum number of queued commands; further senders wait.
 const QUEUE: usize = 4_096;
-/// A group is closed when it has so many rows: what joins later is in the next.
+/// Number of rows at which a group is complete.
 const GROUP: usize = 1_024;
-/// What has more rows than this is written in parts, each with its own commit: ten thousand rows take a
-/// tenth of a second and more, and what others ask for meanwhile, such as marks, comes in between.
+/// Maximum number of rows of a batch in one commit. A larger batch is split, so that commands of other
+/// callers, such as marks, run in between: ten thousand rows take a tenth of a second and more.
 const PART: usize = GROUP;
 
 const OPERATION: &str = "write to the database";
 
-type Maintenance = Box<dyn FnOnce(&Connection) + Send>;
-
 enum Command {
-    /// Something to write.
+    /// Work within a transaction.
     Write(Box<dyn Job>),
-    /// Something to do outside a transaction.
-    Maintenance(Maintenance),
-    /// The end; answered when the file is closed.
+    /// Work between transactions.
+    Maintenance(Box<dyn FnOnce(&Connection) + Send>),
+    /// Closes the file, then answers.
     Close(oneshot::Sender<()>),
 }
 
-/// The way to the thread that writes. Clones lead to the same.
+/// A handle to the writer's thread. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Writer {
     commands: mpsc::Sender<Command>,
-    /// Whether the thread is to end although nobody could tell it so through a full queue.
-    is_over: Arc<AtomicBool>,
+    /// Stops the thread even if the queue is too full for a command.
+    is_stopping: Arc<AtomicBool>,
 }
 
-/// What the thread owns.
+/// The state that the writer's thread owns.
 pub(crate) struct WriterState {
     pub(crate) connection: Connection,
     pub(crate) claims: SharedClaims,
-    /// Held until the last write is done.
+    /// Held until after the last write.
     pub(crate) roles: Vec<RoleLock>,
     pub(crate) path: PathBuf,
     pub(crate) identity: FileIdentity,
     pub(crate) health: SharedHealth,
     pub(crate) max_log_bytes: u64,
     pub(crate) limit: Option<Limit>,
-    /// Calls that were accepted and have no outcome, where there is a limit.
+    /// Calls without an outcome, counted only where there is a limit.
     pub(crate) unfinished: Unfinished,
     pub(crate) busy_timeout: Duration,
 }
@@ -82,13 +80,13 @@ impl Writer {
         let (commands, received) = mpsc::channel(QUEUE);
         let path = state.path.clone();
         let log = log_path(&path);
-        let is_over = Arc::new(AtomicBool::new(false));
+        let is_stopping = Arc::new(AtomicBool::new(false));
         let thread = Thread {
             state,
             log,
             broken: None,
             last_created: Cell::new(Timestamp::MIN),
-            is_over: Arc::clone(&is_over),
+            is_stopping: Arc::clone(&is_stopping),
         };
         thread::Builder::new()
             .name("punctual-writer".to_owned())
@@ -97,11 +95,14 @@ impl Writer {
                 path,
                 source: Box::new(source),
             })?;
-        Ok(Self { commands, is_over })
+        Ok(Self {
+            commands,
+            is_stopping,
+        })
     }
 
-    /// Writes a batch and waits for its commit, or for one commit after another if it is large. If one
-    /// of them fails, what was committed before stays, and is answered for.
+    /// Writes a batch and waits for its commit, or for several commits if it is large. If one of them
+    /// fails, the items of earlier commits stay and keep their outcomes.
     pub(crate) async fn write<I, O, F>(
         &self,
         operation: &'static str,
@@ -140,7 +141,7 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Writes what is small enough for one commit.
+    /// Writes a batch in one commit.
     async fn write_part<I, O, F>(
         &self,
         operation: &'static str,
@@ -162,32 +163,29 @@ impl Writer {
         answer.await.map_err(|_| stopped(operation))?
     }
 
-    /// Does something on the writing connection, between two transactions.
+    /// Runs `work` on the writing connection, between two transactions.
     pub(crate) async fn maintenance<T: Send + 'static>(
         &self,
         operation: &'static str,
-        maintenance: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, PortError> {
         let (reply, answer) = oneshot::channel();
-        let maintenance = move |connection: &Connection| {
-            // Whoever asked may be gone by now.
-            let _ = reply.send(maintenance(connection));
-        };
-        let sent = self
-            .commands
-            .send(Command::Maintenance(Box::new(maintenance)))
-            .await;
+        let work = Box::new(move |connection: &Connection| {
+            // The caller may have been cancelled.
+            let _ = reply.send(work(connection));
+        });
+        let sent = self.commands.send(Command::Maintenance(work)).await;
         sent.map_err(|_| stopped(operation))?;
         let done = answer.await.map_err(|_| stopped(operation))?;
         done.map_err(|error| port_error(operation, error))
     }
 
-    /// Whether the file was closed, and the role with it.
+    /// Whether the file was closed and the role released.
     pub(crate) fn is_closed(&self) -> bool {
         self.commands.is_closed()
     }
 
-    /// Finishes what was asked before, and closes the file.
+    /// Finishes the queued commands and closes the file.
     pub(crate) async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.commands.send(Command::Close(reply)).await.is_ok() {
@@ -196,21 +194,18 @@ impl Writer {
         }
     }
 
-    /// The same, but nobody waits for it, so that it needs no runtime.
+    /// Starts closing in the background. Needs no runtime.
     pub(crate) fn close_soon(&self) {
-        // First: if the queue is full now, the thread has yet to take a command from it, and looks
-        // at this after that one.
-        self.is_over.store(true, Ordering::SeqCst);
-        let (nobody, _) = oneshot::channel();
-        let _ = self.commands.try_send(Command::Close(nobody));
+        // First: if the queue is full, the thread checks this flag after its next command.
+        self.is_stopping.store(true, Ordering::SeqCst);
+        let (reply, _) = oneshot::channel();
+        let _ = self.commands.try_send(Command::Close(reply));
     }
 }
 
 /// The log beside a database file.
 pub(crate) fn log_path(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-wal");
-    PathBuf::from(name)
+    beside(database, "-wal")
 }
 
 struct Thread {
@@ -218,9 +213,9 @@ struct Thread {
     log: PathBuf,
     /// Why nothing can be written any more.
     broken: Option<PortError>,
-    /// When the last message was put into the outbox.
+    /// When the last message was appended to the outbox.
     last_created: Cell<Timestamp>,
-    is_over: Arc<AtomicBool>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 impl Thread {
@@ -233,7 +228,7 @@ impl Thread {
                     self.write(group);
                     next = left_over;
                 }
-                Command::Maintenance(maintenance) => maintenance(&self.state.connection),
+                Command::Maintenance(work) => work(&self.state.connection),
                 Command::Close(closed) => {
                     commands.close();
                     self.finish(&mut commands);
@@ -241,7 +236,7 @@ impl Thread {
                     return;
                 }
             }
-            if next.is_none() && self.is_over.load(Ordering::SeqCst) {
+            if next.is_none() && self.is_stopping.load(Ordering::SeqCst) {
                 break;
             }
         }
@@ -249,25 +244,25 @@ impl Thread {
         self.finish(&mut commands);
     }
 
-    /// Does what was asked before the end, folds the log into the file and closes it.
+    /// Finishes the queued writes, checkpoints the log and closes the file.
     fn finish(mut self, commands: &mut mpsc::Receiver<Command>) {
         while let Ok(command) = commands.try_recv() {
             if let Command::Write(job) = command {
                 self.write(vec![job]);
             }
         }
-        // Only whoever fires: beside it, a command that ends has nothing to tidy up.
-        let is_whole = self.broken.is_none() && self.state.identity.check(OPERATION).is_ok();
-        if is_whole && !self.state.roles.is_empty() {
-            let folded = checkpoint_log(&self.state.connection);
-            if let Err(error) = folded {
-                tracing::debug!(%error, "the log was left to be folded in at the next start");
-            }
+        // Only with a role: a client that ends leaves the log to the process that serves the file.
+        let is_intact = self.broken.is_none() && self.state.identity.check(OPERATION).is_ok();
+        if is_intact
+            && !self.state.roles.is_empty()
+            && let Err(error) = room::checkpoint(&self.state.connection, Duration::ZERO)
+        {
+            tracing::debug!(%error, "the log is left to be checkpointed at the next start");
         }
         let WriterState {
             connection, roles, ..
         } = self.state;
-        // Whoever takes the role next finds the file closed.
+        // The file is closed before another process can take the role.
         drop(connection);
         drop(roles);
     }
@@ -296,7 +291,7 @@ impl Thread {
             return;
         }
         match self.transact(&mut group) {
-            // What was committed to a file that nobody finds any more is not acknowledged.
+            // A commit to a file that is no longer at its path is not acknowledged.
             Ok(()) => match self.state.identity.check(OPERATION) {
                 Ok(()) => {
                     let needed_room = group.iter().any(|job| job.needs_room());
@@ -307,7 +302,7 @@ impl Thread {
                 }
                 Err(moved) => self.fail(group, &moved),
             },
-            // Perhaps some of them need no room, such as marks: each gets a chance of its own.
+            // Some of them, such as marks, may need no room: each is written by itself.
             Err(error) if is_full(&error) && group.len() > 1 => {
                 for job in group {
                     self.write(vec![job]);
@@ -317,7 +312,7 @@ impl Thread {
         }
     }
 
-    /// Tells a group that it cannot rely on being written, and notes whether anything ever will be again.
+    /// Fails a group, and all later writes if the error is critical.
     fn fail(&mut self, group: Vec<Box<dyn Job>>, error: &PortError) {
         if error.kind().is_critical() {
             tracing::error!(%error, "the database cannot be relied on any more");
@@ -327,11 +322,11 @@ impl Thread {
         answer_all(group, error);
     }
 
-    /// Applies a group in one transaction: all of it, or nothing.
+    /// Applies a group in one transaction.
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
         let connection = &self.state.connection;
         if let Some(limit) = &mut self.state.limit {
-            limit.hold(connection, group.iter().any(|job| job.needs_room()))?;
+            limit.enforce(connection, group.iter().any(|job| job.needs_room()))?;
         }
         execute(connection, "BEGIN IMMEDIATE")?;
         let (claims, unfinished) = (&self.state.claims, self.state.unfinished);
@@ -340,21 +335,21 @@ impl Thread {
             .iter_mut()
             .try_for_each(|job| job.apply(&mut transaction))
             .and_then(|()| execute(connection, "COMMIT"));
-        let (ended, unfinished) = transaction.into_parts();
+        let (ended_leases, unfinished) = transaction.into_parts();
         if applied.is_ok() {
             self.state.unfinished = unfinished;
-            self.state.claims.lock().committed(ended);
+            self.state.claims.lock().committed(ended_leases);
             return Ok(());
         }
         self.state.claims.lock().rolled_back();
-        // On some errors SQLite has rolled everything back by itself.
+        // On some errors SQLite has rolled back by itself.
         if !connection.is_autocommit() {
             execute(connection, "ROLLBACK")?;
         }
         applied
     }
 
-    /// Why nothing new may be stored, if so. What only changes rows may go on.
+    /// Why nothing new may be stored, if so. Updates are not affected.
     fn no_room(&self) -> Option<PortError> {
         let reason = if self.file_is_full() {
             "the file has grown to its limit, with its log and the room for what was accepted"
@@ -377,32 +372,25 @@ impl Thread {
             let timeout = state.busy_timeout;
             limit.is_reached(&state.connection, &self.log, state.unfinished, timeout)
         });
-        // If it is not known now, the write itself will find out.
+        // If the check fails, the write itself reports the error.
         reached.is_some_and(|reached| reached.unwrap_or(false))
     }
 
-    /// Whether the log has outgrown its limit, and cannot be folded in because a reader, most likely
-    /// of another program, still needs it as it was.
+    /// Whether the log exceeds its limit and cannot be checkpointed because a reader, most likely of
+    /// another program, keeps its snapshot.
     fn log_is_too_long(&self) -> bool {
         let length = std::fs::metadata(&self.log).map_or(0, |log| log.len());
         if length <= self.state.max_log_bytes {
             return false;
         }
-        let folded = self
-            .state
-            .connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-                Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
-            });
-        !folded.unwrap_or(false)
+        let checkpointed =
+            self.state
+                .connection
+                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                    Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+                });
+        !checkpointed.unwrap_or(false)
     }
-}
-
-/// Folds the whole log into the file, unless somebody is in the way: to wait for a reader would keep
-/// the write lock meanwhile, and every other program out.
-fn checkpoint_log(connection: &Connection) -> rusqlite::Result<()> {
-    connection.busy_timeout(Duration::ZERO)?;
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Runs a statement without parameters.
@@ -410,7 +398,7 @@ pub(crate) fn execute(connection: &Connection, statement: &str) -> rusqlite::Res
     connection.prepare_cached(statement)?.execute([]).map(drop)
 }
 
-/// Takes what waits, up to the size of a group or to something that is no write.
+/// Collects waiting writes up to the size of a group, or up to another command.
 fn gather(
     first: Box<dyn Job>,
     commands: &mut mpsc::Receiver<Command>,
@@ -457,7 +445,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Writes something that ends with this code of SQLite's, zero for well.
+    /// Writes something that ends with this SQLite code, zero for success.
     async fn write(writer: &Writer, code: i32) -> Result<(), PortErrorKind> {
         let batch = Batch {
             apply: move |_: &mut Transaction<'_>, (): &()| match code {
@@ -466,7 +454,7 @@ mod tests {
             },
             needs_room: false,
         };
-        let written = writer.write("try it", vec![()], batch).await;
+        let written = writer.write("write", vec![()], batch).await;
         written.map(drop).map_err(|error| error.kind())
     }
 
@@ -476,13 +464,13 @@ mod tests {
             let writer = writer();
             assert_eq!(write(&writer, 0).await, Ok(()));
             assert_eq!(write(&writer, code).await, Err(PortErrorKind::Broken));
-            // SQLite itself would go on, as if what it could not write were there.
+            // SQLite itself would continue as if the failed pages were written.
             assert_eq!(write(&writer, 0).await, Err(PortErrorKind::Broken));
         }
     }
 
     #[tokio::test]
-    async fn after_a_full_disk_or_a_lock_the_next_one_has_its_chance() {
+    async fn after_a_full_disk_or_a_lock_the_next_write_is_tried() {
         let writer = writer();
         for (code, kind) in [
             (ffi::SQLITE_FULL, PortErrorKind::StorageFull),
@@ -492,8 +480,9 @@ mod tests {
             assert_eq!(write(&writer, 0).await, Ok(()));
         }
     }
-    /// Notes what is written, in the order in which it is.
-    fn noting(
+
+    /// Records the order of writes.
+    fn recording(
         notes: &Arc<Mutex<Vec<&'static str>>>,
         note: &'static str,
         fails_after: usize,
@@ -515,31 +504,31 @@ mod tests {
     #[tokio::test]
     async fn a_mark_does_not_wait_for_all_of_a_large_save() {
         let (writer, notes) = (writer(), Arc::default());
-        let save = noting(&notes, "save", usize::MAX);
-        let mark = noting(&notes, "mark", usize::MAX);
+        let save = recording(&notes, "save", usize::MAX);
+        let mark = recording(&notes, "mark", usize::MAX);
         let save = writer.write("save", (0..10_000).collect(), save);
         let mark = writer.write("mark", vec![0], mark);
-        // The save is asked for first, and the thread begins when both are.
-        let (begin, wait) = std::sync::mpsc::channel::<()>();
-        let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
-        let held_up = writer.commands.try_send(Command::Maintenance(holds_up));
-        assert!(held_up.is_ok());
-        let begin = async move { drop(begin) };
-        let (saved, marked, ()) = tokio::join!(biased; save, mark, begin);
+        // The save is queued first, and the thread starts when both are queued.
+        let (start, wait) = std::sync::mpsc::channel::<()>();
+        let blocks = Box::new(move |_: &Connection| _ = wait.recv());
+        let blocked = writer.commands.try_send(Command::Maintenance(blocks));
+        assert!(blocked.is_ok());
+        let start = async move { drop(start) };
+        let (saved, marked, ()) = tokio::join!(biased; save, mark, start);
         assert_eq!((saved.unwrap().len(), marked.unwrap().len()), (10_000, 1));
         let notes = notes.lock().unwrap();
         assert_eq!(notes.iter().position(|it| *it == "mark"), Some(PART));
     }
 
     #[tokio::test]
-    async fn of_a_large_save_that_fails_what_was_committed_is_answered_for() {
+    async fn a_large_save_that_fails_reports_the_outcomes_of_its_committed_parts() {
         let (writer, notes) = (writer(), Arc::default());
         for (fails_after, written) in [
             (0, None),
             (PART, Some(PART)),
             (2 * PART + 7, Some(2 * PART)),
         ] {
-            let save = noting(&notes, "save", fails_after);
+            let save = recording(&notes, "save", fails_after);
             let answers = writer.write("save", (0..10_000).collect(), save).await;
             let answers = answers.ok();
             let done = answers
@@ -555,11 +544,11 @@ mod tests {
     #[tokio::test]
     async fn a_full_queue_does_not_keep_the_file_open() {
         let writer = writer();
-        let (go_on, wait) = std::sync::mpsc::channel::<()>();
-        let holds_up = Box::new(move |_: &Connection| _ = wait.recv());
+        let (unblock, wait) = std::sync::mpsc::channel::<()>();
+        let blocks = Box::new(move |_: &Connection| _ = wait.recv());
         writer
             .commands
-            .try_send(Command::Maintenance(holds_up))
+            .try_send(Command::Maintenance(blocks))
             .unwrap_or_else(|_| panic!("there is room for one"));
         while writer
             .commands
@@ -567,7 +556,7 @@ mod tests {
             .is_ok()
         {}
         writer.close_soon();
-        drop(go_on);
+        drop(unblock);
         writer.commands.closed().await;
     }
 }

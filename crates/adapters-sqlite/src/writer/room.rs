@@ -1,8 +1,8 @@
-//! Room for new promises, where a file has a limit.
+//! The size limit of a file.
 //!
-//! The limit is for what is new. Whatever finishes what was accepted before is never refused for
-//! it: a call that can neither begin nor end would keep its room for ever. So that the file stays
-//! within its limit all the same, each unfinished call counts with what it will still write.
+//! The limit applies to new timers and calls. Writes that finish accepted work are never refused: a
+//! call that can neither start nor finish would use its room for ever. So that the file stays within
+//! its limit all the same, each unfinished call counts with what it will still write.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::call_sql;
 
 const USED_PAGES: &str = "\
     SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count";
-/// What SQLite takes for no limit at all.
+/// SQLite's maximum page count, which means no limit.
 const ALL_PAGES: u64 = 4_294_967_294;
-/// Number of pages beyond the limit that a group of new rows may still take: it was let in below the
-/// limit, and is to be refused by it only if it is far larger than what was left.
+/// Number of pages beyond the limit that a group of new rows may still use: it was admitted below the
+/// limit, and SQLite refuses it only if it is far larger than the room left.
 const HEADROOM: u64 = 256;
-/// About what a call still writes besides its request: states, messages, an attempt and its outcome.
+/// Approximate number of bytes that a call still writes besides its request.
 const TO_FINISH: u64 = 8 * 1024;
-/// So often its request is written again: into a command, into the attempt, and redacted beside it.
+/// Number of copies of its request: in a command, in the attempt, and redacted beside it.
 const COPIES: u64 = 3;
 
 /// Length in bytes below which a log is not worth a checkpoint of its own.
 const SHORT_LOG: u64 = 1024 * 1024;
-/// Number of bytes without which a disk counts as full: a checkpoint would take the last of them, and fail.
+/// Number of free bytes below which a disk counts as full and a checkpoint would fail.
 const FULL_DISK: u64 = 256 * 1024;
 
 /// Calls that were accepted and have no outcome yet.
@@ -37,7 +37,7 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Those that are stored.
+    /// Reads the stored ones.
     pub(crate) fn stored(connection: &Connection) -> rusqlite::Result<Self> {
         connection.query_row(call_sql::UNFINISHED, [], |row| {
             let (calls, bytes): (i64, i64) = (row.get(0)?, row.get(1)?);
@@ -53,7 +53,7 @@ impl Unfinished {
         self.request_bytes = self.request_bytes.saturating_add(request_bytes as u64);
     }
 
-    /// One of them has ended. How large it was is not known any more: it takes its share with it.
+    /// Removes one of them. Its size is no longer known: the average is subtracted.
     pub(super) const fn end(&mut self) {
         if let Some(share) = self.request_bytes.checked_div(self.calls) {
             self.request_bytes -= share;
@@ -61,7 +61,7 @@ impl Unfinished {
         }
     }
 
-    /// What they will still write.
+    /// Number of bytes that they will still write.
     const fn to_write(self) -> u64 {
         let copies = self.request_bytes.saturating_mul(COPIES);
         copies.saturating_add(self.calls.saturating_mul(TO_FINISH))
@@ -73,15 +73,15 @@ impl Unfinished {
 pub(crate) struct Limit {
     bytes: u64,
     page: u64,
-    /// Whether SQLite was told to let the file grow no further.
-    is_held: bool,
+    /// Whether SQLite enforces it.
+    is_enforced: bool,
 }
 
 impl Limit {
     pub(crate) fn new(connection: &Connection, bytes: u64) -> rusqlite::Result<Self> {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let page = u64::from(page.max(1));
-        // A log that is folded in late, or stays long, would take what the file may have.
+        // A long log would use up the room of the file.
         let pages = u32::try_from(bytes / 8 / page).unwrap_or(u32::MAX);
         let pages = i64::from(pages.clamp(16, 10_000));
         connection.pragma_update(None, "wal_autocheckpoint", pages)?;
@@ -90,26 +90,30 @@ impl Limit {
         Ok(Self {
             bytes,
             page,
-            is_held: false,
+            is_enforced: false,
         })
     }
 
-    /// Lets the file grow to about its limit only, or as far as it has to.
-    pub(super) fn hold(&mut self, connection: &Connection, held: bool) -> rusqlite::Result<()> {
-        if self.is_held != held {
-            let pages = if held {
+    /// Makes SQLite enforce the limit approximately, or not at all.
+    pub(super) fn enforce(
+        &mut self,
+        connection: &Connection,
+        enforced: bool,
+    ) -> rusqlite::Result<()> {
+        if self.is_enforced != enforced {
+            let pages = if enforced {
                 self.bytes / self.page + HEADROOM
             } else {
                 ALL_PAGES
             };
             let limit = format!("PRAGMA max_page_count = {pages}");
             connection.query_row(&limit, [], |_| Ok(()))?;
-            self.is_held = held;
+            self.is_enforced = enforced;
         }
         Ok(())
     }
 
-    /// Whether the file, its log and what was accepted leave no room for anything new.
+    /// Whether the file, its log and the unfinished calls leave no room for anything new.
     pub(super) fn is_reached(
         &self,
         connection: &Connection,
@@ -129,7 +133,7 @@ impl Limit {
         if !is_reached(before)? || before <= self.bytes / 32 {
             return is_reached(before);
         }
-        // Perhaps it is the log alone.
+        // A checkpoint may free enough.
         checkpoint(connection, busy_timeout)?;
         is_reached(length())
     }
@@ -137,8 +141,8 @@ impl Limit {
 
 /// Checkpoints a log that is longer than the room left on its disk.
 ///
-/// A checkpoint needs at most as much room as the log is long. A log that grew until the disk is full
-/// would have left none: nothing could be written any more, although what is stored is small.
+/// A checkpoint needs at most as much room as the log is long. After a log has filled the disk, no
+/// checkpoint and no write would be possible any more.
 pub(super) fn checkpoint_before_disk_is_full(
     connection: &Connection,
     log: &Path,
@@ -158,8 +162,9 @@ pub(super) fn checkpoint_before_disk_is_full(
     Ok(())
 }
 
-/// Checkpoints the whole log and empties it, unless somebody still reads it.
-fn checkpoint(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
+/// Checkpoints and truncates the log, unless a reader still needs it: waiting for it would hold the
+/// write lock and block every other program.
+pub(super) fn checkpoint(connection: &Connection, busy_timeout: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     let done = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     connection.busy_timeout(busy_timeout)?;
@@ -171,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_needs_no_room_whatever_its_size_was() {
+    fn finished_calls_need_no_room_whatever_their_size() {
         let mut unfinished = Unfinished::default();
         unfinished.end();
         assert_eq!(unfinished.to_write(), 0);

@@ -34,7 +34,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         "TIMER_OF_CALL",
         &["sqlite_autoindex_timer_schedules_1 (tenant_id=? AND service_call_id=?)"],
     ),
-    ("GONE", &[TAKEN_ID]),
+    ("MARK_CALL_DELETED", &[TAKEN_ID]),
     (
         "OLD_CALLS",
         &["idx_service_calls_finished_at (finished_at<?)"],
@@ -84,7 +84,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &["idx_service_calls_next_check_at (next_check_at>?)"],
     ),
     (
-        "NEXT_LOOK",
+        "NEXT_CHECK",
         &["idx_service_calls_next_check_at (next_check_at>?)"],
     ),
     ("APPEND", &[]),
