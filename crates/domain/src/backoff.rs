@@ -1,33 +1,32 @@
-//! How long to wait after the n-th failure in a row.
+//! Backoff: the growing delay after consecutive failures.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Waits that double with each failure, up to a limit.
+/// Exponential backoff: delays that double with each failure, up to a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first failure.
+    /// Delay after the first failure.
     pub first: Duration,
-    /// At most.
+    /// Maximum delay.
     pub limit: Duration,
 }
 
 impl Backoff {
-    /// The wait after failure number `failures`, counted from one, spread by up to a quarter.
+    /// Delay after failure number `failures`, counted from one, with a jitter of up to a quarter.
     ///
-    /// What failed together would otherwise be tried again together. The spread comes from what is
-    /// being tried and not from chance: nothing here may draw a random number, and a history that
-    /// failed a test fails it again.
+    /// Without jitter, operations that failed together would be retried together. It is derived from the
+    /// operation and not random, so that a history which failed a test fails it again.
     pub fn after(self, failures: u32, what: &impl Hash) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);
         let wait = self.first.saturating_mul(1 << doublings).min(self.limit);
-        wait.mul_f64(1.0 - spread(&(what, failures)) / 4.0)
+        wait.mul_f64(1.0 - jitter(&(what, failures)) / 4.0)
     }
 }
 
-/// A number from zero up to one that is always the same for the same thing.
-fn spread(what: &impl Hash) -> f64 {
-    // The default hasher has fixed keys, so the same thing gives the same number in every run.
+/// A number from zero up to one that is always the same for the same value.
+fn jitter(what: &impl Hash) -> f64 {
+    // The default hasher has fixed keys, so the same value gives the same number in every run.
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     f64::from(u16::try_from(hasher.finish() >> 48).unwrap_or(0)) / 65_536.0

@@ -1,4 +1,4 @@
-//! Where a dead letter was given up, as a type, so that it can be sent there again.
+//! The origin of a dead letter, as a type, so that the message can be sent there again.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,29 +6,28 @@ use std::str::FromStr;
 
 use crate::Topic;
 
-/// The origin of a dead letter: what gave up on the message, and so what would take it again.
+/// Origin of a dead letter: what dead-lettered the message, and so what would accept it again.
 ///
-/// As text it is what a person reads in a list, and what a store keeps: `firing`,
+/// Stored and listed as text: `firing`,
 /// `outbox orchestration.events`, `timer.commands.acme.4f0c on COMMANDS for timer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadLetterOrigin {
-    /// A timer's firing, whose event was refused.
+    /// The firing of a timer, whose event was refused.
     Firing,
-    /// A message of the outbox, and the topic that it was to be published to; none if it could not be
-    /// read.
+    /// A message of the outbox, and its topic; `None` if the message could not be decoded.
     Outbox(Option<Topic>),
     /// A message that a broker delivered to a consumer. Other consumers may have handled it.
     Delivery {
-        /// The subject it was published to.
+        /// Its subject.
         subject: String,
-        /// The stream that keeps it.
+        /// The stream that stores it.
         stream: String,
         /// The consumer that refused it.
         consumer: String,
     },
-    /// A text of no other form: a topic or a subject, from a version that kept no more than that, or
-    /// whatever an adapter of somebody else's says.
+    /// Any other text: a topic or a subject, as stored by an earlier version, or the origin of a
+    /// third-party adapter.
     Other(String),
 }
 
@@ -54,7 +53,7 @@ impl fmt::Display for DeadLetterOrigin {
 impl FromStr for DeadLetterOrigin {
     type Err = Infallible;
 
-    /// Every text is an origin: a letter whose origin nobody knows must still be listed.
+    /// Every text is an origin: a dead letter of unknown origin must still be listed.
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let topic_named = |name: &str| Topic::ALL.into_iter().find(|topic| topic.as_str() == name);
         // Neither a subject nor the name of a stream or a consumer has a space.

@@ -1,20 +1,20 @@
 //! Fair share: how many of a limited number of slots one tenant may hold.
 //!
-//! A slot cannot be taken back from a tenant whose work hangs. So nobody may take the last free ones
-//! who has others already, and the fewer are free, the less one tenant may hold:
+//! A slot cannot be taken back from a tenant whose work hangs. So the last free slots are reserved for
+//! tenants without any, and the fewer are free, the less one tenant may hold:
 //!
-//! - While more than half are free, a tenant may hold as many as are free beyond that half. Alone it
-//!   gets a quarter of all.
-//! - The other half is for those who hold few: one for every 32 that are free, and at least one.
+//! - While more than half are free, a tenant may hold as many as are free beyond that half. A single
+//!   tenant gets a quarter of all.
+//! - The other half is for tenants that hold few: one for every 32 that are free, and at least one.
 //!
-//! Tenants that come one after the other and hang on all they may have get 128, 64, 32, 16, … of 512,
-//! later 8, 4, 2 and 1, so that more than 80 of them are needed until a newcomer gets none.
+//! Tenants that arrive one after the other and hang on all their slots get 128, 64, 32, 16, … of 512,
+//! later 8, 4, 2 and 1, so that it takes more than 80 of them until the next tenant gets none.
 
-/// Of so many free slots, one is for a tenant that has some already.
-const FREE_FOR_ONE: usize = 32;
+/// Number of free slots that allow a tenant one of them.
+const FREE_PER_SLOT: usize = 32;
 
-/// The number of slots up to which a tenant may take another one, when `taken` of `limit` are taken by
-/// whomever.
+/// Number of slots up to which a tenant may take another one, when `taken` of `limit` are in use by all
+/// tenants.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ pub const fn fair_share(limit: usize, taken: usize) -> usize {
         return 0;
     }
     let beyond_half = free.saturating_sub(limit / 2);
-    let of_the_rest = free / FREE_FOR_ONE;
+    let of_the_rest = free / FREE_PER_SLOT;
     let share = if beyond_half > of_the_rest {
         beyond_half
     } else {
@@ -44,7 +44,7 @@ pub const fn fair_share(limit: usize, taken: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// What tenants hold that come one after the other, take all they may, and never give it back.
+    /// Slots of tenants that arrive one after the other, take all they may, and never release any.
     fn hoards(limit: usize) -> Vec<usize> {
         let mut taken = 0;
         let mut hoards = Vec::new();

@@ -1,4 +1,4 @@
-//! Which firings are the same firing, so that a repeated one can be recognised.
+//! The identity of a firing, by which repetitions are deduplicated.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,9 @@ use crate::{Registration, TimerKey, Timestamp, excerpt};
 
 /// The identity of one firing: `tenant:serviceCallId:registeredAtMs:dueAtMs`.
 ///
-/// Publishing the same firing again, after a crash or a lost acknowledgement, carries the same id.
-/// Two firings of one timer never share one, because every schedule that is accepted for a key has
-/// a later registration than all before it (see [`crate::schedule_order`]).
+/// A firing that is published again, after a crash or a lost acknowledgement, has the same id. Two
+/// firings of one timer never share one, because every accepted schedule of a key has a later
+/// registration than all before it (see [`crate::schedule_order`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiringId {
     /// The timer that fires.
@@ -21,7 +21,7 @@ pub struct FiringId {
     pub registration: Registration,
 }
 
-/// Why a text is not a firing id.
+/// Error for a text that is not a firing id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("\"{given}\" is not a firing id: it reads tenant:serviceCallId:registeredAtMs:dueAtMs")]
 pub struct FiringIdError {
@@ -64,7 +64,7 @@ fn parse(text: &str) -> Option<FiringId> {
     })
 }
 
-/// Only the spelling that is written is read, so that equal ids have equal texts.
+/// Accepts the canonical form only, so that equal ids have equal texts.
 fn millis(text: &str) -> Option<Timestamp> {
     let number: i64 = text.parse().ok()?;
     let timestamp = Timestamp::from_millis(number).ok()?;

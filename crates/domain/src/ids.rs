@@ -1,4 +1,4 @@
-//! The UUIDs that name things, one type each so that they cannot be mixed up.
+//! Ids: UUIDs, one type for each kind so that they cannot be mixed up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::excerpt;
 
-/// Why a text is not an id.
+/// Error for a text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "{what} is not a UUID: give 36 characters like 0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e, not \"{given}\""
@@ -42,12 +42,12 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Wraps a UUID that is already one.
+            /// Wraps a UUID.
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
 
-            /// The UUID itself.
+            /// The UUID.
             pub const fn as_uuid(&self) -> Uuid {
                 self.0
             }
@@ -89,15 +89,15 @@ macro_rules! uuid_id {
 }
 
 uuid_id! {
-    /// Names the service call, or whatever else a timer is about, within its tenant.
+    /// Identifies the service call, or any other subject of a timer, within its tenant.
     ServiceCallId, "service call id"
 }
 uuid_id! {
-    /// Names one request through all that it caused.
+    /// Identifies a request across everything it caused.
     CorrelationId, "correlation id"
 }
 uuid_id! {
-    /// Names one message.
+    /// Identifies a message.
     EnvelopeId, "envelope id"
 }
 

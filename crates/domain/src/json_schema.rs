@@ -1,7 +1,6 @@
-//! The JSON Schemas of the values that are serialised as one text, number or list.
+//! JSON Schemas of the values that are serialised as one text, number or list; structs derive theirs.
 //!
-//! They stand together so that every limit is seen beside the others; structs derive theirs. A value
-//! that is read has the limits of its parser, and one that is written the form of its serialisation.
+//! A schema for input has the limits of the parser, one for output the form of the serialisation.
 
 use std::borrow::Cow;
 
@@ -20,7 +19,7 @@ const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]*$";
 const HEADER_NAME: &str = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /// The values of headers: printable ASCII and tabs, without blanks at either end.
 const HEADER_VALUE: &str = r"^([!-~]([\t -~]*[!-~])?)?$";
-/// Absolute, http or https, of what a URL may be written with, without a user and a fragment.
+/// Absolute http or https URLs in ASCII, without a user and a fragment.
 const URL: &str = r"^https?://[^\u0000-\u0020\u007f-\uffff\x22#<>@\\^`{|}]+$";
 
 macro_rules! schemas {

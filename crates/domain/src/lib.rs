@@ -1,14 +1,13 @@
-//! The nouns of Punctual: ids, instants, timers and messages, with no I/O and no clock.
+//! The domain model of Punctual: ids, instants, timers, service calls and messages. No I/O, no clock.
 //!
-//! Everything here is a plain value. A value that exists is valid: text and numbers from outside
-//! are parsed once, at the boundary, into the types below, and the rest of the code never checks
-//! again. The rules that decide what a second schedule, a deletion or a firing means are pure
-//! functions over these values, so that every adapter applies the same ones:
+//! Everything here is a plain value, valid once it exists: input is parsed once, at the boundary, and
+//! never checked again. The rules of scheduling, deleting and firing are pure functions over these
+//! values, so that every adapter applies the same ones:
 //!
-//! - [`schedule_order`]: what a schedule does to what is already stored;
-//! - [`timer_entry`]: the states of a timer and the one transition between them;
-//! - [`service_call`]: the states of a service call, and what is told when they change;
-//! - [`FiringId`]: which firings are the same firing;
+//! - [`schedule_order`]: the effect of a schedule on the stored timer;
+//! - [`timer_entry`]: the states of a timer and the transition between them;
+//! - [`service_call`]: the states of a service call and the messages about their changes;
+//! - [`FiringId`]: the identity of a firing;
 //! - [`fair_share()`]: how many of a limited number of slots one tenant may hold.
 
 mod backoff;
@@ -44,8 +43,7 @@ pub use timer_entry::{Failures, NotYetDue, ReachedTimer, ScheduledTimer, TimerEn
 pub use timer_key::TimerKey;
 pub use timestamp::{Timestamp, TimestampError};
 
-/// Shortens text from outside before it is put into an error message, so that a message stays one
-/// readable line however long the input was.
+/// Truncates input for an error message, so that the message stays one readable line.
 fn excerpt(given: &str) -> String {
     const LONGEST: usize = 48;
     let mut shown: String = given

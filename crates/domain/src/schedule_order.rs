@@ -1,6 +1,6 @@
-//! What a schedule does to what is already stored for its key.
+//! The effect of a schedule on what is stored for its key.
 //!
-//! | stored ↓ / asked by → | direct call | replacement | ensure | command sent at `t` |
+//! | stored ↓ / origin → | direct call | replacement | ensure | command sent at `t` |
 //! |---|---|---|---|---|
 //! | nothing | create | create | create | create |
 //! | deleted at `d` | create, registered after `d` | the same | the same | create if `t > d`, else stale |
@@ -9,63 +9,62 @@
 //!
 //! A **command** carries the time at which it was sent and may be delivered late, again, or after
 //! a newer one. Comparing the pair `(registered_at, due_at)` makes every order of delivery end in
-//! the same row. A **direct call** is made by somebody who waits for the answer, so it is never
-//! stale: it always applies, with a registration later than any stored one. A firing that is under
-//! way for the old schedule can then not mark the new one as reached, even within one millisecond.
+//! the same row. The caller of a **direct call** waits for the result, so the call is never stale: it
+//! always applies, with a registration later than any stored one. A firing of the old schedule that is in
+//! flight can then not mark the new one as reached, even within one millisecond.
 //!
-//! Two invariants follow, and the rest of Punctual relies on them: for one key the registrations
-//! that were accepted only ever grow, also across a deletion; and so two firings never share a
-//! [`FiringId`](crate::FiringId).
+//! Two invariants follow, on which the rest of Punctual relies: the accepted registrations of a key only
+//! increase, even across a deletion; and so two firings never share a [`FiringId`](crate::FiringId).
 
 use std::cmp::Ordering;
 
 use crate::Timestamp;
 
-/// When a schedule was asked for and for when: what tells two schedules of one timer apart.
+/// Identity of a schedule among those of its timer.
 ///
-/// The order is that of commands: by registration, then by due time.
+/// Ordered like commands: by registration, then by due time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Registration {
-    /// When the schedule was asked for.
+    /// When the schedule was requested.
     pub registered_at: Timestamp,
     /// When the timer is to fire.
     pub due_at: Timestamp,
 }
 
-/// Who asks for a schedule.
+/// Origin of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScheduleOrigin {
-    /// A caller who waits for the answer.
+    /// A caller that waits for the result.
     Direct,
-    /// A caller who wants the timer to fire again even if it has fired: deletion and schedule in
-    /// one step.
+    /// A caller that wants the timer to fire again even if it has fired: deletion and schedule in one
+    /// step.
     Replacement,
-    /// A caller who wants the timer to exist, and its schedule left alone if it does.
+    /// A caller that wants the timer to exist, and to keep its schedule if it does.
     Ensure,
     /// A message.
     Command {
-        /// When it was sent, by its sender's clock.
+        /// When it was sent, by the clock of the sender.
         sent_at: Timestamp,
     },
 }
 
-/// What a store holds for a key.
+/// What is stored for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Existing {
-    /// Nothing is known of the key.
+    /// Nothing.
     Nothing,
-    /// The timer was deleted, and the deletion is still remembered.
+    /// A tombstone: the timer was deleted.
     Deleted {
         /// When it was deleted.
         deleted_at: Timestamp,
     },
-    /// The timer waits for its due time.
+    /// A scheduled timer.
     Scheduled(Registration),
-    /// The timer has fired.
+    /// A reached timer.
     Reached(Registration),
 }
 
-/// What has to be written.
+/// What the store has to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScheduleDecision {
     /// A new timer.
@@ -73,22 +72,21 @@ pub enum ScheduleDecision {
         /// Its registration time.
         registered_at: Timestamp,
     },
-    /// The timer gets a new schedule, and attempts, retry time and claims of the old one are
-    /// dropped.
+    /// A new schedule of the timer, without the attempts, retry time and claims of the old one.
     Reschedule {
         /// Its new registration time.
         registered_at: Timestamp,
     },
-    /// The same command again, or the timer was to be ensured and exists: nothing to write.
+    /// Nothing: the same command was applied before, or the timer to be ensured exists.
     Unchanged,
-    /// A newer command or a deletion was there first: nothing to write.
+    /// Nothing: a newer command or a deletion was applied before.
     Stale,
-    /// The timer has fired, which is final: nothing to write.
+    /// Nothing: the timer has fired, which is final.
     AlreadyReached,
 }
 
 impl ScheduleOrigin {
-    /// Decides what asking for `due_at` means, given what is stored and the current time.
+    /// Decides the effect of a schedule for `due_at`, given what is stored and the current time.
     ///
     /// ```
     /// use punctual_domain::{Existing, ScheduleDecision, ScheduleOrigin, Timestamp};
@@ -109,7 +107,7 @@ impl ScheduleOrigin {
                 other => decide_call(other, now),
             },
             Self::Command { sent_at } => {
-                // A sender whose clock runs ahead must not shut out everybody else until then.
+                // A sender whose clock is ahead must not block all others until then.
                 let registered_at = sent_at.min(now);
                 decide_command(
                     existing,
@@ -140,15 +138,15 @@ fn reschedule(stored: Registration, now: Timestamp) -> ScheduleDecision {
     }
 }
 
-fn decide_command(existing: Existing, asked: Registration) -> ScheduleDecision {
-    let registered_at = asked.registered_at;
+fn decide_command(existing: Existing, requested: Registration) -> ScheduleDecision {
+    let registered_at = requested.registered_at;
     match existing {
         Existing::Nothing => ScheduleDecision::Create { registered_at },
         Existing::Deleted { deleted_at } if registered_at > deleted_at => {
             ScheduleDecision::Create { registered_at }
         }
         Existing::Deleted { .. } => ScheduleDecision::Stale,
-        Existing::Scheduled(stored) => match asked.cmp(&stored) {
+        Existing::Scheduled(stored) => match requested.cmp(&stored) {
             Ordering::Greater => ScheduleDecision::Reschedule { registered_at },
             Ordering::Equal => ScheduleDecision::Unchanged,
             Ordering::Less => ScheduleDecision::Stale,
@@ -157,8 +155,8 @@ fn decide_command(existing: Existing, asked: Registration) -> ScheduleDecision {
     }
 }
 
-/// When a deletion counts as having happened: not before the schedule that it deletes, so that
-/// whatever is accepted afterwards is registered later than that.
+/// Time of a deletion: not before the registration that it deletes, so that every schedule accepted
+/// afterwards is registered later.
 pub fn deletion_time(deleted: Registration, now: Timestamp) -> Timestamp {
     now.max(deleted.registered_at)
 }

@@ -1,4 +1,4 @@
-//! Tenant names: the partition key of everything, and a token of subjects and file names.
+//! Tenant ids: the partition key of all data, and a token of subjects and file names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,8 +9,8 @@ use thiserror::Error;
 
 /// The tenant that a timer belongs to: 1 to 128 of `A-Z a-z 0-9 _ -`.
 ///
-/// The alphabet is what is inert everywhere a tenant's name appears: in SQL text order, in a
-/// broker's subject, in a URL path and in a log line. Cloning is cheap.
+/// The alphabet needs no escaping wherever a tenant id appears: in SQL text order, broker subjects, URL
+/// paths and log lines. Cloning is cheap.
 ///
 /// ```
 /// use punctual_domain::TenantId;
@@ -21,7 +21,7 @@ use thiserror::Error;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Arc<str>);
 
-/// Why a text is not a tenant id.
+/// Error for a text that is not a tenant id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TenantIdError {
@@ -39,16 +39,16 @@ pub enum TenantIdError {
     BadCharacter {
         /// The first such character.
         character: char,
-        /// Where it stands, counted in characters from zero.
+        /// Its position, counted in characters from zero.
         position: usize,
     },
 }
 
 impl TenantId {
-    /// The longest tenant id, in bytes.
+    /// Maximum length in bytes.
     pub const MAX_LEN: usize = 128;
 
-    /// Checks a text and makes it a tenant id.
+    /// Parses a tenant id.
     pub fn new(text: &str) -> Result<Self, TenantIdError> {
         if text.is_empty() {
             return Err(TenantIdError::Empty);
@@ -76,7 +76,7 @@ fn is_allowed(c: char) -> bool {
 }
 
 impl Default for TenantId {
-    /// The tenant of those who have only one: `default`.
+    /// The tenant of single-tenant use: `default`.
     fn default() -> Self {
         Self(Arc::from("default"))
     }

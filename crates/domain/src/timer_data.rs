@@ -1,4 +1,4 @@
-//! The piece of JSON that a caller attaches to a timer and gets back when it fires.
+//! JSON that a caller attaches to a timer and gets back when the timer fires.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use thiserror::Error;
 
 /// Opaque JSON of at most 16 KiB.
 ///
-/// It is stored and passed on as the text that was given, and it may hold anything, secrets too:
-/// its `Debug` shows only its length, and nothing in Punctual logs it.
+/// It is stored and delivered as the given text. It may contain secrets: `Debug` prints its length only,
+/// and Punctual never logs it.
 ///
 /// ```
 /// use punctual_domain::TimerData;
@@ -23,7 +23,7 @@ use thiserror::Error;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct TimerData(Arc<str>);
 
-/// Why a value cannot be a timer's data, or cannot be read back as the type asked for.
+/// Error for a value that cannot be timer data, or cannot be read back as the requested type.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TimerDataError {
@@ -46,19 +46,19 @@ pub enum TimerDataError {
     /// There is no data to read.
     #[error("the timer has no data: it was scheduled without any")]
     Missing,
-    /// The data is JSON, but not of the type that it was to be read as.
+    /// The data is JSON, but not of the requested type.
     #[error("data is JSON of another shape than expected ({reason})")]
     OtherShape {
-        /// Where, never what stands there.
+        /// The position, never the content.
         reason: String,
     },
 }
 
 impl TimerData {
-    /// The longest data, in bytes of JSON text.
+    /// Maximum length in bytes of JSON text.
     pub const MAX_LEN: usize = 16 * 1024;
 
-    /// Takes JSON text.
+    /// Parses JSON text.
     pub fn from_json(text: &str) -> Result<Self, TimerDataError> {
         Self::check_length(text)?;
         let raw: &RawValue = serde_json::from_str(text).map_err(|e| not_json(&e))?;
@@ -95,7 +95,7 @@ impl TimerData {
     }
 }
 
-/// Where the text stops being JSON. What the parser expected there, only its grammar explains.
+/// The position at which the text stops being JSON, without the parser's expectations.
 fn not_json(error: &serde_json::Error) -> TimerDataError {
     let reason = if error.is_eof() {
         "it ends too early: a quote, bracket or brace is missing".to_owned()

@@ -1,4 +1,4 @@
-//! A timer and the one thing that can happen to it.
+//! The state machine of a timer.
 //!
 //! | from | event | to | rule |
 //! |---|---|---|---|
@@ -6,7 +6,7 @@
 //! | Scheduled | schedule again | Scheduled | [`crate::schedule_order`] |
 //! | Scheduled | its due time is reached | Reached | only at or after `due_at`: [`ScheduledTimer::reach`] |
 //! | Scheduled | delete | – | not while it fires |
-//! | Reached | – | – | final; what fires again is a new schedule |
+//! | Reached | – | – | final; to fire again takes a new schedule |
 //!
 //! The states are types. There is no way to make a [`ReachedTimer`] out of a [`ScheduledTimer`]
 //! before its due time, and no way back.
@@ -19,16 +19,16 @@ use crate::{
     TimerKey, Timestamp,
 };
 
-/// A timer that waits for its due time.
+/// A timer waiting for its due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduledTimer {
-    /// Which timer it is.
+    /// The key of the timer.
     pub key: TimerKey,
-    /// The request that it belongs to.
+    /// The request that the timer belongs to.
     pub correlation_id: CorrelationId,
     /// When it was registered and when it is due.
     pub registration: Registration,
-    /// What the caller attached to it.
+    /// Data attached by the caller.
     pub data: Option<TimerData>,
 }
 
@@ -39,7 +39,7 @@ pub struct ReachedTimer {
     reached_at: Timestamp,
 }
 
-/// A timer was to fire before its due time.
+/// Error for a timer that was to fire before its due time.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{} is due at {}, which is after {now}", .timer.key, .timer.registration.due_at)]
 pub struct NotYetDue {
@@ -50,10 +50,10 @@ pub struct NotYetDue {
 }
 
 impl ScheduledTimer {
-    /// The due time is reached: the transition, and the only way to a [`ReachedTimer`].
+    /// Marks the due time as reached: the only transition to a [`ReachedTimer`].
     ///
     /// # Errors
-    /// If `now` is before the due time, the timer comes back unchanged: no timer fires early.
+    /// If `now` is before the due time, with the unchanged timer: no timer fires early.
     pub fn reach(self, now: Timestamp) -> Result<ReachedTimer, NotYetDue> {
         if now < self.registration.due_at {
             return Err(NotYetDue {
@@ -67,7 +67,7 @@ impl ScheduledTimer {
         })
     }
 
-    /// Names the firing of this schedule.
+    /// The id of the firing of this schedule.
     pub fn firing_id(&self) -> FiringId {
         FiringId {
             key: self.key.clone(),
@@ -77,7 +77,7 @@ impl ScheduledTimer {
 }
 
 impl ReachedTimer {
-    /// Rebuilds a reached timer that a store has kept. Not for firing: that is
+    /// Restores a reached timer from storage. Not for firing: that is
     /// [`ScheduledTimer::reach`].
     pub const fn restore(timer: ScheduledTimer, reached_at: Timestamp) -> Self {
         Self { timer, reached_at }
@@ -88,12 +88,12 @@ impl ReachedTimer {
         &self.timer
     }
 
-    /// When its due time was noticed.
+    /// When the worker noticed that the due time was reached.
     pub const fn reached_at(&self) -> Timestamp {
         self.reached_at
     }
 
-    /// The event that tells the world.
+    /// The event to publish.
     pub fn event(&self) -> DueTimeReached {
         DueTimeReached {
             tenant_id: self.timer.key.tenant_id.clone(),
@@ -106,28 +106,27 @@ impl ReachedTimer {
     }
 }
 
-/// The name of a timer's state.
+/// State of a timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TimerState {
-    /// It waits for its due time.
+    /// Waiting for its due time.
     Scheduled,
     /// Its due time was reached.
     Reached,
 }
 
-/// The failed firings of the schedule in force; a reschedule forgets them.
+/// The failed firings of the current schedule; a reschedule clears them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failures {
-    /// How many firings have failed and were to be tried again.
+    /// Number of firings that failed and were to be retried.
     pub attempts: u32,
-    /// Why the last one failed. It stays after a success, and after a dead letter it is that one's
-    /// reason.
+    /// Why the last one failed. It stays after a success; a dead letter sets it to its own reason.
     pub last_error: Option<String>,
 }
 
-/// A timer in whichever state it is.
+/// A timer in any state.
 ///
-/// As JSON it is the timer of the public contract: `tenantId`, `serviceCallId`, `correlationId`,
+/// Serialised as the timer of the public contract: `tenantId`, `serviceCallId`, `correlationId`,
 /// `dueAt`, `registeredAt`, `reachedAt` if it was reached, `state`, `data` if there is any, and `attempts`
 /// and `lastError` if firings have failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,7 +137,7 @@ pub struct Failures {
 )]
 #[serde(into = "TimerJson", try_from = "TimerJson")]
 pub enum TimerEntry {
-    /// It waits for its due time.
+    /// Waiting for its due time.
     Scheduled {
         /// The timer.
         timer: ScheduledTimer,
@@ -170,7 +169,7 @@ impl TimerEntry {
         }
     }
 
-    /// The name of its state.
+    /// The state.
     pub const fn state(&self) -> TimerState {
         match self {
             Self::Scheduled { .. } => TimerState::Scheduled,
@@ -178,7 +177,7 @@ impl TimerEntry {
         }
     }
 
-    /// When its due time was noticed, if it was.
+    /// When the worker noticed that the due time was reached, if it was.
     pub const fn reached_at(&self) -> Option<Timestamp> {
         match self {
             Self::Scheduled { .. } => None,
@@ -202,7 +201,7 @@ struct TimerJson {
     state: TimerState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<TimerData>,
-    /// How many firings have failed; left out if none has.
+    /// Number of failed firings; omitted if zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemars", schemars(range(min = 1)))]
     attempts: Option<u32>,

@@ -1,4 +1,4 @@
-//! What identifies a timer: its tenant and the service call it is about.
+//! The key of a timer: its tenant and its service call.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use uuid::Uuid;
 
 use crate::{ServiceCallId, TenantId};
 
-/// The identity of a timer. There is at most one timer for a key.
+/// Key of a timer. There is at most one timer per key.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerKey {
-    /// Whose timer it is.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What it is about.
+    /// The service call, or any other subject of the timer.
     pub service_call_id: ServiceCallId,
 }
 
-/// The namespace of ids that are derived from names. Changing it would lose every named timer.
+/// Namespace of ids derived from names. Changing it would lose every named timer.
 const NAMES: Uuid = Uuid::from_u128(0x6f1c_3a52_9b0e_5d47_8a64_2f7e_c1d0_93b8);
 
 impl TimerKey {
@@ -27,8 +27,8 @@ impl TimerKey {
         }
     }
 
-    /// A key for those whose own keys are not UUIDs: the same tenant and name give the same key,
-    /// always and everywhere (UUID version 5 of the name).
+    /// A key derived from a name, for callers whose keys are not UUIDs: the same tenant and name always give
+    /// the same key (UUID version 5).
     ///
     /// ```
     /// use punctual_domain::{TenantId, TimerKey};

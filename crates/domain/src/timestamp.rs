@@ -1,4 +1,4 @@
-//! Instants in milliseconds, and their one text form.
+//! Instants in milliseconds, and their canonical text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +14,8 @@ use crate::excerpt;
 /// A UTC instant with millisecond precision, from 1970 to the end of 9998.
 ///
 /// Its text is always the 24 bytes `YYYY-MM-DDTHH:MM:SS.sssZ`, so that the order of the texts is
-/// the order of the instants. Whatever is finer than a millisecond is rounded **up** on the way
-/// in, because a timer may fire late but never early.
+/// the order of the instants. Input of finer precision is rounded **up** to the millisecond, because a
+/// timer may fire late but never early.
 ///
 /// ```
 /// use punctual_domain::Timestamp;
@@ -26,7 +26,7 @@ use crate::excerpt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// Why a text or number is not an instant that Punctual can handle.
+/// Error for a text or number that is not a supported instant.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TimestampError {
@@ -58,7 +58,7 @@ impl Timestamp {
     /// The latest instant, 9998-12-31T23:59:59.999Z.
     pub const MAX: Self = Self(253_370_764_799_999);
 
-    /// The instant this many milliseconds after 1970 began.
+    /// The instant at this many milliseconds since the Unix epoch.
     pub fn from_millis(millis: i64) -> Result<Self, TimestampError> {
         if (Self::MIN.0..=Self::MAX.0).contains(&millis) {
             Ok(Self(millis))
@@ -69,12 +69,12 @@ impl Timestamp {
         }
     }
 
-    /// Milliseconds since 1970 began.
+    /// Milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// The instant `duration` later, with what is finer than a millisecond rounded up; `None` past
+    /// The instant `duration` later, rounded up to the millisecond; `None` past
     /// [`Timestamp::MAX`].
     pub fn checked_add(self, duration: Duration) -> Option<Self> {
         let millis = i64::try_from(duration.as_nanos().div_ceil(1_000_000)).ok()?;
@@ -97,7 +97,7 @@ impl Timestamp {
         self.saturating_add(Duration::from_millis(1))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Duration since `earlier`; zero if this is not after it.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
@@ -150,7 +150,7 @@ const fn civil_from_days(days: i64) -> (i64, i64, i64) {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// Reads any RFC 3339 date and time, with what is finer than a millisecond rounded up.
+    /// Parses any RFC 3339 date and time, rounded up to the millisecond.
     ///
     /// A leap second (`23:59:60` UTC at the end of a month) becomes the instant after it.
     fn from_str(text: &str) -> Result<Self, TimestampError> {
@@ -173,7 +173,7 @@ fn in_brackets(flaw: Option<&'static str>) -> String {
     flaw.map_or_else(String::new, |flaw| format!(" ({flaw})"))
 }
 
-/// Why a text is no date and time: whoever wrote one nearly right should not have to search.
+/// Explains what is wrong with a date and time that is nearly right.
 fn refusal(text: &str) -> TimestampError {
     let given = excerpt(text);
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -219,7 +219,7 @@ fn has_digits_like(pattern: &str, text: &str) -> bool {
     pattern.len() == text.len() && pattern.bytes().zip(text.bytes()).all(same)
 }
 
-/// The parser drops what is finer than a nanosecond; such a time still has to be rounded up.
+/// The parser drops digits beyond nanoseconds; such a time still has to be rounded up.
 fn has_digits_past_nanoseconds(text: &str) -> bool {
     text.split_once('.').is_some_and(|(_, fraction)| {
         fraction
@@ -244,8 +244,7 @@ impl fmt::Debug for Timestamp {
 }
 
 impl From<SystemTime> for Timestamp {
-    /// Rounds up to the millisecond. What lies before 1970 or after 9998 becomes the nearest
-    /// instant there is.
+    /// Rounds up to the millisecond. Times before 1970 or after 9998 are clamped.
     fn from(time: SystemTime) -> Self {
         time.duration_since(UNIX_EPOCH)
             .map_or(Self::MIN, |since| Self::MIN.saturating_add(since))
@@ -370,8 +369,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_right_is_told_what_is_missing() {
-        for (text, told) in [
+    fn the_error_for_a_nearly_right_time_says_what_is_missing() {
+        for (text, expected) in [
             ("2026-12-24", "the time of day is missing"),
             ("2026-12-24T18:00:00", "add Z or an offset such as +01:00"),
             ("2026-12-24T18:00:00.5", "add Z or an offset such as +01:00"),
@@ -383,7 +382,7 @@ mod tests {
             ("2026-12-24T18:61:00+01:00", "there is no such time of day"),
         ] {
             let error = text.parse::<Timestamp>().unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
         for text in [
             "",

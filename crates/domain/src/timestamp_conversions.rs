@@ -1,19 +1,19 @@
-//! Instants of the date libraries that callers use, each behind a feature of its name.
+//! Conversions from date libraries, each behind a feature of its name.
 //!
-//! All round up to the millisecond, because a timer may fire late but never early, and all turn what
-//! lies before 1970 or after 9998 into the nearest instant there is, as `From<SystemTime>` does.
+//! All round up to the millisecond, because a timer may fire late but never early, and clamp times
+//! before 1970 or after 9998, as `From<SystemTime>` does.
 
 use crate::Timestamp;
 
 const NANOS_PER_MILLI: i128 = 1_000_000;
 
-/// The instant this many nanoseconds after 1970 began.
+/// The instant at this many nanoseconds since the Unix epoch.
 fn from_unix_nanos(nanos: i128) -> Timestamp {
     let up = i128::from(nanos.rem_euclid(NANOS_PER_MILLI) != 0);
     let millis = nanos.div_euclid(NANOS_PER_MILLI) + up;
     let (min, max) = (Timestamp::MIN, Timestamp::MAX);
     let nearest = millis.clamp(min.as_millis().into(), max.as_millis().into());
-    // What was clamped fits.
+    // The clamped value fits.
     i64::try_from(nearest)
         .ok()
         .and_then(|millis| Timestamp::from_millis(millis).ok())
@@ -48,8 +48,8 @@ impl From<&jiff::Zoned> for Timestamp {
 impl<Tz: chrono::TimeZone> From<chrono::DateTime<Tz>> for Timestamp {
     /// Rounds up to the millisecond.
     fn from(instant: chrono::DateTime<Tz>) -> Self {
-        // A leap second is shown as the one before it with more than a second of nanoseconds, so
-        // that it becomes an instant of the second after it: late, not early.
+        // A leap second is the second before it with more than 10^9 nanoseconds, and so becomes an
+        // instant of the second after it: late, not early.
         let seconds = i128::from(instant.timestamp()) * 1_000_000_000;
         from_unix_nanos(seconds + i128::from(instant.timestamp_subsec_nanos()))
     }

@@ -1,4 +1,4 @@
-//! The messages of orchestration: what is asked of it, and what it tells of a call's life.
+//! The commands and events of orchestration.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -7,30 +7,30 @@ use crate::service_call::{
 };
 use crate::{ServiceCallId, TenantId, TimerKey, Timestamp};
 
-/// Asks for a call.
+/// Command: submit a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubmitServiceCall {
-    /// Whose call.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// Which call.
+    /// The id of the call.
     pub service_call_id: ServiceCallId,
-    /// What people call it.
+    /// Display name.
     pub name: CallName,
     /// When its request is to be made.
     pub due_at: Timestamp,
     /// The request.
     pub request_spec: RequestSpec,
-    /// By what it is found.
+    /// Tags to search by.
     #[serde(skip_serializing_if = "Tags::is_empty")]
     pub tags: Tags,
-    /// By what a repetition is recognised.
+    /// Identifies repetitions of the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
 impl<'de> Deserialize<'de> for SubmitServiceCall {
-    /// By the rules that hold for a submission over HTTP, so that the same mistakes are told.
+    /// Parses by the rules of a submission over HTTP, so that the same errors are reported.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = serde_json::Value::deserialize(deserializer)?;
         let tenant_id = json.get("tenantId").cloned().unwrap_or_default();
@@ -71,9 +71,9 @@ macro_rules! about_a_call {
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
-            /// Whose call.
+            /// The tenant.
             pub tenant_id: TenantId,
-            /// Which call.
+            /// The id of the call.
             pub service_call_id: ServiceCallId,
             $($(#[$field_meta])* pub $field: $type,)*
         }
@@ -88,53 +88,53 @@ macro_rules! about_a_call {
 }
 
 about_a_call! {
-    /// Asks for a call to be deleted.
+    /// Command: delete a call.
     DeleteServiceCall {}
 
-    /// A call was accepted.
+    /// Event: a call was accepted.
     ServiceCallSubmitted {
-        /// What people call it.
+        /// Display name.
         name: CallName,
-        /// What may be shown of its request.
+        /// The redacted request.
         request_spec: RequestSpec,
-        /// When.
+        /// When the call was accepted.
         submitted_at: Timestamp,
-        /// By what it is found.
+        /// Tags to search by.
         #[serde(default)]
         tags: Tags,
     }
 
-    /// A call waits for its due time.
+    /// Event: a call is waiting for its due time.
     ServiceCallScheduled {
-        /// When it is due.
+        /// When the call is due.
         due_at: Timestamp,
     }
 
-    /// A call's request is to be made.
+    /// Event: a call was started.
     ServiceCallRunning {
-        /// Since when.
+        /// When the call was started.
         started_at: Timestamp,
     }
 
-    /// A call has succeeded.
+    /// Event: a call has succeeded.
     ServiceCallSucceeded {
-        /// When.
+        /// When the call finished.
         finished_at: Timestamp,
-        /// What the target answered.
+        /// The response of the target.
         response_meta: ResponseMeta,
     }
 
-    /// A call has failed.
+    /// Event: a call has failed.
     ServiceCallFailed {
-        /// When.
+        /// When the call finished.
         finished_at: Timestamp,
-        /// Why.
+        /// The reason.
         error_meta: ErrorMeta,
     }
 
-    /// A call was deleted before its due time.
+    /// Event: a call was deleted before its due time.
     ServiceCallDeleted {
-        /// When.
+        /// When the call was deleted.
         deleted_at: Timestamp,
     }
 }

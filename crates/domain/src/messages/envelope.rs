@@ -1,4 +1,4 @@
-//! The envelope that every message travels in, and its JSON form.
+//! The envelope of a message, and its JSON form.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -7,32 +7,32 @@ use thiserror::Error;
 use super::Message;
 use crate::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, Timestamp, excerpt};
 
-/// Where a message belongs in the story of a request.
+/// Correlation and causation of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageMetadata {
-    /// The request that it belongs to.
+    /// The request that the message belongs to.
     pub correlation_id: Option<CorrelationId>,
-    /// The message that caused it. Time causes a timer's events, so they have none.
+    /// The message that caused it; `None` for the event of a timer, which time causes.
     pub causation_id: Option<EnvelopeId>,
 }
 
-/// A message with what is needed to route, trace and recognise it.
+/// A message with its metadata for routing, tracing and deduplication.
 ///
 /// As JSON: `{"id", "type", "tenantId", "aggregateId"?, "timestampMs", "correlationId"?,
 /// "causationId"?, "payload"}`. Unknown fields are ignored and absent options left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageEnvelope {
-    /// Names this message.
+    /// The id of the message.
     pub id: EnvelopeId,
-    /// When it was written, by its writer's clock.
+    /// When the message was written, by the clock of its writer.
     pub timestamp: Timestamp,
-    /// Its place in the story.
+    /// Correlation and causation.
     pub metadata: MessageMetadata,
-    /// The message itself, which also names the tenant and the service call.
+    /// The payload, which also names the tenant and the service call.
     pub message: Message,
 }
 
-/// Why bytes are not an envelope. None of these gets better by trying again.
+/// Error for bytes that are not an envelope. A retry never helps.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
@@ -42,16 +42,16 @@ pub enum EnvelopeError {
         /// What is wrong and where.
         reason: String,
     },
-    /// The type is none that this version knows.
+    /// The type is unknown to this version.
     #[error("message type \"{type_name}\" is unknown: {} are known", Message::TYPES.join(", "))]
     UnknownType {
         /// The type, shortened.
         type_name: String,
     },
-    /// The payload is not one of the type.
+    /// The payload does not match the type.
     #[error("payload of {type_name} is wrong: {reason}")]
     BadPayload {
-        /// The message's type.
+        /// The type.
         type_name: &'static str,
         /// What is wrong and where.
         reason: String,
@@ -61,22 +61,22 @@ pub enum EnvelopeError {
     Mismatch {
         /// The field of the envelope.
         field: &'static str,
-        /// What the envelope says.
+        /// The value in the envelope.
         envelope: String,
-        /// What the payload says.
+        /// The value in the payload.
         payload: String,
     },
 }
 
 impl MessageEnvelope {
-    /// The tenant that it belongs to.
+    /// The tenant of the message.
     pub const fn tenant_id(&self) -> &TenantId {
         self.message.tenant_id()
     }
 
-    /// By what repetitions of this message are recognised: a firing's id for the event of a
-    /// firing, and the envelope's own id for everything else. An attempt is asked for again under the same
-    /// id, which must not be taken for a repetition on the way: there the time of asking is part of it.
+    /// Deduplication id: the firing id for the event of a firing, and the id of the envelope for other
+    /// messages. The command for an attempt is dispatched again under the same envelope id, which the
+    /// broker must not drop as a duplicate: there the time of the dispatch is part of it.
     pub fn deduplication_id(&self) -> String {
         match &self.message {
             Message::DueTimeReached(event) => event.firing_id.to_string(),
@@ -85,8 +85,8 @@ impl MessageEnvelope {
         }
     }
 
-    /// The same message as it may be shown and kept once it was published: what was secret about the
-    /// request that it carries is redacted.
+    /// The same message for display and for storage after it was published: the secrets of its request
+    /// are redacted.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         match &mut self.message {
@@ -114,9 +114,9 @@ impl MessageEnvelope {
         self
     }
 
-    /// Reads an envelope from JSON bytes and checks that envelope and payload agree.
+    /// Parses an envelope from JSON and checks that envelope and payload agree.
     pub fn from_json(bytes: &[u8]) -> Result<Self, EnvelopeError> {
-        // A list of the right length would pass otherwise, and make the order of fields a promise.
+        // A list of the right length would pass otherwise, and make the order of fields part of the contract.
         if bytes
             .trim_ascii_start()
             .first()
@@ -136,7 +136,7 @@ impl MessageEnvelope {
     /// Writes the envelope as JSON.
     ///
     /// # Errors
-    /// None of the values in an envelope can fail to be written; the error is serde's formality.
+    /// Never in practice: every value of an envelope can be serialised.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn poison_is_told_apart() {
+    fn each_kind_of_poison_has_its_own_error() {
         let check = |json: &str| MessageEnvelope::from_json(json.as_bytes()).unwrap_err();
         for bad in ["", "{", "[]", "null", "{}", "\"x\""] {
             assert!(

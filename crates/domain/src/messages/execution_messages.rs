@@ -1,4 +1,4 @@
-//! The messages of execution: the one attempt of a call, and what became of it.
+//! The commands and events of execution.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::service_call::{ErrorMeta, RequestSpec, ResponseMeta};
 use crate::{EnvelopeId, ServiceCallId, TenantId, TimerKey, Timestamp};
 
-/// Asks for the one attempt of a call. The attempt is named by the id of this command's envelope.
+/// Command: make the attempt of a call. The id of the envelope is the id of the attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StartExecution {
-    /// Whose call.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// Which call.
+    /// The id of the call.
     pub service_call_id: ServiceCallId,
-    /// The request, with all its secrets.
+    /// The request, secrets included.
     pub request_spec: RequestSpec,
-    /// How long the whole attempt may take, in milliseconds.
+    /// Time limit of the complete attempt, in milliseconds.
     pub timeout_ms: u64,
 }
 
@@ -27,7 +27,7 @@ impl StartExecution {
         TimerKey::new(self.tenant_id.clone(), self.service_call_id)
     }
 
-    /// How long the whole attempt may take.
+    /// Time limit of the complete attempt.
     pub const fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }
@@ -39,11 +39,11 @@ macro_rules! about_an_attempt {
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
-            /// Whose call.
+            /// The tenant.
             pub tenant_id: TenantId,
-            /// Which call.
+            /// The id of the call.
             pub service_call_id: ServiceCallId,
-            /// Which attempt.
+            /// The id of the attempt.
             pub execution_id: EnvelopeId,
             $($(#[$field_meta])* pub $field: $type,)*
         }
@@ -58,25 +58,25 @@ macro_rules! about_an_attempt {
 }
 
 about_an_attempt! {
-    /// The attempt has begun.
+    /// Event: the attempt has started.
     ExecutionStarted {
-        /// When.
+        /// When the attempt started.
         started_at: Timestamp,
     }
 
-    /// The target answered with 2xx.
+    /// Event: the target responded with 2xx.
     ExecutionSucceeded {
-        /// When.
+        /// When the attempt ended.
         finished_at: Timestamp,
-        /// What it answered.
+        /// The response.
         response_meta: ResponseMeta,
     }
 
-    /// There is no good answer, and there will be none.
+    /// Event: the attempt has failed, finally.
     ExecutionFailed {
-        /// When.
+        /// When the attempt ended.
         finished_at: Timestamp,
-        /// Why.
+        /// The reason.
         error_meta: ErrorMeta,
     }
 }

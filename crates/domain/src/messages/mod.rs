@@ -1,4 +1,4 @@
-//! What modules say to each other: messages, the envelope around them, and where they go.
+//! The messages between modules, their envelope and their topics.
 
 mod call_messages;
 mod envelope;
@@ -21,26 +21,26 @@ pub use timer_messages::{DueTimeReached, ScheduleTimer};
 
 use crate::{ServiceCallId, TenantId};
 
-/// Where messages of a kind go.
+/// Topic of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Topic {
-    /// What orchestration is asked to do: `orchestration.commands`.
+    /// Commands to orchestration: `orchestration.commands`.
     OrchestrationCommands,
-    /// What orchestration tells of calls: `orchestration.events`.
+    /// Events of calls: `orchestration.events`.
     OrchestrationEvents,
-    /// What the timer is asked to do: `timer.commands`.
+    /// Commands to the timer: `timer.commands`.
     TimerCommands,
-    /// What the timer tells: `timer.events`.
+    /// Events of timers: `timer.events`.
     TimerEvents,
-    /// What execution is asked to do: `execution.commands`.
+    /// Commands to execution: `execution.commands`.
     ExecutionCommands,
-    /// What execution tells of attempts: `execution.events`.
+    /// Events of attempts: `execution.events`.
     ExecutionEvents,
 }
 
 impl Topic {
-    /// All of them.
+    /// All topics.
     pub const ALL: [Self; 6] = [
         Self::OrchestrationCommands,
         Self::OrchestrationEvents,
@@ -50,7 +50,7 @@ impl Topic {
         Self::ExecutionEvents,
     ];
 
-    /// The name of the topic, which begins every broker subject of it.
+    /// The name of the topic, which is the prefix of its broker subjects.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OrchestrationCommands => "orchestration.commands",
@@ -62,8 +62,7 @@ impl Topic {
         }
     }
 
-    /// Whether it carries commands, which one module carries out, and not events, which anybody may
-    /// want to know.
+    /// Whether it carries commands, which have one consumer, rather than events.
     pub const fn is_of_commands(self) -> bool {
         match self {
             Self::OrchestrationCommands | Self::TimerCommands | Self::ExecutionCommands => true,
@@ -78,8 +77,8 @@ impl fmt::Display for Topic {
     }
 }
 
-/// The part of a call's life in which a message is written. Phases are in order, so that what carries
-/// the same time can still be told in the order in which it happened.
+/// Phase of a call in which a message is written. Phases are ordered, so that messages with the same
+/// timestamp can be sorted by when they happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Phase {
@@ -91,7 +90,7 @@ pub enum Phase {
     AfterDueTime,
 }
 
-/// Everything that is the same for every type of message, so that a new one is one line.
+/// Defines all that is the same for every type of message, so that a new one is one line.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident => $topic:ident, $phase:ident;)*) => {
         /// A message of any type.
@@ -112,14 +111,14 @@ macro_rules! messages {
                 }
             }
 
-            /// Where messages of this type go.
+            /// The topic of this type.
             pub const fn topic(&self) -> Topic {
                 match self {
                     $(Self::$name(_) => Topic::$topic,)*
                 }
             }
 
-            /// When in the life of a call messages of this type are written.
+            /// The phase in which messages of this type are written.
             pub const fn phase(&self) -> Phase {
                 match self {
                     $(Self::$name(_) => Phase::$phase,)*
@@ -140,7 +139,7 @@ macro_rules! messages {
                 }
             }
 
-            /// Reads the payload of a type, or says nothing if there is no such type.
+            /// Parses the payload of a type; `None` if there is no such type.
             fn read(type_name: &str, payload: &str) -> Option<(&'static str, serde_json::Result<Self>)> {
                 match type_name {
                     $(stringify!($name) => {
@@ -169,21 +168,21 @@ macro_rules! messages {
 }
 
 messages! {
-    /// A call is asked for.
+    /// A call is submitted.
     SubmitServiceCall => OrchestrationCommands, BeforeDueTime;
     /// A call is to be deleted.
     DeleteServiceCall => OrchestrationCommands, BeforeDueTime;
     /// A timer is to be scheduled.
     ScheduleTimer => TimerCommands, BeforeDueTime;
-    /// A call's one attempt is to be made.
+    /// The attempt of a call is to be made.
     StartExecution => ExecutionCommands, AfterDueTime;
     /// A timer's due time was reached.
     DueTimeReached => TimerEvents, AtDueTime;
     /// A call was accepted.
     ServiceCallSubmitted => OrchestrationEvents, BeforeDueTime;
-    /// A call waits for its due time.
+    /// A call is waiting for its due time.
     ServiceCallScheduled => OrchestrationEvents, BeforeDueTime;
-    /// A call's request is to be made.
+    /// A call was started.
     ServiceCallRunning => OrchestrationEvents, AfterDueTime;
     /// A call has succeeded.
     ServiceCallSucceeded => OrchestrationEvents, AfterDueTime;
@@ -191,7 +190,7 @@ messages! {
     ServiceCallFailed => OrchestrationEvents, AfterDueTime;
     /// A call was deleted.
     ServiceCallDeleted => OrchestrationEvents, BeforeDueTime;
-    /// An attempt has begun.
+    /// An attempt has started.
     ExecutionStarted => ExecutionEvents, AfterDueTime;
     /// An attempt has succeeded.
     ExecutionSucceeded => ExecutionEvents, AfterDueTime;

@@ -1,56 +1,56 @@
-//! The messages that the timer takes and gives.
+//! The commands and events of the timer.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{FiringId, ServiceCallId, TenantId, TimerData, TimerDataError, TimerKey, Timestamp};
 
-/// Asks for a timer.
+/// Command: schedule a timer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleTimer {
-    /// Whose timer.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What it is about.
+    /// The service call, or any other subject of the timer.
     pub service_call_id: ServiceCallId,
-    /// When it is to fire.
+    /// When the timer is to fire.
     pub due_at: Timestamp,
-    /// What comes back with the event.
+    /// Data returned with the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<TimerData>,
 }
 
-/// Tells that a timer's due time was reached, at least once for every schedule that was accepted.
+/// Event: the due time of a timer was reached. Published at least once for every accepted schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DueTimeReached {
-    /// Whose timer.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// What it was about.
+    /// The service call, or any other subject of the timer.
     pub service_call_id: ServiceCallId,
-    /// When the due time was noticed; never before `due_at`.
+    /// When the worker noticed that the due time was reached; never before `due_at`.
     pub reached_at: Timestamp,
     /// When the timer was due.
     pub due_at: Timestamp,
-    /// Names the firing: the same in every repetition of it, and in no other firing.
+    /// The id of the firing: the same in every repetition of it, and in no other firing.
     pub firing_id: FiringId,
-    /// What was given with the schedule.
+    /// Data given with the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<TimerData>,
 }
 
 impl ScheduleTimer {
-    /// The key of the timer that is asked for.
+    /// The key of the timer to schedule.
     pub fn key(&self) -> TimerKey {
         TimerKey::new(self.tenant_id.clone(), self.service_call_id)
     }
 }
 
 impl DueTimeReached {
-    /// Reads the data that was given with the schedule.
+    /// Reads the data given with the schedule.
     ///
     /// # Errors
-    /// If there is none, or it is of another shape.
+    /// If there is none, or it has another shape.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, TimerDataError> {
         self.data.as_ref().ok_or(TimerDataError::Missing)?.read()
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_is_read_as_what_it_is_and_its_absence_is_told() {
+    fn data_is_read_as_its_type_and_its_absence_is_an_error() {
         let mut event = event();
         assert_eq!(event.read::<u8>(), Err(TimerDataError::Missing));
         event.data = Some(TimerData::of(&7).unwrap());

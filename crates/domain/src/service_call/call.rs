@@ -1,20 +1,20 @@
-//! A service call and what can happen to it.
+//! The state machine of a service call.
 //!
-//! | from | what happens | to | rule |
+//! | from | event | to | rule |
 //! |---|---|---|---|
 //! | – | submitted | Scheduled | once for each id and idempotency key |
 //! | Scheduled | its due time is reached | Running | only with an event reached at or after `due_at`: [`ScheduledCall::start`] |
-//! | Scheduled | overdue by [`OVERDUE`] | Running | the event is not waited for any longer |
-//! | Scheduled | deleted | – | nothing is executed after that |
-//! | Running | the attempt begins | Running | its deadline begins: [`RunningCall::attempt_began`] |
-//! | Running | no attempt after [`UNHEARD`] | Running | the same command goes out again |
-//! | Running | no result in time and [`GRACE`] | Running | the same command goes out once more |
-//! | Running | its command cannot be delivered | Failed | nobody else would end it: [`RunningCall::undeliverable`] |
-//! | Running | a result, or none [`GRACE`] after that | Succeeded, Failed | [`RunningCall::finish`] |
+//! | Scheduled | overdue by [`OVERDUE`] | Running | without waiting for the event any longer |
+//! | Scheduled | deleted | – | nothing is executed afterwards |
+//! | Running | the attempt starts | Running | its deadline starts: [`RunningCall::attempt_began`] |
+//! | Running | no attempt after [`UNHEARD`] | Running | the same command is dispatched again |
+//! | Running | no result by the timeout plus [`GRACE`] | Running | the same command is dispatched once more |
+//! | Running | its command cannot be delivered | Failed | nothing else would end it: [`RunningCall::undeliverable`] |
+//! | Running | a result, or none [`GRACE`] after the last dispatch | Succeeded, Failed | [`RunningCall::finish`] |
 //! | Succeeded, Failed | – | – | final |
 //!
 //! The states are types, and each transition consumes the state before it: a call cannot be started
-//! twice, and what has finished cannot change.
+//! twice, and a finished call cannot change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,67 +30,66 @@ use crate::messages::{
 };
 use crate::{CorrelationId, EnvelopeId, Message, ScheduleTimer, TimerKey, Timestamp};
 
-/// So long after its due time a call is started although nobody has said that it is due.
+/// Time after its due time at which a call is started without its event.
 pub const OVERDUE: Duration = Duration::from_mins(1);
-/// So long after its command went out an attempt should have begun.
+/// Time after the first dispatch by which an attempt should have started.
 pub const UNHEARD: Duration = Duration::from_mins(1);
-/// So long after an attempt's time is over its result may still come, and so long after it was asked
-/// for once more.
+/// Time that a result may take beyond the timeout of its attempt, and again after the last dispatch.
 pub const GRACE: Duration = Duration::from_secs(30);
-/// A command that is not heard goes out again after twice as long each time, but not rarer than this:
-/// a long queue of executions must not be made longer by our asking.
-const RAREST: Duration = Duration::from_hours(1);
+/// Maximum interval between two dispatches of a command. The interval doubles each time, so as not to
+/// lengthen a long queue of executions.
+const MAX_REDISPATCH_INTERVAL: Duration = Duration::from_hours(1);
 
-/// What is known of a call from the beginning.
+/// The properties of a call that never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallDetails {
-    /// Whose call, and which.
+    /// The key of the call.
     pub key: TimerKey,
-    /// The request that it belongs to.
+    /// The request that the call belongs to.
     pub correlation_id: CorrelationId,
-    /// The command that brought it.
+    /// The command that submitted the call.
     pub command_id: EnvelopeId,
-    /// What people call it.
+    /// Display name.
     pub name: CallName,
-    /// By what it is found.
+    /// Tags to search by.
     pub tags: Tags,
-    /// When it was accepted.
+    /// When the call was accepted.
     pub submitted_at: Timestamp,
     /// When its request is to be made.
     pub due_at: Timestamp,
-    /// The request; once it has finished, only what may be shown of it.
+    /// The request, redacted once the call is finished.
     pub request: RequestSpec,
 }
 
-/// A call that waits for its due time.
+/// A call waiting for its due time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduledCall {
-    /// What is known of it.
+    /// The properties that never change.
     pub details: CallDetails,
 }
 
-/// A call whose request is to be made, or is being made.
+/// A call whose attempt is dispatched or in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningCall {
-    /// What is known of it.
+    /// The properties that never change.
     pub details: CallDetails,
-    /// When it was started.
+    /// When the call was started.
     pub started_at: Timestamp,
-    /// The one attempt: the id of the command that asks for it.
+    /// The attempt: the id of the command that requests it.
     pub execution_id: EnvelopeId,
-    /// The message that started it.
+    /// The message that started the call.
     pub caused_by: EnvelopeId,
-    /// How long the attempt may take.
+    /// Time limit of the attempt.
     pub timeout: Duration,
-    /// When the attempt began, if that was heard.
+    /// When the attempt started, if known.
     pub attempt_began_at: Option<Timestamp>,
-    /// When the command last went out.
+    /// When the command was last dispatched.
     pub dispatched_at: Timestamp,
-    /// How often the command went out.
+    /// Number of dispatches of the command.
     pub dispatch_count: u32,
 }
 
-/// A call that has its outcome.
+/// A call with its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedCall {
     details: CallDetails,
@@ -99,103 +98,103 @@ pub struct FinishedCall {
     outcome: Outcome,
 }
 
-/// A call in whichever state it is.
+/// A call in any state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceCall {
-    /// It waits for its due time.
+    /// Waiting for its due time.
     Scheduled(ScheduledCall),
-    /// Its request is to be made, or is being made.
+    /// Its attempt is dispatched or in flight.
     Running(RunningCall),
-    /// It has its outcome.
+    /// Finished, with its outcome.
     Finished(FinishedCall),
 }
 
-/// The name of a call's state.
+/// Status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CallStatus {
-    /// It waits for its due time.
+    /// Waiting for its due time.
     Scheduled,
-    /// Its request is to be made, or is being made.
+    /// Its attempt is dispatched or in flight.
     Running,
-    /// The target answered with 2xx.
+    /// The target responded with 2xx.
     Succeeded,
     /// Anything else.
     Failed,
 }
 
-/// A text is no status.
+/// Error for a text that is no status.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("status is none of Scheduled, Running, Succeeded and Failed: \"{given}\"")]
 pub struct StatusError {
     given: String,
 }
 
-/// A message to go out, under an id that is fixed or any new one.
+/// A message to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its envelope's id, if it matters.
+    /// Id of the envelope; a new one if `None`.
     pub id: Option<EnvelopeId>,
-    /// What caused it.
+    /// The message that caused it.
     pub caused_by: EnvelopeId,
-    /// What it says.
+    /// The payload.
     pub message: Message,
 }
 
-/// A call after something happened to it, and what is to be told.
+/// Result of a transition: the new state and the messages about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallStep {
-    /// The call as it is now.
+    /// The new state of the call.
     pub call: ServiceCall,
-    /// What goes out, in this order.
+    /// Messages to publish, in this order.
     pub outgoing: Vec<Outgoing>,
 }
 
-/// An event says that a call is due before it is.
+/// Error for an event that was reached before the due time of its call.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{key} is due at {due_at}, which is after {reached_at}")]
 pub struct NotYetReached {
-    /// Which call.
+    /// The key of the call.
     pub key: TimerKey,
-    /// When it is due.
+    /// When the call is due.
     pub due_at: Timestamp,
-    /// When it was said to be.
+    /// When the event was reached.
     pub reached_at: Timestamp,
 }
 
-/// What the start of a call needs.
+/// Arguments of starting a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// When the due time was noticed.
+    /// When the event was reached.
     pub reached_at: Timestamp,
-    /// The time now.
+    /// The current time.
     pub now: Timestamp,
-    /// Names the attempt.
+    /// Id of the attempt.
     pub execution_id: EnvelopeId,
-    /// The message that starts it.
+    /// The message that starts the call.
     pub caused_by: EnvelopeId,
-    /// How long the attempt may take.
+    /// Time limit of the attempt.
     pub timeout: Duration,
 }
 
-/// What is to be done about a call that was looked at because nothing happened to it.
+/// What a sweep has to do about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing, until this instant; never, if there is none.
+    /// Nothing until this instant, or ever if `None`.
     Wait(Option<Timestamp>),
-    /// It is overdue: start it.
+    /// Start the call: it is overdue.
     Start(ScheduledCall),
-    /// Its attempt was not heard of, or its result was not: ask again.
+    /// Dispatch the command again: the start or the result of the attempt was not reported.
     Redispatch(RunningCall),
-    /// Its attempt has no result, also after it was asked for once more: give it up.
+    /// Fail the call: its attempt has no result, even after another dispatch.
     GiveUp(RunningCall),
 }
 
 impl CallDetails {
-    /// A call is accepted: the beginning of its life, and what is told of it.
+    /// Accepts the call: the first transition.
     pub fn schedule(self) -> CallStep {
         let (tenant_id, service_call_id) = (self.key.tenant_id.clone(), self.key.service_call_id);
         let outgoing = vec![
-            self.says(ServiceCallSubmitted {
+            self.message(ServiceCallSubmitted {
                 tenant_id: tenant_id.clone(),
                 service_call_id,
                 name: self.name.clone(),
@@ -203,13 +202,13 @@ impl CallDetails {
                 submitted_at: self.submitted_at,
                 tags: self.tags.clone(),
             }),
-            self.says(ScheduleTimer {
+            self.message(ScheduleTimer {
                 tenant_id: tenant_id.clone(),
                 service_call_id,
                 due_at: self.due_at,
                 data: None,
             }),
-            self.says(ServiceCallScheduled {
+            self.message(ServiceCallScheduled {
                 tenant_id,
                 service_call_id,
                 due_at: self.due_at,
@@ -219,7 +218,7 @@ impl CallDetails {
         CallStep { call, outgoing }
     }
 
-    fn says(&self, message: impl Into<Message>) -> Outgoing {
+    fn message(&self, message: impl Into<Message>) -> Outgoing {
         Outgoing {
             id: None,
             caused_by: self.command_id,
@@ -229,10 +228,10 @@ impl CallDetails {
 }
 
 impl ScheduledCall {
-    /// The due time is reached: the request is to be made.
+    /// Starts the call, once its due time is reached.
     ///
     /// # Errors
-    /// If the event was reached before the due time, which another schedule's may be.
+    /// If the event was reached before the due time, such as the event of another schedule.
     pub fn start(self, start: Start) -> Result<CallStep, NotYetReached> {
         if start.reached_at < self.details.due_at {
             return Err(NotYetReached {
@@ -252,22 +251,22 @@ impl ScheduledCall {
             dispatch_count: 1,
         };
         let key = &running.details.key;
-        let told = ServiceCallRunning {
+        let event = ServiceCallRunning {
             tenant_id: key.tenant_id.clone(),
             service_call_id: key.service_call_id,
             started_at: start.now,
         };
-        let told = Outgoing {
+        let event = Outgoing {
             id: None,
             caused_by: start.caused_by,
-            message: told.into(),
+            message: event.into(),
         };
-        let outgoing = vec![told, running.command()];
+        let outgoing = vec![event, running.command()];
         let call = ServiceCall::Running(running);
         Ok(CallStep { call, outgoing })
     }
 
-    /// What is told when it is deleted.
+    /// The messages about the deletion of the call.
     pub fn deletion(&self, deleted_at: Timestamp, caused_by: EnvelopeId) -> Outgoing {
         let event = ServiceCallDeleted {
             tenant_id: self.details.key.tenant_id.clone(),
@@ -283,7 +282,7 @@ impl ScheduledCall {
 }
 
 impl RunningCall {
-    /// The command for the one attempt, under the same id each time.
+    /// The command that requests the attempt, under the same id each time.
     fn command(&self) -> Outgoing {
         let command = StartExecution {
             tenant_id: self.details.key.tenant_id.clone(),
@@ -298,14 +297,14 @@ impl RunningCall {
         }
     }
 
-    /// The attempt has begun, and its deadline with it. Heard twice, the first time counts.
+    /// Records the start of the attempt, and with it its deadline. The first report counts.
     #[must_use]
     pub fn attempt_began(mut self, at: Timestamp) -> Self {
         self.attempt_began_at.get_or_insert(at);
         self
     }
 
-    /// Nothing was heard of the attempt: the same command goes out again.
+    /// Dispatches the same command again.
     pub fn redispatch(mut self, now: Timestamp) -> CallStep {
         self.dispatched_at = now;
         self.dispatch_count = self.dispatch_count.saturating_add(1);
@@ -314,7 +313,7 @@ impl RunningCall {
         CallStep { call, outgoing }
     }
 
-    /// The outcome is there, because of some message.
+    /// Finishes the call with an outcome.
     pub fn finish(self, outcome: Outcome, at: Timestamp, caused_by: EnvelopeId) -> CallStep {
         let (tenant_id, service_call_id) = (
             self.details.key.tenant_id.clone(),
@@ -344,10 +343,10 @@ impl RunningCall {
         CallStep { call, outgoing }
     }
 
-    /// No result came in time: it has failed.
+    /// Fails the call because no result arrived in time.
     pub fn give_up(self, now: Timestamp) -> CallStep {
         let message = format!(
-            "no result within {} s of the beginning of the attempt, and none when it was asked for once more: whether the target got the request is not known",
+            "no result within {} s of the start of the attempt, and none after another dispatch: whether the target received the request is unknown",
             self.timeout.saturating_add(GRACE).as_secs()
         );
         let (kind, caused_by) = (ErrorKind::Timeout, self.execution_id);
@@ -358,10 +357,10 @@ impl RunningCall {
         )
     }
 
-    /// The command for its attempt can never be delivered, so that nobody will make it: it has failed.
+    /// Fails the call because its command can never be delivered.
     ///
     /// # Errors
-    /// With the call as it is, if the attempt has begun or is another one.
+    /// With the unchanged call, if its attempt has started or is another one.
     pub fn undeliverable(
         self,
         execution_id: EnvelopeId,
@@ -376,33 +375,34 @@ impl RunningCall {
         Ok(self.finish(Outcome::Failed(error), now, execution_id))
     }
 
-    /// When the result should have been heard, if the beginning was.
+    /// When the result is due, if the attempt is known to have started.
     fn deadline(&self) -> Option<Timestamp> {
-        let began_at = self.attempt_began_at?;
-        Some(began_at.saturating_add(self.timeout.saturating_add(GRACE)))
+        let started_at = self.attempt_began_at?;
+        Some(started_at.saturating_add(self.timeout.saturating_add(GRACE)))
     }
 
-    /// Whether the deadline is over and the result was asked for since.
-    fn was_asked_in_vain(&self) -> bool {
+    /// Whether the command was dispatched again after the deadline.
+    fn was_redispatched_after_deadline(&self) -> bool {
         self.deadline().is_some_and(|at| self.dispatched_at >= at)
     }
 
     fn next_check_at(&self) -> Timestamp {
-        if self.was_asked_in_vain() {
+        if self.was_redispatched_after_deadline() {
             return self.dispatched_at.saturating_add(GRACE);
         }
         if let Some(deadline) = self.deadline() {
             return deadline;
         }
         let doublings = self.dispatch_count.saturating_sub(1).min(10);
-        let wait = UNHEARD.saturating_mul(1 << doublings).min(RAREST);
+        let wait = UNHEARD
+            .saturating_mul(1 << doublings)
+            .min(MAX_REDISPATCH_INTERVAL);
         self.dispatched_at.saturating_add(wait)
     }
 }
 
 impl FinishedCall {
-    /// A finished call, as it was kept or as it becomes: without what was secret about its request,
-    /// which nobody needs any more.
+    /// A finished call, without the secrets of its request, which are no longer needed.
     pub fn restore(
         mut details: CallDetails,
         started_at: Option<Timestamp>,
@@ -418,29 +418,29 @@ impl FinishedCall {
         }
     }
 
-    /// What is known of it.
+    /// The properties that never change.
     pub const fn details(&self) -> &CallDetails {
         &self.details
     }
 
-    /// When it was started, if it was.
+    /// When the call was started, if it was.
     pub const fn started_at(&self) -> Option<Timestamp> {
         self.started_at
     }
 
-    /// When it got its outcome.
+    /// When the call finished.
     pub const fn finished_at(&self) -> Timestamp {
         self.finished_at
     }
 
-    /// Its outcome.
+    /// The outcome.
     pub const fn outcome(&self) -> &Outcome {
         &self.outcome
     }
 }
 
 impl ServiceCall {
-    /// What is known of it from the beginning.
+    /// The properties that never change.
     pub const fn details(&self) -> &CallDetails {
         match self {
             Self::Scheduled(call) => &call.details,
@@ -449,7 +449,7 @@ impl ServiceCall {
         }
     }
 
-    /// The name of its state.
+    /// The status.
     pub const fn status(&self) -> CallStatus {
         match self {
             Self::Scheduled(_) => CallStatus::Scheduled,
@@ -462,7 +462,7 @@ impl ServiceCall {
         }
     }
 
-    /// When somebody should look whether something that ought to have happened has not.
+    /// When a sweep examines the call if nothing else has moved it.
     pub fn next_check_at(&self) -> Option<Timestamp> {
         match self {
             Self::Scheduled(call) => Some(call.details.due_at.saturating_add(OVERDUE)),
@@ -471,7 +471,7 @@ impl ServiceCall {
         }
     }
 
-    /// Looks whether something that ought to have happened has not.
+    /// Decides what a sweep has to do about the call.
     pub fn check(self, now: Timestamp) -> Check {
         let next_check_at = self.next_check_at();
         if next_check_at.is_none_or(|at| now < at) {
@@ -479,7 +479,7 @@ impl ServiceCall {
         }
         match self {
             Self::Scheduled(call) => Check::Start(call),
-            Self::Running(call) if call.was_asked_in_vain() => Check::GiveUp(call),
+            Self::Running(call) if call.was_redispatched_after_deadline() => Check::GiveUp(call),
             Self::Running(call) => Check::Redispatch(call),
             Self::Finished(_) => Check::Wait(None),
         }
@@ -487,7 +487,7 @@ impl ServiceCall {
 }
 
 impl CallStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 4] = [
         Self::Scheduled,
         Self::Running,
@@ -495,7 +495,7 @@ impl CallStatus {
         Self::Failed,
     ];
 
-    /// Its name.
+    /// The status as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Scheduled => "Scheduled",

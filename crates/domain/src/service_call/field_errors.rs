@@ -1,4 +1,4 @@
-//! All that is wrong with what somebody sent, each with the place where it is.
+//! Validation errors, each with a pointer to its field.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ use thiserror::Error;
 pub struct FieldError {
     /// A JSON pointer into the body, as `/requestSpec/url`, or `/path/…`, `/query/…` or `/header/…`.
     pub pointer: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is allowed.
     pub detail: String,
 }
 
-/// Everything that is wrong, in the order of the fields. Never empty as an error.
+/// All validation errors, in the order of the fields. Never empty as an error.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Error)]
 pub struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    /// So many are told; whoever has more wrong than that has sent something else altogether.
-    const MOST: usize = 100;
+    /// Maximum number of errors reported.
+    const MAX: usize = 100;
 
-    /// Notes that something is wrong.
+    /// Adds an error.
     pub fn add(&mut self, pointer: impl Into<String>, detail: impl fmt::Display) {
-        if self.0.len() < Self::MOST {
+        if self.0.len() < Self::MAX {
             self.0.push(FieldError {
                 pointer: pointer.into(),
                 detail: detail.to_string(),
@@ -33,7 +33,7 @@ impl FieldErrors {
         }
     }
 
-    /// Takes the value, or notes what is wrong with it.
+    /// Returns the value, or adds its error.
     pub fn check<T, E: fmt::Display>(&mut self, pointer: &str, value: Result<T, E>) -> Option<T> {
         match value {
             Ok(value) => Some(value),
@@ -44,12 +44,12 @@ impl FieldErrors {
         }
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether there is no error so far.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each that is wrong.
+    /// The errors.
     pub fn iter(&self) -> std::slice::Iter<'_, FieldError> {
         self.0.iter()
     }
@@ -85,7 +85,7 @@ impl fmt::Display for FieldErrors {
     }
 }
 
-/// A name as one step of a JSON pointer.
+/// Escapes a name as one step of a JSON pointer.
 pub(super) fn step(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
@@ -103,7 +103,7 @@ mod tests {
         for _ in 0..1_000 {
             errors.add("/tags", "no");
         }
-        assert_eq!(errors.iter().count(), FieldErrors::MOST);
+        assert_eq!(errors.iter().count(), FieldErrors::MAX);
         assert_eq!(step("a/b~c"), "a~1b~0c");
     }
 }

@@ -12,11 +12,11 @@ use crate::excerpt;
 
 /// Headers in the order in which they were given, each name once.
 ///
-/// `Debug` does not show values: they may be secret.
+/// `Debug` omits the values: they may be secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, String)>);
 
-/// Why these are no headers that can be sent.
+/// Error for headers that cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HeadersError {
@@ -32,13 +32,13 @@ pub enum HeadersError {
         /// How many bytes they have.
         given: usize,
     },
-    /// A name is none.
+    /// A name is invalid.
     #[error("header name \"{name}\" is not one: give letters, digits and -")]
     Name {
         /// The name, shortened.
         name: String,
     },
-    /// A value has something that would end the header, or does not survive the way.
+    /// A value has a character that would end the header, or be lost on the way.
     #[error(
         "header {name} has a line break, a control character or one beyond ASCII: give printable ASCII"
     )]
@@ -58,7 +58,7 @@ pub enum HeadersError {
         /// The name.
         name: String,
     },
-    /// The header is for us, or for the connection, to set.
+    /// The header is reserved for the service or for the connection.
     #[error("header {name} is set by us: leave it out")]
     Reserved {
         /// The name.
@@ -66,7 +66,7 @@ pub enum HeadersError {
     },
 }
 
-/// What belongs to the connection, and what we promise to send ourselves.
+/// Headers of the connection, and headers that the service itself sends.
 const RESERVED: &[&str] = &[
     "connection",
     "content-length",
@@ -88,15 +88,15 @@ const RESERVED: &[&str] = &[
 ];
 
 impl Headers {
-    /// The most headers that a request may have.
+    /// Maximum number of headers.
     pub const MOST: usize = 64;
-    /// The most bytes that all names and values may have together.
+    /// Maximum number of bytes of all names and values together.
     pub const LONGEST: usize = 16 * 1_024;
 
     /// Checks them, each by itself and all together.
     ///
     /// # Errors
-    /// With the first that is wrong.
+    /// With the first error.
     pub fn new(headers: Vec<(String, String)>) -> Result<Self, HeadersError> {
         if headers.len() > Self::MOST {
             return Err(HeadersError::TooMany {
@@ -128,18 +128,18 @@ impl Headers {
         found.map(|(_, value)| value)
     }
 
-    /// Whether there is none.
+    /// Whether there are no headers.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same with the values of secret headers blotted out.
+    /// The same headers with the secret values redacted.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let shown = |(name, value): &(String, String)| {
             let shown = match secret_part(name, value) {
                 Some(from) => {
-                    // Not longer than what it stands for: what is shown has to be valid headers as well.
+                    // Not longer than the secret, so that the redacted headers are valid, too.
                     let mark = &REDACTED[..(value.len() - from).min(REDACTED.len())];
                     format!("{}{mark}", &value[..from])
                 }
@@ -206,7 +206,7 @@ impl<'de> Deserialize<'de> for Headers {
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
-                    // One more than may be is enough to be told so.
+                    // One more than allowed is enough for the error.
                     if pairs.len() <= Headers::MOST {
                         pairs.push(pair);
                     }

@@ -1,4 +1,4 @@
-//! The short texts that people give to calls: names, tags and idempotency keys.
+//! Labels of calls: names, tags and idempotency keys.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,30 +8,30 @@ use thiserror::Error;
 
 use super::redaction::{REDACTED, Redaction};
 
-/// Why a text is no label of its kind.
+/// Error for an invalid label.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LabelError {
     /// It is empty or too long.
     #[error("{what} has {given} characters: give 1 to {longest}")]
     Length {
-        /// What it was to be.
+        /// The kind of label.
         what: &'static str,
         /// How many characters it has.
         given: usize,
         /// How many it may have.
         longest: usize,
     },
-    /// It has a character that cannot be shown.
+    /// It has a control character.
     #[error("{what} has a control character: give text that can be printed")]
     Control {
-        /// What it was to be.
+        /// The kind of label.
         what: &'static str,
     },
     /// It has a character that does not survive an HTTP header.
     #[error("{what} has a character beyond printable ASCII: give letters, digits and punctuation")]
     NotAscii {
-        /// What it was to be.
+        /// The kind of label.
         what: &'static str,
     },
     /// There are too many of them.
@@ -66,13 +66,13 @@ macro_rules! label {
         pub struct $name(String);
 
         impl $name {
-            /// The most characters that it may have.
+            /// Maximum number of characters.
             pub const LONGEST: usize = $longest;
 
             /// Checks the text.
             ///
             /// # Errors
-            /// If it is empty, too long, or has characters that do not belong there.
+            /// If it is empty, too long, or has invalid characters.
             pub fn new(text: impl Into<String>) -> Result<Self, LabelError> {
                 let text = text.into();
                 checked($what, &text, Self::LONGEST)?;
@@ -108,11 +108,11 @@ macro_rules! label {
 }
 
 label! {
-    /// What people call a call.
+    /// Display name of a call.
     CallName, "name", 200, |_| Ok(())
 }
 impl CallName {
-    /// The same without the secrets of the call's request: whoever names a call by its URL means no harm.
+    /// The same name without the secrets of the call's request, such as those of its URL.
     #[must_use]
     pub fn redacted(&self, redaction: &Redaction) -> Self {
         let shown: String = redaction.redact(self.as_str()).chars().take(200).collect();
@@ -121,25 +121,25 @@ impl CallName {
 }
 
 label! {
-    /// A word by which calls are found.
+    /// Tag to search calls by.
     Tag, "tag", 64, |_| Ok(())
 }
 label! {
-    /// By what a repeated submission is recognised, within its tenant.
+    /// Identifies repetitions of a submission within its tenant.
     IdempotencyKey, "idempotency key", 200, |text| {
         if text.is_ascii() { Ok(()) } else { Err(LabelError::NotAscii { what: "idempotency key" }) }
     }
 }
 
-/// The tags of a call: each once, in the order of their letters.
+/// The tags of a call: distinct and sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tags(BTreeSet<Tag>);
 
 impl Tags {
-    /// The most tags that a call may have.
+    /// Maximum number of tags.
     pub const MOST: usize = 50;
 
-    /// Puts tags together; repeated ones count once.
+    /// Collects tags; repeated ones count once.
     ///
     /// # Errors
     /// If there are too many.
@@ -154,17 +154,17 @@ impl Tags {
         Ok(Self(tags))
     }
 
-    /// Each of them.
+    /// The tags.
     pub fn iter(&self) -> impl Iterator<Item = &Tag> {
         self.0.iter()
     }
 
-    /// Whether there is none.
+    /// Whether there are no tags.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this one is among them.
+    /// Whether a tag is among them.
     pub fn contains(&self, tag: &Tag) -> bool {
         self.0.contains(tag)
     }

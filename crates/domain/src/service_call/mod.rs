@@ -1,9 +1,9 @@
 //! A service call: an HTTP request that is to be made once, at its due time.
 //!
-//! - [`Submission`] is what somebody asks for, checked as a whole so that every mistake is told at
+//! - [`Submission`] is a request for a call, validated completely so that all errors are reported at
 //!   once;
-//! - [`call`] has the states of a call and what leads from one to the next;
-//! - [`Redaction`] keeps what is secret out of everything that is shown or kept for longer.
+//! - [`call`] has the states of a call and the transitions between them;
+//! - [`Redaction`] keeps secrets out of everything that is displayed or stored for long.
 
 pub mod call;
 mod field_errors;

@@ -1,10 +1,10 @@
-//! How a call ended: what the target answered, or why there is no good answer.
+//! The outcome of a call: the response of the target, or why there is no successful one.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The response of a target: its status, and of its headers and body what may be kept.
+/// The response of a target: its status, its redacted headers and the start of its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
@@ -18,13 +18,13 @@ pub struct ResponseMeta {
         schemars(with = "std::collections::BTreeMap<String, String>")
     )]
     pub headers: Vec<(String, String)>,
-    /// The beginning of the body, redacted.
+    /// The start of the body, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_snippet: Option<String>,
-    /// Whether the body was longer than that; it was received to its end all the same.
+    /// Whether the body was longer than the snippet; it was received completely.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-    /// How long the attempt took, in milliseconds.
+    /// Duration of the attempt, in milliseconds.
     pub latency_ms: u64,
 }
 
@@ -33,21 +33,21 @@ pub struct ResponseMeta {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ErrorMeta {
-    /// What kind of failure it was.
+    /// The kind of the failure.
     pub kind: ErrorKind,
-    /// What happened, in words, redacted.
+    /// Description of the failure, redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the target answered, if it did.
+    /// The response of the target, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<ResponseMeta>>,
-    /// How long the attempt took, in milliseconds; zero if there was none.
+    /// Duration of the attempt, in milliseconds; zero if there was none.
     #[serde(default)]
     pub latency_ms: u64,
 }
 
 impl ErrorMeta {
-    /// A failure without an answer.
+    /// A failure without a response.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -58,36 +58,36 @@ impl ErrorMeta {
     }
 }
 
-/// The kinds of failure, by name in `errorMeta.kind`.
+/// Kind of a failure, as in `errorMeta.kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The target answered with another status than 2xx.
+    /// The status of the response is not 2xx.
     HttpStatus,
-    /// There was no whole answer in time.
+    /// There was no complete response in time.
     Timeout,
-    /// The attempt had begun when the process ended: whether the target got it is not known.
+    /// The process ended during the attempt: whether the target received the request is unknown.
     Interrupted,
-    /// The target's address is not one that calls may reach.
+    /// The address of the target is not allowed.
     TargetNotAllowed,
-    /// The host's name has no address.
+    /// The host name has no address.
     NameNotResolved,
     /// No connection could be made.
     ConnectFailed,
-    /// No secure connection could be made.
+    /// The TLS handshake failed.
     TlsFailed,
-    /// The connection ended before the whole answer had come.
+    /// The connection ended before the response was complete.
     ConnectionLost,
-    /// What came back is not HTTP.
+    /// The response is not HTTP.
     BadResponse,
-    /// The request cannot be made as it is.
+    /// The request cannot be sent as it is.
     InvalidRequest,
-    /// It was there before calls could be made.
+    /// The call is older than the execution of calls.
     Migrated,
 }
 
 impl ErrorKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 11] = [
         Self::HttpStatus,
         Self::Timeout,
@@ -102,7 +102,7 @@ impl ErrorKind {
         Self::Migrated,
     ];
 
-    /// Its name.
+    /// The kind as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::HttpStatus => "HttpStatus",
@@ -126,16 +126,16 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// The one outcome of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The target answered with 2xx.
+    /// The target responded with 2xx.
     Succeeded(ResponseMeta),
     /// Anything else.
     Failed(ErrorMeta),
 }
 
-/// Headers as a JSON object; of names that came twice, the values are put together.
+/// Headers as a JSON object; the values of repeated names are joined.
 mod header_map {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::collections::BTreeMap;

@@ -1,24 +1,23 @@
-//! Keeping secrets out of what is shown, logged, published or kept for longer than needed.
+//! Redaction: keeps secrets out of everything that is displayed, logged, published or stored for long.
 //!
-//! Two things make a text secret: the name of the header or parameter that carries it, and that it
-//! is the same text as one that such a header carried. The second is for targets that repeat in
-//! their answer what they were sent.
+//! A text is secret if the name of its header or parameter says so, or if it equals the value of such a
+//! header or parameter: a target may repeat in its response what it was sent.
 
 use std::collections::BTreeSet;
 
 use super::{RequestSpec, TargetUrl};
 
-/// What stands in the place of a secret.
+/// Replacement of a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// Which names of headers and query parameters carry a secret.
 #[derive(Debug, Clone, Copy)]
 enum Name {
-    /// Any that has this in it.
+    /// Any name that contains this.
     With(&'static str),
-    /// This one: it is too short, or too common, to be looked for inside others.
+    /// This name only: it is too short, or too common, to be searched for inside others.
     Is(&'static str),
-    /// Any whose last word is this one.
+    /// Any name whose last word is this one.
     Ends(&'static str),
 }
 
@@ -61,7 +60,7 @@ const SECRET_NAMES: &[Name] = &[
     Name::Ends("key"),
 ];
 
-/// Headers that carry a URL. Of that, what stands behind `?` or `#` is secret, and so is a user.
+/// Headers that carry a URL, whose query, fragment and user are secret.
 const URL_NAMES: &[&str] = &[
     "content-location",
     "link",
@@ -110,7 +109,7 @@ pub(super) fn secret_part(name: &str, value: &str) -> Option<usize> {
     value.find(['?', '#']).map(|at| at + 1)
 }
 
-/// The beginning of a text, for people to read.
+/// The start of a text, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snippet {
     text: String,
@@ -118,7 +117,7 @@ pub struct Snippet {
 }
 
 impl Snippet {
-    /// The most bytes that are kept.
+    /// Maximum number of bytes.
     pub const LONGEST: usize = 4_096;
 
     /// The text.
@@ -137,23 +136,23 @@ impl Snippet {
     }
 }
 
-/// The secrets of one request, to be blotted out wherever they turn up.
+/// The secrets of one request, to be redacted wherever they appear.
 #[derive(Clone)]
 pub struct Redaction {
-    /// Longest first, so that a secret which contains another goes as a whole.
+    /// Longest first, so that a secret which contains another is redacted completely.
     secrets: Vec<String>,
 }
 
 impl Redaction {
-    /// Shorter ones turn up by chance in any text, and say nothing.
+    /// Minimum length of a secret: shorter ones appear by chance in any text.
     const SHORTEST: usize = 4;
 
-    /// What is secret about a request.
+    /// The secrets of a request.
     pub fn of(request: &RequestSpec) -> Self {
         let mut secrets = BTreeSet::new();
         for (name, value) in request.headers.iter() {
             if is_sensitive(name) {
-                // `Bearer x`, `a=b; c=d`: the parts are as secret as the whole.
+                // `Bearer x`, `a=b; c=d`: the parts are secret, too.
                 secrets.insert(value.to_owned());
                 secrets.extend(value.split([' ', ';', ',', '=']).map(str::to_owned));
             }
@@ -183,11 +182,11 @@ impl Redaction {
         text
     }
 
-    /// The beginning of a body without the secrets, cut so that none is cut in two.
+    /// The start of a body without the secrets, truncated so that no part of a secret is left.
     ///
-    /// What is no text becomes `\u{fffd}`, and so do control characters beyond line breaks and tabs.
+    /// Invalid UTF-8 becomes `\u{fffd}`, and so do control characters other than line breaks and tabs.
     pub fn snippet(&self, body: &[u8]) -> Snippet {
-        // Whatever begins before the cut is blotted out whole.
+        // A secret that starts before the end of the snippet is redacted completely.
         let longest = self.secrets.first().map_or(0, String::len);
         let taken = &body[..body.len().min(Snippet::LONGEST + longest)];
         let text: String = String::from_utf8_lossy(taken)
@@ -204,7 +203,7 @@ impl Redaction {
         Snippet { text, is_cut }
     }
 
-    /// A header's value as it may be shown.
+    /// The value of a header without secrets.
     pub fn header(&self, name: &str, value: &str) -> String {
         match secret_part(name, value) {
             Some(from) => self.redact(&value[..from]) + REDACTED,
@@ -213,22 +212,22 @@ impl Redaction {
     }
 }
 
-/// The URL with the values of secret parameters blotted out.
+/// The URL with the values of secret parameters redacted.
 pub(super) fn redacted_url(url: &TargetUrl) -> String {
     let Some((before, query)) = url.as_str().split_once('?') else {
         return url.as_str().to_owned();
     };
-    let shown = |parameter: &str| match parameter.split_once('=') {
+    let redact = |parameter: &str| match parameter.split_once('=') {
         Some((name, _)) if is_sensitive(&percent_decoded(name)) => {
             format!("{name}={REDACTED_IN_URL}")
         }
         _ => parameter.to_owned(),
     };
-    let query: Vec<String> = query.split('&').map(shown).collect();
+    let query: Vec<String> = query.split('&').map(redact).collect();
     format!("{before}?{}", query.join("&"))
 }
 
-/// The same mark, of characters that a URL may have.
+/// Replacement of a secret, in characters allowed in a URL.
 const REDACTED_IN_URL: &str = "redacted";
 
 fn query_of(url: &TargetUrl) -> impl Iterator<Item = (&str, &str)> {
@@ -236,10 +235,10 @@ fn query_of(url: &TargetUrl) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').filter_map(|one| one.split_once('='))
 }
 
-/// The names of ways to authenticate are no secret, and would be blotted out everywhere; nor is what
-/// has been blotted out already.
+/// Whether a text is not secret: the name of an authentication scheme, which would be redacted everywhere,
+/// or a replacement.
 fn is_open(word: &str) -> bool {
-    // A short secret is stood for by the beginning of the mark.
+    // A short secret is replaced by the start of the replacement.
     REDACTED.starts_with(word)
         || [
             "basic",
@@ -416,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_target_repeats_is_blotted_out_in_whole_and_in_part() {
+    fn secrets_repeated_by_a_target_are_redacted_completely_and_in_part() {
         let redaction = Redaction::of(&with_secrets());
         let echo = "you sent Bearer auth-canary, sid=cookie-canary, api-canary, k%65y-canary, key-canary, odd-canary";
         let shown = redaction.redact(echo);
@@ -434,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_across_the_cut_is_not_half_shown() {
+    fn a_secret_across_the_end_of_a_snippet_leaves_no_part() {
         let redaction = Redaction::of(&with_secrets());
         for before in Snippet::LONGEST - 20..Snippet::LONGEST + 2 {
             let body = format!("{}auth-canary and more", "x".repeat(before));

@@ -10,7 +10,7 @@ use super::redaction::redacted_url;
 use super::{Headers, Redaction, TargetUrl};
 use crate::excerpt;
 
-/// What is done to the target.
+/// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
@@ -26,7 +26,7 @@ pub enum Method {
     Delete,
 }
 
-/// A text is no method.
+/// Error for a text that is no method.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("method is none of GET, POST, PUT, PATCH and DELETE: \"{given}\"")]
 pub struct MethodError {
@@ -34,10 +34,10 @@ pub struct MethodError {
 }
 
 impl Method {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
-    /// Its name, in capitals.
+    /// The method as text, in capitals.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -65,11 +65,11 @@ impl fmt::Display for Method {
     }
 }
 
-/// What is sent with a request. `Debug` shows how long it is, not what it says.
+/// Body of a request. `Debug` prints its length, not its content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequestBody(String);
 
-/// A body is too long.
+/// Error for a body that is too long.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("body has {given} bytes: give at most {longest}", longest = RequestBody::LONGEST)]
 pub struct BodyTooLong {
@@ -77,10 +77,10 @@ pub struct BodyTooLong {
 }
 
 impl RequestBody {
-    /// The most bytes that it may have.
+    /// Maximum number of bytes.
     pub const LONGEST: usize = 256 * 1_024;
 
-    /// Takes a text as body.
+    /// Makes a text a body.
     ///
     /// # Errors
     /// If it is too long.
@@ -116,27 +116,27 @@ impl<'de> Deserialize<'de> for RequestBody {
     }
 }
 
-/// The one HTTP request of a call.
+/// The HTTP request of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestSpec {
-    /// What is done.
+    /// The method.
     pub method: Method,
-    /// To whom.
+    /// The target.
     pub url: TargetUrl,
-    /// With which headers, besides those that are always sent.
+    /// The headers, besides those that are always sent.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
-    /// With which body.
+    /// The body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<RequestBody>,
 }
 
 impl RequestSpec {
-    /// The same request as it may be shown, published and kept: secret headers and parameters
-    /// blotted out, and no more than the beginning of the body.
+    /// The same request for display, publishing and storage: secret headers and parameters redacted, and
+    /// only the start of the body.
     ///
-    /// It is still a request by its form, but not one to be made.
+    /// It is still a valid request, but not one to be sent.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let redaction = Redaction::of(self);
@@ -146,16 +146,15 @@ impl RequestSpec {
         });
         Self {
             method: self.method,
-            url: shown_url(&self.url),
+            url: redacted_url_of(&self.url),
             headers: self.headers.redacted(),
             body,
         }
     }
 }
 
-/// What was a URL is one still: only characters that it may have are put in. If that makes it too
-/// long, it goes without its query, and never with what is secret.
-fn shown_url(url: &TargetUrl) -> TargetUrl {
+/// The redacted URL, which is a valid URL, too. If redaction makes it too long, the query is dropped.
+fn redacted_url_of(url: &TargetUrl) -> TargetUrl {
     let without_query = || url.as_str().split('?').next().unwrap_or_default().parse();
     redacted_url(url)
         .parse()
@@ -168,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_of_a_request_has_no_secret_and_little_body() {
+    fn a_redacted_request_has_no_secret_and_little_body() {
         let json = r#"{"method":"POST","url":"https://a/?token=canary","headers":{"X-Token":"canary"},"body":"{\"echo\":\"canary\"}"}"#;
         let request: RequestSpec = serde_json::from_str(json).unwrap();
         assert_eq!(serde_json::to_string(&request).unwrap(), json);
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_a_request_at_its_limits_is_a_request_still() {
+    fn a_redacted_request_at_its_limits_is_a_valid_request() {
         let mut headers: Vec<(String, String)> = (0..63)
             .map(|n| (format!("X-Token-{n:02}"), "abcdef"[..n % 7].to_owned()))
             .collect();

@@ -1,4 +1,4 @@
-//! What somebody asks for when they submit a call, read so that every mistake is told at once.
+//! Submissions of calls, validated so that all errors are reported at once.
 
 use serde_json::{Map, Value};
 
@@ -10,31 +10,31 @@ use super::{
 };
 use crate::{ServiceCallId, TenantId, Timestamp, excerpt};
 
-/// A call that is asked for.
+/// A submitted call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// Whose call.
+    /// The tenant.
     pub tenant_id: TenantId,
-    /// Its id, if the sender wants to choose it.
+    /// The id, if the sender chooses it.
     pub service_call_id: Option<ServiceCallId>,
-    /// What people call it.
+    /// Display name.
     pub name: CallName,
-    /// When the request is to be made; in the past means now.
+    /// When the request is to be made; a past instant means now.
     pub due_at: Timestamp,
     /// The request.
     pub request: RequestSpec,
-    /// By what it is found.
+    /// Tags to search by.
     pub tags: Tags,
-    /// By what a repetition of this submission is recognised.
+    /// Identifies repetitions of this submission.
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
-/// What to do with a field that nobody knows.
+/// How to treat an unknown field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownFields {
-    /// It is a mistake: whoever is answered at once can mend it.
+    /// Report it: the sender gets the response at once and can correct it.
     Refused,
-    /// It is of a newer version.
+    /// Ignore it: the sender has a newer version.
     Ignored,
 }
 
@@ -49,10 +49,10 @@ const FIELDS: &[&str] = &[
 const REQUEST_FIELDS: &[&str] = &["method", "url", "headers", "body"];
 
 impl Submission {
-    /// Reads the JSON object that a submission is.
+    /// Parses a submission from a JSON object.
     ///
     /// # Errors
-    /// With everything that is wrong, each with its place.
+    /// With all errors, each with a pointer to its field.
     pub fn read(
         tenant_id: TenantId,
         json: &Value,
@@ -97,8 +97,8 @@ impl Submission {
         }
     }
 
-    /// What makes two submissions the same, as one text: everything but the names by which a
-    /// repetition is recognised. Secrets are in it, so it is only good for a hash.
+    /// Canonical text of the submission without the fields that identify repetitions: equal submissions
+    /// have equal texts. It contains secrets and is only to be hashed.
     pub fn canonical(&self) -> String {
         let mut headers: Vec<(String, &str)> = self
             .request
@@ -107,7 +107,7 @@ impl Submission {
             .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .collect();
         headers.sort_unstable();
-        // A list, so that the order is fixed and nothing can be taken for its neighbour.
+        // A list, so that the order is fixed and fields cannot be confused.
         serde_json::json!([
             self.name,
             self.due_at,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_wrong_is_told_at_once_with_its_place() {
+    fn all_errors_are_reported_at_once_with_their_pointers() {
         let errors = read(&json!({
             "name": "", "dueAt": 7, "requestSpec": {"method": "get", "url": "nowhere", "verb": 1,
                 "headers": {"Host": "h", "a/b": "v", "N": 1}, "body": []},

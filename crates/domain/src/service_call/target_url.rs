@@ -1,8 +1,8 @@
-//! Where a request goes, read strictly: what two programs could read as two hosts is refused.
+//! The URL of a target, parsed strictly: a text that two parsers could read as two hosts is refused.
 //!
-//! A lenient reader is how requests get to where nobody checked that they may go. So this one knows
-//! absolute `http` and `https` addresses in plain ASCII, without a user, and nothing else. Whether
-//! the host may be reached is decided when the request is made, by the address it then has.
+//! Lenient parsing is how requests reach hosts that were never checked. So only absolute `http` and
+//! `https` URLs in plain ASCII without a user are accepted. Whether the host is allowed is decided when
+//! the request is made, by the address it then has.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -13,12 +13,12 @@ use thiserror::Error;
 
 use crate::excerpt;
 
-/// How the connection is made.
+/// Scheme of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// In the clear.
+    /// Plain text.
     Http,
-    /// By TLS.
+    /// TLS.
     Https,
 }
 
@@ -30,11 +30,11 @@ pub struct TargetUrl {
     /// Without the brackets of an IPv6 address, in lower case.
     host: String,
     port: u16,
-    /// Where path and query begin in the text.
+    /// Offset of path and query in the text.
     path_at: usize,
 }
 
-/// Why a text is not a URL that a call can be made to.
+/// Error for a text that is not a valid target.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TargetUrlError {
@@ -44,12 +44,12 @@ pub enum TargetUrlError {
         /// How many it has.
         given: usize,
     },
-    /// It has a character that does not belong into a URL.
+    /// It has a character that is not allowed in a URL.
     #[error("url has {found:?} at character {at}: write it as %XX")]
     Character {
         /// The character.
         found: char,
-        /// Where it stands, counted from one.
+        /// Its position, counted from one.
         at: usize,
     },
     /// It is not absolute, or of another scheme.
@@ -64,7 +64,7 @@ pub enum TargetUrlError {
     /// It has a fragment, which is never sent.
     #[error("url has a fragment, which is never sent: leave out what begins with #")]
     Fragment,
-    /// The host is missing or none.
+    /// The host is missing or invalid.
     #[error(
         "url has no valid host: give a name such as example.com, or an address, not \"{given}\""
     )]
@@ -72,7 +72,7 @@ pub enum TargetUrlError {
         /// The host, shortened.
         given: String,
     },
-    /// The port is none.
+    /// The port is invalid.
     #[error("url has no valid port: give 1 to 65535, not \"{given}\"")]
     Port {
         /// The port, shortened.
@@ -81,7 +81,7 @@ pub enum TargetUrlError {
 }
 
 impl TargetUrl {
-    /// The most characters that it may have.
+    /// Maximum number of characters.
     pub const LONGEST: usize = 2_048;
 
     /// The URL as it was given.
@@ -89,7 +89,7 @@ impl TargetUrl {
         &self.text
     }
 
-    /// How the connection is made.
+    /// The scheme.
     pub const fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -99,12 +99,12 @@ impl TargetUrl {
         &self.host
     }
 
-    /// The port, also if it was not written.
+    /// The port, explicit or of the scheme.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The host and the port, also if it was not written: what requests go to the same target by.
+    /// The host and the port, explicit or of the scheme: equal for requests to the same target.
     pub fn host_and_port(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -113,7 +113,7 @@ impl TargetUrl {
         }
     }
 
-    /// Path and query, as they go into the request line: at least `/`.
+    /// Path and query for the request line: at least `/`.
     pub fn path_and_query(&self) -> std::borrow::Cow<'_, str> {
         match &self.text[self.path_at..] {
             "" => "/".into(),
@@ -122,7 +122,7 @@ impl TargetUrl {
         }
     }
 
-    /// What the `Host` header says: the host, and the port if it is not the scheme's own.
+    /// Value of the `Host` header: the host, and the port if it is not the default of the scheme.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -184,7 +184,7 @@ fn read_scheme(text: &str) -> Result<(Scheme, usize), TargetUrlError> {
             return Ok((scheme, prefix.len()));
         }
     }
-    // What stands behind a question mark may be secret.
+    // The query may be secret.
     let given = text.split('?').next().unwrap_or_default();
     Err(TargetUrlError::Scheme {
         given: excerpt(given),

@@ -1,5 +1,4 @@
-//! Every row of the table of a call's states: what it leads to, what is told of it, and because of
-//! what.
+//! Every transition of a call: its next state, its messages and their causes.
 
 use std::time::Duration;
 
@@ -90,7 +89,7 @@ fn failed() -> Outcome {
     Outcome::Failed(ErrorMeta::new(ErrorKind::HttpStatus, "the target said no"))
 }
 
-fn told(step: &CallStep) -> Vec<(&'static str, EnvelopeId, Option<EnvelopeId>)> {
+fn published(step: &CallStep) -> Vec<(&'static str, EnvelopeId, Option<EnvelopeId>)> {
     let shown = |out: &Outgoing| (out.message.type_name(), out.caused_by, out.id);
     step.outgoing.iter().map(shown).collect()
 }
@@ -102,7 +101,7 @@ fn finished(step: CallStep) -> FinishedCall {
     }
 }
 
-/// Whatever is told names the call and its tenant.
+/// Every message names the call and its tenant.
 fn all_name_the_call(step: &CallStep) {
     for out in &step.outgoing {
         let message = &out.message;
@@ -112,13 +111,13 @@ fn all_name_the_call(step: &CallStep) {
 }
 
 #[test]
-fn a_submitted_call_is_scheduled_and_its_timer_is_asked_for_because_of_the_command() {
+fn a_submitted_call_is_scheduled_and_its_timer_is_caused_by_the_command() {
     let step = details().schedule();
     assert_eq!(step.call, ServiceCall::Scheduled(scheduled()));
     assert_eq!(step.call.status(), CallStatus::Scheduled);
     let command = envelope_id(COMMAND);
     assert_eq!(
-        told(&step),
+        published(&step),
         [
             ("ServiceCallSubmitted", command, None),
             ("ScheduleTimer", command, None),
@@ -127,7 +126,7 @@ fn a_submitted_call_is_scheduled_and_its_timer_is_asked_for_because_of_the_comma
     );
     all_name_the_call(&step);
     let Message::ServiceCallSubmitted(submitted) = &step.outgoing[0].message else {
-        panic!("the submission is told first");
+        panic!("the submission is published first");
     };
     assert_eq!(
         (submitted.submitted_at, &submitted.name),
@@ -136,7 +135,7 @@ fn a_submitted_call_is_scheduled_and_its_timer_is_asked_for_because_of_the_comma
     let shown = serde_json::to_string(&submitted.request_spec).unwrap();
     assert!(!shown.contains("canary"), "{shown}");
     let Message::ScheduleTimer(timer) = &step.outgoing[1].message else {
-        panic!("then the timer is asked for");
+        panic!("then the timer is requested");
     };
     assert_eq!((timer.due_at, &timer.data), (at(200), &None));
 }
@@ -163,12 +162,12 @@ fn a_call_starts_at_its_due_time_and_not_a_millisecond_before() {
 }
 
 #[test]
-fn a_started_call_is_told_and_its_attempt_is_asked_for_under_the_attempts_own_id() {
+fn a_started_call_is_published_and_its_attempt_is_dispatched_under_its_own_id() {
     let step = scheduled().start(start(at(200))).unwrap();
     assert_eq!(step.call.status(), CallStatus::Running);
     let (due, execution) = (envelope_id(DUE), envelope_id(EXECUTION));
     assert_eq!(
-        told(&step),
+        published(&step),
         [
             ("ServiceCallRunning", due, None),
             ("StartExecution", due, Some(execution)),
@@ -176,7 +175,7 @@ fn a_started_call_is_told_and_its_attempt_is_asked_for_under_the_attempts_own_id
     );
     all_name_the_call(&step);
     let Message::StartExecution(command) = &step.outgoing[1].message else {
-        panic!("then the attempt is asked for");
+        panic!("then the attempt is requested");
     };
     assert_eq!(
         command.request_spec,
@@ -190,11 +189,11 @@ fn a_started_call_is_told_and_its_attempt_is_asked_for_under_the_attempts_own_id
 }
 
 #[test]
-fn a_deletion_is_told_because_of_its_own_command() {
+fn a_deletion_is_published_with_its_command_as_the_cause() {
     let out = scheduled().deletion(at(150), envelope_id(9));
     assert_eq!((out.id, out.caused_by), (None, envelope_id(9)));
     let Message::ServiceCallDeleted(event) = out.message else {
-        panic!("a deletion is told as what it is");
+        panic!("a deletion is published as a deletion");
     };
     assert_eq!((event.key(), event.deleted_at), (details().key, at(150)));
 }
@@ -215,7 +214,7 @@ fn an_overdue_call_is_started_after_a_minute_and_not_before() {
 }
 
 #[test]
-fn an_attempt_that_is_not_heard_of_is_asked_for_again_under_the_same_id() {
+fn an_unreported_attempt_is_dispatched_again_under_the_same_id() {
     let call = || ServiceCall::Running(running());
     let limit = at(201).saturating_add(UNHEARD);
     assert_eq!(UNHEARD, Duration::from_mins(1));
@@ -229,7 +228,7 @@ fn an_attempt_that_is_not_heard_of_is_asked_for_again_under_the_same_id() {
     }
     let step = running().redispatch(limit);
     let (due, execution) = (envelope_id(DUE), envelope_id(EXECUTION));
-    assert_eq!(told(&step), [("StartExecution", due, Some(execution))]);
+    assert_eq!(published(&step), [("StartExecution", due, Some(execution))]);
     let first = scheduled()
         .start(start(at(200)))
         .unwrap()
@@ -305,7 +304,7 @@ fn the_deadline_begins_with_the_attempt_and_hearing_of_it_twice_moves_nothing() 
 }
 
 #[test]
-fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
+fn a_call_fails_only_after_its_command_was_dispatched_once_more() {
     let began = running().attempt_began(at(500));
     let deadline = at(500).saturating_add(TIMEOUT + GRACE);
     // However late it is by then.
@@ -313,18 +312,18 @@ fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
         let step = began.clone().redispatch(dispatched_at);
         let execution = envelope_id(EXECUTION);
         let due = envelope_id(DUE);
-        assert_eq!(told(&step), [("StartExecution", due, Some(execution))]);
-        let ServiceCall::Running(asked) = step.call else {
+        assert_eq!(published(&step), [("StartExecution", due, Some(execution))]);
+        let ServiceCall::Running(requested) = step.call else {
             panic!("asking ends nothing");
         };
-        let call = || ServiceCall::Running(asked.clone());
+        let call = || ServiceCall::Running(requested.clone());
         let limit = dispatched_at.saturating_add(GRACE);
         assert_eq!(call().next_check_at(), Some(limit));
         assert_eq!(
             call().check(limit.saturating_sub(MS)),
             Check::Wait(Some(limit))
         );
-        assert_eq!(call().check(limit), Check::GiveUp(asked.clone()));
+        assert_eq!(call().check(limit), Check::GiveUp(requested.clone()));
     }
 }
 
@@ -332,7 +331,7 @@ fn a_call_is_given_up_only_after_its_result_was_asked_for_once_more() {
 fn a_call_without_a_result_in_time_has_failed_by_timeout_because_of_its_attempt() {
     let step = running().attempt_began(at(500)).give_up(at(540));
     let execution = envelope_id(EXECUTION);
-    assert_eq!(told(&step), [("ServiceCallFailed", execution, None)]);
+    assert_eq!(published(&step), [("ServiceCallFailed", execution, None)]);
     all_name_the_call(&step);
     assert_eq!(step.call.status(), CallStatus::Failed);
     let finished = finished(step);
@@ -357,7 +356,7 @@ fn a_result_ends_a_call_because_of_the_message_that_brought_it() {
         // Also if the beginning of the attempt was never heard of.
         for running in [running(), running().attempt_began(at(202))] {
             let step = running.finish(outcome.clone(), at(205), result);
-            assert_eq!(told(&step), [(message, result, None)]);
+            assert_eq!(published(&step), [(message, result, None)]);
             all_name_the_call(&step);
             assert_eq!(step.call.status(), status);
             let finished = finished(step);

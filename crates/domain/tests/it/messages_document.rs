@@ -71,18 +71,18 @@ fn every_example_is_of_a_kind_that_is_checked() {
 fn an_example_is_what_would_be_written() {
     for example in of_kind("") {
         let written = read(&example).unwrap().to_json().unwrap();
-        let (written, shown): (Value, Value) = (
+        let (written, example): (Value, Value) = (
             serde_json::from_slice(&written).unwrap(),
             serde_json::from_str(&example.text).unwrap(),
         );
-        assert_eq!(written, shown);
+        assert_eq!(written, example);
     }
 }
 
 #[test]
 fn there_is_an_example_of_each_message() {
-    let shown: BTreeSet<&str> = accepted().iter().map(|it| it.message.type_name()).collect();
-    assert_eq!(shown, Message::TYPES.iter().copied().collect());
+    let examples: BTreeSet<&str> = accepted().iter().map(|it| it.message.type_name()).collect();
+    assert_eq!(examples, Message::TYPES.iter().copied().collect());
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn there_is_a_refused_example_of_each_command() {
         let name = envelope.message.type_name();
         let line = format!("\"type\": \"{name}\"");
         let is_of_commands = envelope.message.topic().is_of_commands();
-        let is_shown = refused.iter().any(|it| it.text.contains(&line));
-        assert!(!is_of_commands || is_shown, "{name}");
+        let is_example = refused.iter().any(|it| it.text.contains(&line));
+        assert!(!is_of_commands || is_example, "{name}");
     }
 }
 
@@ -146,19 +146,25 @@ fn subject_and_header_of_an_example_are_those_of_its_message() {
 fn the_event_is_the_one_that_the_command_yields() {
     let mut events = 0;
     for event in accepted() {
-        let Message::DueTimeReached(told) = event.message.clone() else {
+        let Message::DueTimeReached(published) = event.message.clone() else {
             continue;
         };
         events += 1;
         let command = of_call("ScheduleTimer", &event);
-        let Message::ScheduleTimer(asked) = command.message else {
+        let Message::ScheduleTimer(requested) = command.message else {
             unreachable!("it was found by its type");
         };
-        assert_eq!((told.due_at, &told.data), (asked.due_at, &asked.data));
-        assert_eq!(told.firing_id.key, asked.key());
-        assert_eq!(told.firing_id.registration.registered_at, command.timestamp);
-        assert_eq!(told.firing_id.registration.due_at, asked.due_at);
-        assert!(told.reached_at >= told.due_at);
+        assert_eq!(
+            (published.due_at, &published.data),
+            (requested.due_at, &requested.data)
+        );
+        assert_eq!(published.firing_id.key, requested.key());
+        assert_eq!(
+            published.firing_id.registration.registered_at,
+            command.timestamp
+        );
+        assert_eq!(published.firing_id.registration.due_at, requested.due_at);
+        assert!(published.reached_at >= published.due_at);
         assert_eq!(
             event.metadata.correlation_id,
             command.metadata.correlation_id
@@ -177,16 +183,16 @@ fn of_call(type_name: &str, other: &MessageEnvelope) -> MessageEnvelope {
     found.unwrap_or_else(|| panic!("there is no {type_name} of {call}"))
 }
 
-/// Checks that examples are what goes out after a step, in its order and for its reason.
-fn assert_told(step: &CallStep, shown: &[&MessageEnvelope]) {
-    assert_eq!(step.outgoing.len(), shown.len());
-    for (told, shown) in step.outgoing.iter().zip(shown) {
-        assert_eq!(told.message, shown.message);
-        assert_eq!(Some(told.caused_by), shown.metadata.causation_id);
-        assert!(told.id.is_none_or(|id| id == shown.id));
+/// Checks that the examples are the messages of a transition, in order and with their cause.
+fn assert_published(step: &CallStep, examples: &[&MessageEnvelope]) {
+    assert_eq!(step.outgoing.len(), examples.len());
+    for (published, example) in step.outgoing.iter().zip(examples) {
+        assert_eq!(published.message, example.message);
+        assert_eq!(Some(published.caused_by), example.metadata.causation_id);
+        assert!(published.id.is_none_or(|id| id == example.id));
         assert_eq!(
             Some(step.call.details().correlation_id),
-            shown.metadata.correlation_id
+            example.metadata.correlation_id
         );
     }
 }
@@ -216,11 +222,11 @@ fn scheduled() -> CallStep {
 }
 
 #[test]
-fn what_is_told_of_a_call_is_what_its_life_tells() {
+fn the_documented_events_of_a_call_are_those_of_its_transitions() {
     let (submit, _) = submitted();
     let of = |name: &str| of_call(name, &submit);
     let step = scheduled();
-    assert_told(
+    assert_published(
         &step,
         &[
             &of("ServiceCallSubmitted"),
@@ -243,7 +249,7 @@ fn what_is_told_of_a_call_is_what_its_life_tells() {
             timeout: Duration::from_secs(30),
         })
         .unwrap();
-    assert_told(&step, &[&running, &start]);
+    assert_published(&step, &[&running, &start]);
     let ServiceCall::Running(call) = step.call else {
         panic!("a call that was started runs");
     };
@@ -266,12 +272,12 @@ fn what_is_told_of_a_call_is_what_its_life_tells() {
             other => panic!("{other:?} is no result"),
         };
         assert_eq!(execution_id, start.id);
-        assert_told(&call.clone().finish(outcome, at, result.id), &[&of(end)]);
+        assert_published(&call.clone().finish(outcome, at, result.id), &[&of(end)]);
     }
 }
 
 #[test]
-fn what_is_told_of_an_attempt_is_caused_by_the_command_that_names_it() {
+fn the_events_of_an_attempt_are_caused_by_its_command() {
     let (submit, _) = submitted();
     let start = of_call("StartExecution", &submit);
     for name in Message::TYPES
@@ -286,7 +292,7 @@ fn what_is_told_of_an_attempt_is_caused_by_the_command_that_names_it() {
 }
 
 #[test]
-fn what_is_told_of_a_deletion_is_caused_by_its_command() {
+fn the_event_of_a_deletion_is_caused_by_its_command() {
     let (submit, _) = submitted();
     let (delete, deleted) = (
         of_call("DeleteServiceCall", &submit),
@@ -296,10 +302,10 @@ fn what_is_told_of_a_deletion_is_caused_by_its_command() {
     let ServiceCall::Scheduled(call) = &step.call else {
         panic!("a call that was accepted is scheduled");
     };
-    let told = call.deletion(deleted.timestamp, delete.id);
+    let published = call.deletion(deleted.timestamp, delete.id);
     let call = step.call.clone();
-    let outgoing = vec![told];
-    assert_told(&CallStep { call, outgoing }, &[&deleted]);
+    let outgoing = vec![published];
+    assert_published(&CallStep { call, outgoing }, &[&deleted]);
 }
 
 #[test]
