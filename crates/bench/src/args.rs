@@ -15,7 +15,7 @@ Measures each LINE (default: all) against a bare loop in the same run; docs/perf
   --dir FOLDER   where to keep the databases meanwhile; a real disk (default: the target folder)
 ";
 
-/// What the user asked for.
+/// The command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Help,

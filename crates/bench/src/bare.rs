@@ -83,7 +83,7 @@ impl Bare {
         Ok(Self { connection })
     }
 
-    /// Opens a file to fill it as fast as possible: durability is not asked for while building.
+    /// Opens a file to fill it as fast as possible: without durability while building.
     pub(crate) fn open_to_build(path: &Path) -> Outcome<Self> {
         let bare = Self::open(path, Synchronous::Normal)?;
         bare.connection.pragma_update(None, "synchronous", "OFF")?;
@@ -199,10 +199,10 @@ impl Bare {
         if busy == 0 {
             return Ok(());
         }
-        Err("failed to fold the log into the file: somebody else has it open".into())
+        Err("failed to checkpoint the log: another process has the file open".into())
     }
 
-    /// Takes the indexes of the timers away, and answers how to make them again.
+    /// Drops the indexes of the timers, and returns the statements that create them.
     pub(crate) fn drop_indexes(&self) -> Outcome<Vec<String>> {
         let sql = "SELECT name, sql FROM sqlite_schema
                    WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = 'timer_schedules'";

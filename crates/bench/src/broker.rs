@@ -52,7 +52,7 @@ impl Broker {
         }
     }
 
-    /// Streams of one's own, which nobody has used before.
+    /// New streams with a prefix of their own.
     pub(crate) fn streams(&self) -> Outcome<Streams> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);

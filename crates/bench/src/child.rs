@@ -31,7 +31,7 @@ pub(crate) fn become_child(maintenance: &Maintenance) -> Outcome<()> {
     (child.run)(&maintenance.path, &maintenance.numbers)
 }
 
-/// This program again, with an errand.
+/// A child process of this program, with a command.
 pub(crate) fn command(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--child").arg(name).arg(path);
@@ -39,8 +39,8 @@ pub(crate) fn command(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Comma
     Ok(command)
 }
 
-/// Runs an errand to its end, and answers the JSON that it printed.
-pub(crate) fn ask(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Value> {
+/// Runs a command to its end, and returns the JSON that it printed.
+pub(crate) fn output_of(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Value> {
     let output = command(name, path, numbers)?
         .stderr(Stdio::inherit())
         .output()?;

@@ -114,7 +114,7 @@ impl Databases {
         self.copy_of(&original)
     }
 
-    /// Removes a file that nobody needs any more: a large one has its price on the disk.
+    /// Removes a file that is not needed any more: a large one takes space.
     pub(crate) fn forget(&mut self, recipe: Recipe) {
         if let Some(path) = self.built.remove(&recipe) {
             // What stays behind goes with the whole folder at the end of the run.

@@ -32,7 +32,7 @@ impl Lateness {
         })
     }
 
-    /// Something that was due then has happened now; answers whether it was of the span.
+    /// Something that was due then has happened now; returns whether it was in the span.
     pub(crate) fn note(&self, due_at: Timestamp) -> bool {
         let Ok(late) = SystemTime::now().duration_since(due_at.into()) else {
             self.early.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Lateness {
         counts
     }
 
-    /// A timer has fired; answers whether it was of the span.
+    /// A timer has fired; returns whether it was in the span.
     pub(crate) fn note_event(&self, envelope: &MessageEnvelope) -> bool {
         match &envelope.message {
             Message::DueTimeReached(event) => self.note(event.due_at),
@@ -82,7 +82,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Schedules timers steadily, each by a call of its own that waits for nobody else's; answers
+    /// Schedules timers steadily, each by an independent call; returns
     /// how many there were, when the last is stored.
     pub(crate) async fn schedule(
         self,

@@ -160,7 +160,7 @@ fn source(machine: &Machine, quick: bool, now: punctual_domain::Timestamp) -> St
     )
 }
 
-/// A folder on a disk that is gone when the run is over.
+/// A folder on a disk that is removed after the run.
 fn work_folder(given: Option<&Path>) -> Outcome<tempfile::TempDir> {
     let parent = match given {
         Some(folder) => folder.to_owned(),

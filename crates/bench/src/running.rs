@@ -54,7 +54,7 @@ impl Running {
     /// Stops in an orderly way; what was in flight is settled then.
     pub(crate) async fn stop(self) -> Outcome<()> {
         self.watching.abort();
-        // If nobody listens, the worker has stopped, and says why below.
+        // A dropped receiver means that the worker has stopped, and its error is returned below.
         let _ = self.stop.send(());
         let drained = self.worker.await??;
         self.subscription.stop().await;

@@ -13,7 +13,7 @@ use punctual_adapters_sqlite::Synchronous;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-use super::transcript::{MESSAGES_OF_A_CALL, Told};
+use super::transcript::{CallRecord, MESSAGES_OF_A_CALL};
 use super::{AT_ONCE, Client, Transcript};
 use crate::Outcome;
 use crate::bare::Bare;
@@ -66,7 +66,8 @@ const FINISH_ATTEMPT: &str = "\
 
 /// What happens to a batch, one after the other; each is a transaction, but for the requests.
 pub(crate) const PHASES: [&str; 10] = [
-    "submit", "timer", "due", "command", "begin", "REQUESTS", "finish", "began", "outcome", "told",
+    "submit", "timer", "due", "command", "begin", "REQUESTS", "finish", "began", "outcome",
+    "publish",
 ];
 /// Which of them is no transaction.
 const REQUESTS: usize = 5;
@@ -107,7 +108,8 @@ impl BareCalls {
             for phase in 0..PHASES.len() {
                 let begun = Instant::now();
                 if phase == REQUESTS {
-                    let requests: Vec<_> = chunk.iter().map(|told| told.request.clone()).collect();
+                    let requests: Vec<_> =
+                        chunk.iter().map(|record| record.request.clone()).collect();
                     self.client.send_all(to, &requests, AT_ONCE)?;
                 } else {
                     self.transact(|transaction| write(transaction, phase, chunk, first))?;
@@ -140,7 +142,7 @@ impl BareCalls {
         Ok(())
     }
 
-    /// How many calls have succeeded, and how many messages are told.
+    /// How many calls have succeeded, and how many messages are published.
     pub(crate) fn made(&self) -> Outcome<(usize, usize)> {
         let sql = "SELECT (SELECT count(*) FROM service_calls WHERE status = 'Succeeded'), \
                    (SELECT count(*) FROM outbox WHERE published_at IS NOT NULL)";
@@ -163,7 +165,7 @@ impl BareCalls {
             .optional()?;
         let other = other.flatten().unwrap_or_else(|| "none".to_owned());
         Err(format!(
-            "of {count} calls {calls} succeeded, and {messages} messages were told; \
+            "of {count} calls {calls} succeeded, and {messages} messages were published; \
              the outcome of another: {other}"
         )
         .into())
@@ -172,7 +174,12 @@ impl BareCalls {
 
 /// Writes one phase of a batch. The messages of each phase have numbers of their own, which follow
 /// those of the phase before.
-fn write(transaction: &Transaction<'_>, phase: usize, calls: &[Told], first: i64) -> Outcome<()> {
+fn write(
+    transaction: &Transaction<'_>,
+    phase: usize,
+    calls: &[CallRecord],
+    first: i64,
+) -> Outcome<()> {
     let mut batch = Batch {
         transaction,
         calls,
@@ -193,7 +200,7 @@ fn write(transaction: &Transaction<'_>, phase: usize, calls: &[Told], first: i64
 
 struct Batch<'a> {
     transaction: &'a Transaction<'a>,
-    calls: &'a [Told],
+    calls: &'a [CallRecord],
     /// The number of the first message of the batch.
     first: i64,
 }
@@ -203,25 +210,25 @@ impl Batch<'_> {
         let mut take = self.transaction.prepare_cached(TAKE)?;
         let mut insert = self.transaction.prepare_cached(INSERT_CALL)?;
         let mut tag = self.transaction.prepare_cached(INSERT_TAG)?;
-        for told in self.calls {
-            let [tenant, id] = &told.key;
-            let (of, call) = (&told.submission, &told.call);
+        for record in self.calls {
+            let [tenant, id] = &record.key;
+            let (of, call) = (&record.submission, &record.call);
             take.execute(params![tenant, id, of[0], of[1], of[2]])?;
             insert.execute(params![
                 tenant, id, call[0], call[1], call[2], call[3], call[4], call[5]
             ])?;
-            for name in &told.tags {
+            for name in &record.tags {
                 tag.execute(params![tenant, id, name, call[2]])?;
             }
-            self.append(told, &OF_SUBMISSION)?;
+            self.append(record, &OF_SUBMISSION)?;
         }
         Ok(())
     }
 
     fn timer(&mut self) -> Outcome<()> {
         let mut insert = self.transaction.prepare_cached(INSERT_TIMER)?;
-        for told in self.calls {
-            let ([tenant, id], timer) = (&told.key, &told.timer);
+        for record in self.calls {
+            let ([tenant, id], timer) = (&record.key, &record.timer);
             insert.execute(params![tenant, id, timer[0], timer[1], timer[2]])?;
         }
         self.mark(&OF_SUBMISSION)
@@ -230,19 +237,19 @@ impl Batch<'_> {
     /// The call runs, the command for its attempt goes out, and its timer is done with.
     fn due(&mut self) -> Outcome<()> {
         let mut mark = self.transaction.prepare_cached(MARK_TIMER)?;
-        for told in self.calls {
-            let [tenant, id] = &told.key;
-            self.change(told, "Running", &Value::Null)?;
-            mark.execute(params![tenant, id, told.timer[3]])?;
-            self.append(told, &OF_START)?;
+        for record in self.calls {
+            let [tenant, id] = &record.key;
+            self.change(record, "Running", &Value::Null)?;
+            mark.execute(params![tenant, id, record.timer[3]])?;
+            self.append(record, &OF_START)?;
         }
         Ok(())
     }
 
     fn command(&mut self) -> Outcome<()> {
         let mut insert = self.transaction.prepare_cached(INSERT_ATTEMPT)?;
-        for told in self.calls {
-            let ([tenant, id], it) = (&told.key, &told.attempt);
+        for record in self.calls {
+            let ([tenant, id], it) = (&record.key, &record.attempt);
             insert.execute(params![
                 tenant,
                 id,
@@ -251,7 +258,7 @@ impl Batch<'_> {
                 it[2],
                 it[3],
                 it[4],
-                told.call[5],
+                record.call[5],
                 it[5],
                 it[6],
                 it[7],
@@ -263,46 +270,46 @@ impl Batch<'_> {
 
     fn begin(&mut self) -> Outcome<()> {
         let mut begin = self.transaction.prepare_cached(BEGIN_ATTEMPT)?;
-        for told in self.calls {
-            let ([tenant, id], it) = (&told.key, &told.attempt);
+        for record in self.calls {
+            let ([tenant, id], it) = (&record.key, &record.attempt);
             begin.execute(params![tenant, id, it[0], it[1]])?;
-            self.append(told, &OF_BEGINNING)?;
+            self.append(record, &OF_BEGINNING)?;
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Outcome<()> {
         let mut finish = self.transaction.prepare_cached(FINISH_ATTEMPT)?;
-        for told in self.calls {
-            let ([tenant, id], it) = (&told.key, &told.attempt);
+        for record in self.calls {
+            let ([tenant, id], it) = (&record.key, &record.attempt);
             finish.execute(params![
                 tenant, id, it[0], it[9], it[10], it[11], it[12], it[13]
             ])?;
-            self.append(told, &OF_END)?;
+            self.append(record, &OF_END)?;
         }
         Ok(())
     }
 
     /// The call hears that its attempt has begun.
     fn began(&mut self) -> Outcome<()> {
-        for told in self.calls.iter().filter(|it| it.heard_of_the_beginning()) {
-            self.change(told, "Running", &told.attempt[1])?;
+        for record in self.calls.iter().filter(|it| it.heard_of_the_beginning()) {
+            self.change(record, "Running", &record.attempt[1])?;
         }
         self.mark(&OF_BEGINNING)
     }
 
     fn outcome(&mut self) -> Outcome<()> {
-        for told in self.calls {
-            self.change(told, "Succeeded", &Value::Null)?;
-            self.append(told, &OF_OUTCOME)?;
+        for record in self.calls {
+            self.change(record, "Succeeded", &Value::Null)?;
+            self.append(record, &OF_OUTCOME)?;
         }
         self.mark(&OF_END)
     }
 
     /// A call as it is while it runs, or as it is in the end.
-    fn change(&self, told: &Told, status: &str, began_at: &Value) -> Outcome<()> {
+    fn change(&self, record: &CallRecord, status: &str, began_at: &Value) -> Outcome<()> {
         let mut change = self.transaction.prepare_cached(CHANGE_CALL)?;
-        let ([tenant, id], call, it) = (&told.key, &told.call, &told.attempt);
+        let ([tenant, id], call, it) = (&record.key, &record.call, &record.attempt);
         let null = &Value::Null;
         let changed = if status == "Succeeded" {
             change.execute(params![
@@ -321,10 +328,10 @@ impl Batch<'_> {
         Err("a call of the transcript was not there to be changed".into())
     }
 
-    fn append(&self, told: &Told, which: &std::ops::Range<usize>) -> Outcome<()> {
+    fn append(&self, record: &CallRecord, which: &std::ops::Range<usize>) -> Outcome<()> {
         let mut append = self.transaction.prepare_cached(APPEND)?;
-        let [tenant, id] = &told.key;
-        for [kind, payload, at] in &told.messages[which.clone()] {
+        let [tenant, id] = &record.key;
+        for [kind, payload, at] in &record.messages[which.clone()] {
             append.execute(params![tenant, id, kind, payload, at])?;
         }
         Ok(())
@@ -337,9 +344,9 @@ impl Batch<'_> {
         let mut redact = self.transaction.prepare_cached(MARK_AND_REDACT)?;
         let calls = i64::try_from(self.calls.len())?;
         let mut number = self.first + calls * i64::try_from(which.start)?;
-        for told in self.calls {
+        for record in self.calls {
             for place in which.clone() {
-                let [_, payload, at] = &told.messages[place];
+                let [_, payload, at] = &record.messages[place];
                 let marked = if place == START_EXECUTION {
                     redact.execute(params![number, at, payload])?
                 } else {

@@ -177,7 +177,7 @@ fn is_left(connection: &Connection) -> Outcome<bool> {
     Ok(left.query_row([], |row| row.get(0))?)
 }
 
-/// Submits calls, each by a submission of its own; answers when the last is durable.
+/// Submits calls, each by a submission of its own; returns when the last is durable.
 pub(crate) async fn submit(submit: &SubmitCalls, calls: Vec<Submission>) -> Outcome<()> {
     let mut running = JoinSet::new();
     for share in shares(calls, AT_ONCE) {

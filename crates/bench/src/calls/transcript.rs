@@ -11,11 +11,11 @@ use crate::Outcome;
 
 /// All calls of a file, in the order of their submission.
 pub(crate) struct Transcript {
-    pub(super) calls: Vec<Told>,
+    pub(super) calls: Vec<CallRecord>,
 }
 
 /// All rows of one call, as they are in the end.
-pub(super) struct Told {
+pub(super) struct CallRecord {
     /// Tenant and id, the key of all of them.
     pub(super) key: [Value; 2],
     /// Hash, correlation and time.
@@ -33,7 +33,7 @@ pub(super) struct Told {
     pub(super) request: Rc<[u8]>,
 }
 
-impl Told {
+impl CallRecord {
     /// Whether the call was written when its attempt had begun, and not only when that was over: an
     /// engine that hears of both at once writes it once.
     pub(super) fn heard_of_the_beginning(&self) -> bool {
@@ -92,12 +92,12 @@ impl Transcript {
         let mut messages = by_key(connection, MESSAGES)?;
         let mut keys = connection.prepare(KEYS)?;
         let keys = keys.query_map([], key)?;
-        let told = keys.map(|key| {
+        let records = keys.map(|key| {
             let key = key?;
             let attempt = take_one(&mut attempts, &key);
             let request = raw_request(&attempt);
             let messages = messages.remove(&key).unwrap_or_default();
-            Outcome::Ok(Told {
+            Outcome::Ok(CallRecord {
                 submission: take_one(&mut submissions, &key),
                 call: take_one(&mut calls, &key),
                 tags: tags
@@ -116,16 +116,16 @@ impl Transcript {
                 key: [Value::Text(key.0), Value::Text(key.1)],
             })
         });
-        let calls = told.collect::<Outcome<_>>()?;
+        let calls = records.collect::<Outcome<_>>()?;
         Ok(Self { calls })
     }
 
     /// Whether each call was made, with all that belongs to it.
     pub(crate) fn is_whole(&self, count: usize) -> bool {
-        let made = |told: &Told| {
-            !told.timer.is_empty()
-                && !told.attempt.is_empty()
-                && told.messages.len() == MESSAGES_OF_A_CALL
+        let made = |record: &CallRecord| {
+            !record.timer.is_empty()
+                && !record.attempt.is_empty()
+                && record.messages.len() == MESSAGES_OF_A_CALL
         };
         self.calls.len() == count && self.calls.iter().all(made)
     }
@@ -135,7 +135,7 @@ impl Transcript {
     }
 }
 
-/// What is told of a call whose request succeeds, commands included.
+/// The messages of a call whose request succeeds, commands included.
 pub(super) const MESSAGES_OF_A_CALL: usize = 8;
 
 fn take_one(of: &mut ByKey<Vec<Vec<Value>>>, key: &(String, String)) -> Vec<Value> {

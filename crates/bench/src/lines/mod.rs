@@ -56,11 +56,11 @@ pub(crate) const ALL: [Line; 17] = [
 /// What the benchmark does in processes of their own.
 pub(crate) const CHILDREN: [Child; 4] = [s6::CHILD, s7::CHILD, s8::CHILD, s13::CHILD];
 
-/// What is only measured when it is asked for: what explains a choice and has no target, and what
+/// What is measured on request only: what explains a choice and has no target, and what
 /// takes minutes by itself.
 const BY_NAME: [Line; 2] = [pragmas::LINE, s14::BUILD];
 
-/// What is only measured to be drawn, or when it is asked for.
+/// What is measured for a plot, or on request.
 const DRAWN: [Line; 1] = [sizes::LINE];
 
 /// The lines of these names, or without names all that have targets, and what else is to be drawn.

@@ -149,7 +149,7 @@ fn fill_log(path: &Path, numbers: &[u64]) -> Outcome<()> {
         bare.upsert(&rows.many_pending(1_000), 1_000, clock.now())?;
     }
     println!("{FILLED}");
-    // Whoever started us holds the other end; if that is gone, so is the reason to stay.
+    // The parent process holds the other end; when it closes, the child ends.
     std::io::stdin().read_line(&mut String::new())?;
     Ok(())
 }

@@ -106,7 +106,7 @@ fn crates_of(package: &str) -> Outcome<Option<usize>> {
     Ok(Some(names.len()))
 }
 
-/// Builds into a folder of its own; answers how many seconds it took.
+/// Builds into a folder of its own; returns how many seconds it took.
 fn build(bench: &Bench, what: &[&str]) -> Outcome<f64> {
     let folder = bench.databases.folder().join("build");
     let begun = Instant::now();

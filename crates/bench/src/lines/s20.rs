@@ -33,7 +33,7 @@ const HANGING: usize = 70;
 /// The third tenant's calls, a second, and how long each takes.
 const PER_SECOND: usize = 100;
 const TAKES: Duration = Duration::from_millis(100);
-/// Longer than that nobody waits for them: the two tenants' attempts would end.
+/// Maximum wait for them: after it the two tenants' attempts would end.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {

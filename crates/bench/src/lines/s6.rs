@@ -40,7 +40,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let answer = output_of(CHILD.name, &copy.path(), &[seconds as u64])?;
     let polls = seconds as u64 / WorkerSettings::default().polling_interval.as_secs();
     let on = format!(
-        "{seconds} s, {} pending, nothing due and nobody writing, defaults; a process of its own, \
+        "{seconds} s, {} pending, nothing due and no writer, defaults; a process of its own, \
          from {} s after its start",
         grouped(pending.rows),
         SETTLED_AFTER.as_secs()

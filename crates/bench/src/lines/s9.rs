@@ -230,7 +230,7 @@ fn draining() -> WorkerSettings {
     }
 }
 
-/// A bus that tells when enough was accepted.
+/// A bus that notifies when enough was accepted.
 struct Counting {
     bus: NatsEventBus,
     left: AtomicUsize,

@@ -21,7 +21,7 @@ pub(crate) struct Plots {
 }
 
 impl Plots {
-    /// Writes a file for each thing that was measured, and answers their names.
+    /// Writes a file for each measurement, and returns their names.
     pub(crate) fn write(&self, folder: &Path, source: &str) -> Outcome<Vec<&'static str>> {
         fs::create_dir_all(folder)?;
         let mut written = Vec::new();
