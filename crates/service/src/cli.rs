@@ -84,7 +84,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make calls and fire timers until told to stop (the default)
+    /// Make calls and fire timers until a signal stops it (the default)
     ///
     /// Calls come over HTTP; the firing of a timer that belongs to none is one line of JSON on standard
     /// output, or with --broker an event there, where commands come from too. SIGTERM or Ctrl-C stops it in good

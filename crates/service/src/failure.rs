@@ -15,7 +15,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// The command line was wrong.
     Usage(String),
-    /// Nothing was begun: a setting or the database is not as it has to be.
+    /// Nothing was started: a setting or the database is wrong.
     Refused(String),
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 /// If it cannot be written.
 pub(crate) fn open() -> io::Result<(File, Kind)> {
     let mut file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    // Writing nothing tells whether it was opened for writing at all.
+    // An empty write shows whether it was opened for writing at all.
     let _ = file.write(&[])?;
     let metadata = file.metadata()?;
     let swallows = || std::fs::metadata("/dev/null").is_ok_and(|it| it.rdev() == metadata.rdev());
@@ -46,17 +46,17 @@ pub(crate) fn open() -> io::Result<(File, Kind)> {
     Ok((file, kind))
 }
 
-/// Writes, and waits where there is no room yet: whoever gave us standard output may have made it
-/// one that does not wait, and "not now" is no failure.
-pub(crate) struct Patient<'a>(pub(crate) &'a File);
+/// Writes, and waits while the buffer is full: the parent process may have made standard output
+/// non-blocking.
+pub(crate) struct Blocking<'a>(pub(crate) &'a File);
 
-impl Write for Patient<'_> {
+impl Write for Blocking<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let mut room = [PollFd::new(self.0, PollFlags::OUT)];
-                    poll(&mut room, None)?;
+                    let mut writable = [PollFd::new(self.0, PollFlags::OUT)];
+                    poll(&mut writable, None)?;
                 }
                 done => return done,
             }
@@ -68,8 +68,8 @@ impl Write for Patient<'_> {
     }
 }
 
-/// Whether a file that we go on writing to ends in the middle of a line, because whoever wrote it
-/// was killed. If it cannot be read, it may.
+/// Whether a file that is appended to ends in the middle of a line, because its last writer was
+/// killed. `true` if it cannot be read.
 pub(crate) fn is_cut(file: &File) -> bool {
     match file.metadata() {
         Ok(metadata) if metadata.len() > 0 => last_byte().is_none_or(|byte| byte != b'\n'),

@@ -12,7 +12,6 @@ use crate::cli::BackupArgs;
 use crate::display;
 use crate::failure::Failure;
 use crate::settings::Environment;
-use crate::settings::table::{DB_PATH, TIMER_DB_PATH};
 use crate::store::refuse_what_is_no_file;
 
 /// A copy that was made.
@@ -71,11 +70,8 @@ fn databases(
     environment: &Environment<'_>,
 ) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
     let flags = &args.database;
-    let is_named = [DB_PATH.about, TIMER_DB_PATH.about]
-        .iter()
-        .any(|about| flags.0.get(about).is_some());
     let mut both = environment.good_sources(&flags.0)?.databases()?;
-    if !is_named && both.len() > 1 {
+    if flags.named() == (false, false) && both.len() > 1 {
         both.reverse();
         return Ok(both);
     }

@@ -104,7 +104,7 @@ fn redacted_url(url: &str) -> String {
     };
     match url.parse::<TargetUrl>() {
         Ok(url) => request(url).redacted().url.to_string(),
-        // The service will refuse it; until then nobody knows what in it is secret.
+        // The service will refuse it, so what in it is secret is unknown.
         Err(_) => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
     }
 }

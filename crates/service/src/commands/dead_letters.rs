@@ -6,7 +6,7 @@ use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{DeadLetterPort, RemoveOutcome, StoredDeadLetter};
 use serde::Serialize;
 
-use super::output::Answers;
+use super::output::{Answers, say_rest};
 use super::{Database, Session, clock, only};
 use crate::cli::{DeadLettersArgs, Output};
 use crate::display::cut_to;
@@ -75,12 +75,7 @@ async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> 
         Output::Json => answers.line(&Page { items, next_after }),
         Output::Table => {
             answers.text(&table(&items))?;
-            if items.is_empty() {
-                crate::say("there are none");
-            }
-            if let Some(sequence) = next_after {
-                crate::say(&format!("there are more: --after {sequence}"));
-            }
+            say_rest(items.is_empty(), next_after);
             Ok(())
         }
     }

@@ -6,7 +6,7 @@ use super::clock;
 use super::output::unwritable;
 use crate::failure::Failure;
 use crate::settings::Lookup;
-use crate::stdout::{self, Patient};
+use crate::stdout::{self, Blocking};
 
 /// Runs the demo and prints its result.
 ///
@@ -16,7 +16,7 @@ use crate::stdout::{self, Patient};
 pub(crate) async fn demo(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
     // Checked before the demo runs: a result that cannot be printed is not worth waiting for.
     let (out, _) = stdout::open().map_err(|error| unwritable(&error))?;
-    let ended = punctual_demo::run(args, clock()?, variable, &mut Patient(&out)).await;
+    let ended = punctual_demo::run(args, clock()?, variable, &mut Blocking(&out)).await;
     ended.map_err(|failure| match failure {
         punctual_demo::Failure::Failed(sentence) => Failure::Failed(sentence),
         punctual_demo::Failure::Refused(sentence) => Failure::Refused(sentence),

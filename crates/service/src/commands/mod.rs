@@ -65,7 +65,7 @@ impl Session {
         let settings = chosen(environment.client(flags)?);
         if database == Database::MayBeNew && settings.set == SchemaSet::Shared {
             return Err(Failure::refused(format!(
-                "the timers of {} belong to service calls, and nobody fires others there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
+                "the timers of {} belong to service calls, and others do not fire there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
                 crate::display::path(&settings.path)
             )));
         }

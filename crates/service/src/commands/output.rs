@@ -1,6 +1,6 @@
 //! Output of commands: a line of JSON for programs, a table for people.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::display::{cut_to, reason};
 use crate::failure::Failure;
-use crate::stdout::{self, Patient};
+use crate::stdout::{self, Blocking};
 
 /// Maximum width of the data column.
 const DATA_WIDTH: usize = 40;
@@ -69,7 +69,7 @@ impl Answers {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        match Patient(&self.file).write_all(bytes) {
+        match Blocking(&self.file).write_all(bytes) {
             Err(error)
                 if error.kind() == ErrorKind::BrokenPipe && self.reader == Reader::MayLeave =>
             {
@@ -85,6 +85,16 @@ pub(super) fn unwritable(error: &std::io::Error) -> Failure {
         "standard output cannot be written: {}",
         reason(error)
     ))
+}
+
+/// Prints a note after a page in a table: that it is empty, or how to go on.
+pub(super) fn say_rest(is_empty: bool, next: Option<impl Display>) {
+    if is_empty {
+        crate::say("there are none");
+    }
+    if let Some(next) = next {
+        crate::say(&format!("there are more: --after {next}"));
+    }
 }
 
 fn table(timers: &[TimerEntry]) -> String {

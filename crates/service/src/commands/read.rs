@@ -4,7 +4,7 @@ use punctual_domain::TimerEntry;
 use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistencePort};
 use serde::Serialize;
 
-use super::output::Answers;
+use super::output::{Answers, say_rest};
 use super::{Database, Session, clock, described, key};
 use crate::cli::{GetArgs, ListArgs, Output};
 use crate::failure::Failure;
@@ -64,12 +64,7 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
         }),
         Output::Table => {
             answers.table(&page.timers)?;
-            if page.timers.is_empty() {
-                crate::say("there are none");
-            }
-            if let Some(cursor) = next {
-                crate::say(&format!("there are more: --after {cursor}"));
-            }
+            say_rest(page.timers.is_empty(), next);
             Ok(())
         }
     }

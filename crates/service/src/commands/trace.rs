@@ -11,7 +11,7 @@ use punctual_ports::{CallStores, PageCursor, TimerPersistencePort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
 
 use super::clock;
-use super::output::Answers;
+use super::output::{Answers, say_rest};
 use super::read::Page;
 use crate::cli::{Output, TraceArgs};
 use crate::failure::Failure;
@@ -124,14 +124,8 @@ fn show_timers(
         })?,
         Output::Table => answers.table(timers)?,
     }
-    say_more(next.as_ref());
+    say_rest(false, next.map(|cursor| cursor.0));
     Ok(())
-}
-
-fn say_more(next: Option<&PageCursor>) {
-    if let Some(PageCursor(cursor)) = next {
-        crate::say(&format!("there are more: --after {cursor}"));
-    }
 }
 
 fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
@@ -139,7 +133,7 @@ fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
     let mut answers = Answers::open()?;
     if output == Output::Json {
         answers.line(&TraceView::from(trace))?;
-        say_more(next.as_ref());
+        say_rest(false, next.map(|cursor| cursor.0));
         return Ok(());
     }
     let mut text = format!(
@@ -168,6 +162,6 @@ fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
         );
     }
     answers.text(&text)?;
-    say_more(next.as_ref());
+    say_rest(false, next.map(|cursor| cursor.0));
     Ok(())
 }

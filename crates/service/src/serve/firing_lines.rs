@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::output_stall::OutputStall;
 use super::stop::{Reason, Stop};
 use crate::display::reason;
-use crate::stdout::{self, Kind, Patient};
+use crate::stdout::{self, Blocking, Kind};
 
 /// Maximum number of lines in one write, and in the queue.
 const BATCH: usize = 256;
@@ -66,7 +66,7 @@ impl Unwritten {
             file.write_all(b"\n")?;
         }
         if kind == Kind::Nowhere {
-            tracing::warn!("standard output is closed or /dev/null: nobody will see a firing");
+            tracing::warn!("standard output is closed or /dev/null: firings are discarded");
         }
         let lines = self.0;
         let writer = Writer {
@@ -112,7 +112,7 @@ impl FiringLines {
             biased;
             written = self.write(envelope) => written,
             // It may be written later all the same, and comes twice then.
-            () = clock.sleep_for(*limit) => Err("nobody reads standard output at the moment".to_owned()),
+            () = clock.sleep_for(*limit) => Err("standard output is not being read".to_owned()),
         }
     }
 
@@ -174,7 +174,7 @@ impl Writer {
             return 0;
         }
         let lines: Vec<&[u8]> = batch.iter().map(|line| line.bytes.as_slice()).collect();
-        let mut out = self.stall.watched(Patient(&self.file));
+        let mut out = self.stall.watched(Blocking(&self.file));
         let (written, mut result) = write_lines(&mut out, &lines, self.chunk_limit);
         if result.is_ok() && self.syncs {
             result = self.file.sync_data();

@@ -122,9 +122,9 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
         });
         async move {
             let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
-            let nobody = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
+            let absent = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
             let database = store
-                .find(nobody)
+                .find(absent)
                 .await
                 .err()
                 .map(|error| error.to_string());

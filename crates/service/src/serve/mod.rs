@@ -1,4 +1,4 @@
-//! Serving: fires timers, and makes service calls, until told to stop.
+//! Serving: fires timers, and makes service calls, until a signal.
 //!
 //! | what happens | what we do | exit code |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | a second signal | end at once, unless it comes within a fifth of a second of the first; what was in flight fires again after the next start | 128 + its number |
 //! | SIGHUP | read tokens and certificate authorities again; what cannot be used changes nothing | – |
 //! | the broker goes away | go on storing; what is due waits until it is back | – |
-//! | nobody reads standard output | go on with calls and storing; firings wait, and the log and readiness say so | – |
+//! | standard output is not read | go on with calls and storing; firings wait, and the log and readiness say so | – |
 //! | standard output breaks | the same as on a signal; firings that were not written stay scheduled | 1 |
 //! | the store is broken, or its file was renamed, removed or replaced | accept and start nothing more, stop with the cause; health answers to the end | 1 |
 //! | a panic anywhere | end at once | 1 |
@@ -61,7 +61,7 @@ struct Engine {
 }
 
 impl Engine {
-    /// Says when nobody reads what it writes, for as long as it is polled.
+    /// Logs the stalls of standard output, for as long as it is polled.
     async fn watch_output(&self) -> Infallible {
         match &self.stall {
             Some(stall) => stall.watch().await,
@@ -70,8 +70,8 @@ impl Engine {
     }
 }
 
-/// Puts the engine together, with somebody to tell: the calls, the broker, or whoever reads standard
-/// output. `None` if it was stopped meanwhile.
+/// Builds the engine with the receivers of its firings: calls, the broker, or standard output. `None`
+/// if a stop was requested meanwhile.
 async fn build(
     settings: &ServeSettings,
     client: Option<&Arc<HyperHttpClient>>,

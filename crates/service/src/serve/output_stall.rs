@@ -36,7 +36,7 @@ impl OutputStall {
         let waited = self.clock.monotonic().saturating_sub(since?);
         (waited >= LIMIT).then(|| {
             let seconds = waited.as_secs();
-            format!("nobody reads standard output: a line has waited for {seconds} s, and firings wait with it")
+            format!("standard output is not being read: a line has waited for {seconds} s, and firings wait with it")
         })
     }
 
@@ -48,9 +48,7 @@ impl OutputStall {
             let problem = self.problem();
             match (&problem, is_stalled) {
                 (Some(_), false) => {
-                    tracing::warn!(
-                        "nobody reads standard output: firings wait until somebody does"
-                    );
+                    tracing::warn!("standard output is not being read: firings wait until it is");
                 }
                 (None, true) => tracing::info!("standard output is read again"),
                 _ => {}

@@ -44,7 +44,7 @@ struct Entry {
 }
 
 impl SettingsFile {
-    /// Reads a file that somebody named, who gets to hear if it is not there.
+    /// Reads a file that was named explicitly: it has to exist.
     pub(crate) fn named(path: &Path, named_by: &str) -> Self {
         match read(path) {
             Ok(text) => Self::parse(path, &text),
@@ -215,7 +215,7 @@ fn unknown(key: &str, value: &DeValue<'_>) -> String {
     format!("there is no setting \"{}\": {near}", cut(key))
 }
 
-/// The setting that somebody may have meant: by its key, or by its flag.
+/// The setting with a similar key or flag.
 fn nearest(key: &str) -> Option<String> {
     let given = key.to_ascii_lowercase().replace('-', "_");
     let likeness = |about: &About| {

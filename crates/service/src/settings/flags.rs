@@ -14,7 +14,7 @@ const CONFIG: &str = "config";
 const HEADING: &str = "Settings";
 /// The variable that names the settings file.
 pub(crate) const CONFIG_VARIABLE: &str = "PUNCTUAL_CONFIG";
-/// The settings file that is read if nobody names one.
+/// The settings file that is read if none is named.
 pub(crate) const CONFIG_DEFAULT: &str = "./punctual.toml";
 
 /// What the command line says about settings. Each value has been found to be one.
@@ -34,11 +34,11 @@ impl Flags {
     }
 }
 
-/// The flags of whoever serves: every setting that has one.
+/// The flags of `serve`: every setting that has one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServeFlags(pub(crate) Flags);
 
-/// The flags of whoever only needs the timers' database.
+/// The flags of commands that need the timers' database only.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DatabaseFlags(pub(crate) Flags);
 
@@ -46,7 +46,15 @@ pub(crate) struct DatabaseFlags(pub(crate) Flags);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TraceFlags(pub(crate) Flags);
 
-/// The flags of whoever only needs the broker.
+impl TraceFlags {
+    /// Whether flags name the timers' database and that of calls.
+    pub(crate) fn named(&self) -> (bool, bool) {
+        let is_given = |about| self.0.get(about).is_some();
+        (is_given(TIMER_DB_PATH.about), is_given(DB_PATH.about))
+    }
+}
+
+/// The flags of commands that need the broker only.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BrokerFlags(pub(crate) Flags);
 

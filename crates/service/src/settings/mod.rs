@@ -125,24 +125,12 @@ impl<'a> Environment<'a> {
     /// names one, both are returned, and the caller takes the one that is served or exists.
     pub(crate) fn client(self, flags: &'a TraceFlags) -> Result<ClientDatabases, Failure> {
         let sources = self.good_sources(&flags.0)?;
-        let as_client = |set, path| {
-            Ok::<_, Failure>(SqliteSettings {
-                set,
-                role: Role::Client,
-                ..sources.opened_by_rule(SqliteSettings::timers(path))?
-            })
-        };
-        let own = as_client(SchemaSet::TimersOnly, sources.timer_database()?)?;
-        let shared = as_client(SchemaSet::Shared, sources.calls_database()?)?;
-        let by_flag = |about: &'static About| flags.0.get(about).is_some();
-        let named = (
-            by_flag(table::TIMER_DB_PATH.about),
-            by_flag(table::DB_PATH.about),
-        );
+        let own = sources.as_client(sources.timer_database()?, SchemaSet::TimersOnly)?;
+        let shared = sources.as_client(sources.calls_database()?, SchemaSet::Shared)?;
         let modules = sources.get(&table::MODULES)?;
         let timers_alone = matches!(modules, Some(Modules::Timer | Modules::TimerAndApi));
         let is_set = sources.get(&table::TIMER_DB_PATH)?.is_some();
-        Ok(match named {
+        Ok(match flags.named() {
             (true, true) => {
                 return Err(Failure::usage(
                     "--db and --calls-db name two databases: give one of them",
@@ -163,24 +151,14 @@ impl<'a> Environment<'a> {
             // Nothing says that timers are not served alone.
             databases.push((sources.timer_database()?, SchemaSet::TimersOnly));
         }
-        let by_flag = |about: &'static About| flags.0.get(about).is_some();
-        let (calls, timers) = (
-            by_flag(table::DB_PATH.about),
-            by_flag(table::TIMER_DB_PATH.about),
-        );
+        let (timers, calls) = flags.named();
         let wanted = |set: SchemaSet| match set {
             SchemaSet::Shared => calls || !timers,
             SchemaSet::TimersOnly => timers || !calls,
         };
-        let settings = databases.into_iter().filter(|(_, set)| wanted(*set));
-        settings
-            .map(|(path, set)| {
-                Ok(SqliteSettings {
-                    set,
-                    role: Role::Client,
-                    ..sources.opened_by_rule(SqliteSettings::timers(path))?
-                })
-            })
+        let databases = databases.into_iter().filter(|(_, set)| wanted(*set));
+        databases
+            .map(|(path, set)| sources.as_client(path, set))
             .collect()
     }
 
@@ -315,6 +293,15 @@ impl Sources<'_> {
         self.opened_by_rule(SqliteSettings::timers(self.timer_database()?))
     }
 
+    /// How a command opens a database that may be served by another process.
+    fn as_client(&self, path: PathBuf, set: SchemaSet) -> Result<SqliteSettings, Failure> {
+        Ok(SqliteSettings {
+            set,
+            role: Role::Client,
+            ..self.opened_by_rule(SqliteSettings::timers(path))?
+        })
+    }
+
     fn opened_by_rule(&self, usual: SqliteSettings) -> Result<SqliteSettings, Failure> {
         Ok(SqliteSettings {
             synchronous: self.get(&table::DB_SYNCHRONOUS)?.unwrap_or_default(),
@@ -360,7 +347,7 @@ impl Sources<'_> {
     /// Where the API listens, if these modules have one.
     pub(crate) fn api(&self) -> Result<Option<ApiSettings>, Failure> {
         let listen = self.get(&table::API_LISTEN)?;
-        // What is wrong is told also where nobody needs it: it was meant to count.
+        // A wrong value is refused even if the modules do not use it.
         let api = ApiSettings {
             listen: match listen {
                 Some(listen) => listen,
@@ -409,12 +396,12 @@ impl Sources<'_> {
             }
         };
         let api = self.api()?;
-        // As with the API: a wrong value is refused even if the modules do not use it.
+        // As with the API: refused even if the modules do not use them.
         self.get(&table::EXECUTION_TIMEOUT)?;
         self.get(&table::EXECUTION_ALLOW_NETS)?;
         if modules == Modules::CallsWithoutApi && broker.is_none() {
             return Err(Failure::refused(
-                "without a broker nobody could submit calls to these modules: add api to MODULES, or set TIMER_BROKER_URL",
+                "without a broker no calls can be submitted to these modules: add api to MODULES, or set TIMER_BROKER_URL",
             ));
         }
         Ok(ServeSettings {

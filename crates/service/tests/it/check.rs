@@ -322,7 +322,7 @@ fn what_serve_refuses_of_the_interface_is_wrong_in_the_same_words() {
         (
             "--tokens empty".to_owned(),
             [("X", "")],
-            "nobody could get in",
+            "no request would be accepted",
         ),
         (
             String::new(),

@@ -27,7 +27,7 @@ fn timer(n: u32) -> String {
     format!("/api/tenants/demo/timers/0190a6e0-7a3b-7c11-9d2e-{n:012}")
 }
 
-/// Where the API is, of a service whose standard output nobody reads.
+/// The API of a service whose standard output is not read.
 fn listens(serving: &mut Running) -> Api {
     let line = serving.wait_until_it_says("serving service calls");
     let line: Value = serde_json::from_str(&line).unwrap();
@@ -161,9 +161,9 @@ fn a_reader_who_does_not_read_is_told_of_and_makes_no_other_tenants_call_late() 
         .stdout(Stdio::piped());
     let mut serving = Running::start_unread(&mut command);
     let api = listens(&mut serving);
-    serving.wait_until_it_says("nobody reads standard output: firings wait");
+    serving.wait_until_it_says("standard output is not being read: firings wait");
     let problem = standard_output_is_told(api, 503);
-    assert!(problem.as_str().unwrap().contains("nobody reads"));
+    assert!(problem.as_str().unwrap().contains("is not being read"));
     assert_eq!(api.ask("GET", "/healthz", None).status, 200);
     is_not_late(api, "other", &[&target]);
     let unread = BufReader::new(serving.take_stdout());

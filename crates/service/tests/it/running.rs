@@ -152,14 +152,14 @@ impl Running {
         running
     }
 
-    /// Starts a process whose standard output is read only as lines are asked for.
+    /// Starts a process whose standard output is read only as lines are requested.
     pub(crate) fn start_unhurried(command: &mut Command) -> Self {
         let mut running = Self::start_unread(command.stdout(Stdio::piped()));
         running.stdout = running.child.stdout.take().map(Lines::unhurried);
         running
     }
 
-    /// Starts a process whose standard output nobody reads, or which goes elsewhere.
+    /// Starts a process whose standard output is not read, or is redirected.
     pub(crate) fn start_unread(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = Lines::of(child.stderr.take().unwrap());
@@ -195,7 +195,7 @@ impl Running {
         self.child.stdin.take().unwrap()
     }
 
-    /// Its standard output, if nobody reads that yet.
+    /// Its standard output, if it is not being read yet.
     pub(crate) fn take_stdout(&mut self) -> ChildStdout {
         self.child.stdout.take().unwrap()
     }

@@ -149,7 +149,7 @@ fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     for _ in 0..20 {
         stdout.read_line(&mut first).unwrap();
     }
-    // From here on nobody reads, more is in flight than a pipe takes, and the drain cannot end.
+    // From here on nothing is read, more is in flight than a pipe takes, and the drain cannot end.
     serving.signal(Signal::TERM);
     serving.wait_until_it_says("a second signal ends it at once");
     serving.signal(Signal::TERM);

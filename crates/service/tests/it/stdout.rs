@@ -58,7 +58,7 @@ fn run_with(home: &Home, line: &str, stdout: File) -> (Option<i32>, String) {
 fn a_standard_output_that_leads_nowhere_is_said() {
     let home = Home::new();
     let mut serving = Running::start_unread(home.command("serve").stdout(Stdio::null()));
-    serving.wait_until_it_says("nobody will see a firing");
+    serving.wait_until_it_says("firings are discarded");
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, Some(0));
 }
