@@ -23,7 +23,7 @@ use crate::strict::REPEATED;
 const MAX_DISCARDED: usize = 8 * 1_024 * 1_024;
 
 /// The bodies of all requests. What has arrived takes room, not what was announced: a body that never
-/// arrives keeps nobody else out.
+/// arrives blocks no other.
 pub(crate) struct Bodies {
     room: Budget,
     longest: usize,

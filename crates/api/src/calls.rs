@@ -105,7 +105,7 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
     Ok(with_location(response, &location))
 }
 
-/// A call has a timer with its own id. One that somebody has scheduled without a call would be moved to the
+/// A call has a timer with its own id. One that was scheduled without a call would be moved to the
 /// call's due time, and its owner would not hear of it.
 async fn refuse_id_of_timer(api: &Api, key: TimerKey) -> Result<(), Problem> {
     let Some(timers) = &api.parts.timers else {

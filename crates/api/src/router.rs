@@ -97,7 +97,7 @@ impl Api {
             Ok(route) => {
                 let context = self.context(route, path, head, correlation_id, given);
                 let result = self.answer(route, context, body);
-                // A panic of one request is reported to its client, and to nobody else.
+                // A panic of one request is reported to its client only.
                 let caught = AssertUnwindSafe(result).catch_unwind().await;
                 caught.unwrap_or_else(|_| Err(Problem::internal()))
             }
@@ -215,7 +215,7 @@ impl Api {
         if route.access == Access::Open {
             return (route.handler)(Arc::clone(self), context).await;
         }
-        // Only a request whose body has arrived takes a slot: a slow client keeps nobody waiting.
+        // Only a request whose body has arrived takes a slot: a slow client delays no other.
         let _slot = self.requests.try_acquire().map_err(|_| {
             Problem::unavailable("too many requests are being carried out: try again", 1)
         })?;
@@ -259,7 +259,7 @@ impl Api {
             // In nothing, headers included, does it differ from what is absent.
             Grant::Elsewhere => Err(Problem::not_found()),
             Grant::Unknown => Err(unauthorized(
-                "nobody knows this token: is it the token itself, and not its hash?",
+                "this token is unknown: is it the token itself, and not its hash?",
                 "Bearer realm=\"punctual\", error=\"invalid_token\"",
             )),
         }

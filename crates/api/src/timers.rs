@@ -57,7 +57,7 @@ async fn refuse_timer_of_call(api: &Api, key: &TimerKey) -> Result<(), Problem> 
     )))
 }
 
-/// Which of these ids are of service calls, or were: such a timer would fire for nobody, also after
+/// Which of these ids are of service calls, or were: such a timer would have no receiver, also after
 /// its call was deleted.
 async fn belong_to_calls(api: &Api, keys: Vec<TimerKey>) -> Result<Vec<bool>, Problem> {
     match &api.parts.calls {

@@ -39,7 +39,7 @@ pub(crate) enum Grant {
 pub enum TokensError {
     /// There is no token in it.
     #[error(
-        "it names no token, so nobody could get in: give lines of tenant:sha256hex, or * as the tenant for all"
+        "it names no token, so no request would be accepted: give lines of tenant:sha256hex, or * as the tenant for all"
     )]
     Empty,
     /// A line is not of the form.

@@ -328,7 +328,7 @@ impl Builder {
             None if self.calls.is_some() && self.receivers.is_empty() => {
                 WorkerSettings::for_calls()
             }
-            // Somebody else's handler may be slow, and must not hold up other timers.
+            // A handler may be slow, and must not delay other timers.
             _ => WorkerSettings::default(),
         };
         match &self.clock {
@@ -368,7 +368,7 @@ mod tests {
     use crate::CallOptions;
 
     #[test]
-    fn events_of_calls_are_published_in_batches_unless_somebody_else_hears_them() {
+    fn events_of_calls_are_published_in_batches_unless_there_is_another_receiver() {
         let http = HyperHttpClient::new(AllowedNets::default(), Roots::none()).unwrap();
         let calls = Builder::new().service_calls(CallOptions::new(http));
         assert_eq!(calls.worker_settings(), WorkerSettings::for_calls());

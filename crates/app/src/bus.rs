@@ -18,7 +18,7 @@ pub(crate) trait BusSource: Send + Sync {
         Vec::new()
     }
 
-    /// Whether events are delivered after they were accepted, by somebody else.
+    /// Whether another process delivers events after they were accepted.
     fn is_broker(&self) -> bool {
         false
     }
@@ -55,7 +55,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// A bus that nobody has to disconnect.
+    /// A bus that needs no disconnect.
     pub(crate) fn to(bus: Arc<dyn EventBusPort>) -> Self {
         let close = Box::new(|| ready(()).boxed());
         Self { bus, close }

@@ -108,7 +108,7 @@ impl CallsPlan {
     /// `may_vanish`: there may be timers that belong to no call, and no other receiver.
     fn new(ports: &CallPorts, options: &CallOptions, may_vanish: bool) -> Result<Self, Error> {
         let settings = options.settings;
-        let nobody = || may_vanish.then(|| Arc::new(RejectStandaloneTimers) as _);
+        let reject = || may_vanish.then(|| Arc::new(RejectStandaloneTimers) as _);
         Ok(Self {
             execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
             dispatch: DispatchOutbox::worker(ports, settings),
@@ -116,7 +116,7 @@ impl CallsPlan {
             forget: CallRetention::worker(ports, settings),
             ports: ports.clone(),
             settings,
-            others: options.other_timers.clone().or_else(nobody),
+            others: options.other_timers.clone().or_else(reject),
         })
     }
 
@@ -165,7 +165,7 @@ pub(crate) fn run(
         return (ready(Ok(())).boxed(), pending().boxed());
     };
     let stop_requested = async move {
-        // An error means that the engine is gone, which requests the same.
+        // An error means that the engine was dropped, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let execute = async move { plan.execute.run(stop_requested).await.map(drop) };

@@ -21,7 +21,7 @@ pub(crate) trait EngineClock: Send + Sync {
     /// The time, rounded up to the millisecond, where [`ClockPort::now`] truncates.
     fn now_rounded_up(&self) -> Timestamp;
 
-    /// Whether it is moved by hand: nobody moves it while an engine is being built.
+    /// Whether it is advanced by the test: it stands still while an engine is being built.
     fn is_fake(&self) -> bool;
 
     fn ids(&self) -> Arc<dyn IdPort>;

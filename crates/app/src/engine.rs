@@ -29,7 +29,7 @@ pub(crate) struct Engine {
     close_bus: CloseBus,
     #[cfg_attr(
         not(feature = "calls"),
-        expect(dead_code, reason = "there are none, and nobody can read them")
+        expect(dead_code, reason = "there are none to read")
     )]
     pub(crate) calls: Option<ServiceCalls>,
     state: watch::Sender<State>,
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     expects_start: AtomicBool,
     /// What that check needs.
     kept_until_start: std::sync::Mutex<Option<Box<dyn Any + Send>>>,
-    /// Locked while somebody starts: a start that fails, or is dropped, leaves it to the next.
+    /// Locked during a start: a start that fails, or is dropped, leaves it to the next.
     pub(crate) plan: Mutex<Option<Plan>>,
 }
 
@@ -152,7 +152,7 @@ impl Engine {
         matches!(*self.state.borrow(), State::Waiting) && !self.stores.is_client()
     }
 
-    /// Whether a check has to be begun, because the engine waits and none is to come.
+    /// Whether a check has to be started, because the engine waits and none is to come.
     pub(crate) fn begins_to_expect_start(&self) -> bool {
         self.waits_for_start() && !self.expects_start.swap(true, Ordering::AcqRel)
     }
@@ -236,7 +236,7 @@ impl Engine {
                 ..
             }) => failure.clone(),
             // The sender lives as long as `self`.
-            _ => Error::stopped("it is gone"),
+            _ => Error::stopped("it was dropped"),
         }
     }
 

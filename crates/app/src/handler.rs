@@ -90,7 +90,7 @@ impl OnDue {
         };
         let Some(engine) = self.engine.upgrade() else {
             return Answer::Pause {
-                reason: "the engine is gone".to_owned(),
+                reason: "the engine was dropped".to_owned(),
             };
         };
         match (self.handle)(event, Punctual::of(engine)).await {

@@ -54,7 +54,7 @@
 //! | `schedule` races with the firing of the same key | the new schedule fires too |
 //! | the disk is full | scheduling fails with [`Full`](ErrorKind::Full); what is stored goes on firing |
 //! | the wall clock is set forward or back | timers go by the wall clock: due at once, or later; a jump is noticed within a second |
-//! | the file breaks | the engine stops, [`stopped`](Running::stopped) tells why, and every call answers [`Stopped`](ErrorKind::Stopped). It never ends your process |
+//! | the file breaks | the engine stops, [`stopped`](Running::stopped) returns why, and every call answers [`Stopped`](ErrorKind::Stopped). It never ends your process |
 //!
 //! **Never**: an event before its due time; an acknowledged timer forgotten; two different firings
 //! with one `firing_id`, or one firing with two.
@@ -195,7 +195,7 @@ pub mod conformance {
     pub use punctual_conformance::*;
 }
 
-/// For whoever has service calls made: what is submitted, what comes of it, and who makes the requests.
+/// Service calls: submissions, outcomes, and the client that makes the requests.
 #[cfg(feature = "calls")]
 pub mod service_calls {
     pub use punctual_domain::service_call::*;

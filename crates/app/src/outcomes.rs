@@ -61,7 +61,7 @@ fn not_scheduled(outcome: SaveOutcome, key: &TimerKey) -> Error {
 #[must_use = "only `Cancelled` means that the timer will not fire; if it does not matter, write `let _ =`"]
 #[non_exhaustive]
 pub enum CancelOutcome {
-    /// The timer is gone and will not fire.
+    /// The timer is deleted and will not fire.
     Cancelled,
     /// Its event may be on its way at this very moment, and it was left alone.
     Firing,

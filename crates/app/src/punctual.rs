@@ -13,7 +13,7 @@ use crate::readiness::{NotReady, expect_start};
 use crate::write_check::Probe;
 use crate::{Builder, Error, Running, Timer};
 
-/// Durable timers. Clones are the same engine; give one to whoever schedules.
+/// Durable timers. Clones share one engine.
 ///
 /// See the [first page](crate) for how it is used and what it promises.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ impl Punctual {
         self.engine.hints.leave(due_at.into());
     }
 
-    /// Begins to fire: what became due while nobody did, first. It works once; if it fails because
+    /// Starts to fire, beginning with overdue timers. It works once; if it fails because
     /// of the bus, or is dropped before it returns, it can be called again.
     ///
     /// On a fake clock nothing happens by itself: the clock does the work while it is advanced.
@@ -336,7 +336,7 @@ impl Punctual {
     }
 
     /// Closes the file of an engine that was never started, such as a client's. One that runs is
-    /// ended by [`Running::shutdown`]. Dropping the last clone does the same, but nobody waits.
+    /// ended by [`Running::shutdown`]. Dropping the last clone does the same without waiting.
     pub async fn close(&self) {
         self.engine.stop("it was closed", None);
         self.engine.stores.close().await;

@@ -48,7 +48,7 @@ pub(crate) trait Parts: Send + Sync {
 #[non_exhaustive]
 pub struct ShutDown {
     /// How many timers were claimed and could not be finished in 25 seconds. Nothing is lost: they
-    /// fire after the next start, those whose handler had begun a second time.
+    /// fire after the next start, those whose handler had started a second time.
     pub unfinished: usize,
 }
 
@@ -263,7 +263,7 @@ async fn supervise(
     let engine = &ends.0;
     let (execute, rest_of_calls) = crate::calls::run(ready.calls, stop.clone());
     let stop_requested = async move {
-        // An error means that `Running` is gone, which requests the same.
+        // An error means that `Running` was dropped, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let work = ready.worker.run(stop_requested);

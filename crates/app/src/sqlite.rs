@@ -60,7 +60,7 @@ impl Storage for SqliteSettings {
         self.limits_commands = false;
     }
 
-    /// Opens the file on a thread where waiting for it holds nobody up.
+    /// Opens the file on a thread where blocking is allowed.
     async fn open(self: Box<Self>, clock: &dyn EngineClock) -> Result<Arc<dyn Backend>, Error> {
         current_runtime()?;
         let port = clock.port();

@@ -1,4 +1,4 @@
-//! Whether something new can be stored now, found out by a small write if nobody else has written.
+//! Checks whether the store accepts writes, by a small write if there was no other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_ceases_to_wait_leaves_the_write_to_the_next() {
+    async fn a_cancelled_check_leaves_its_write_to_the_next() {
         let (mut known, mut writes) = (Known::default(), 0);
         for _ in 0..3 {
             let begin = || {

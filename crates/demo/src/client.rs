@@ -112,7 +112,7 @@ impl Client {
             };
             match response.and_then(|bytes| parse(&bytes)) {
                 Some((status, body)) if status == expected => return Some(body),
-                // It was killed, is about to end, or has not begun.
+                // It was killed, is about to end, or has not started.
                 None | Some((503, _)) => self.clock.sleep_for(PAUSE).await,
                 Some((status, body)) => {
                     let what = format!("it responds {status} to {method} {path}: {body}");

@@ -287,7 +287,7 @@ impl Engine {
         }
     }
 
-    /// Ends whatever still runs, so that nobody uses the database any more.
+    /// Ends the processes that still run, so that the database is not in use.
     pub(crate) async fn close(&mut self) {
         self.progress.clear();
         // Senders that wait for room wait no longer.

@@ -565,7 +565,7 @@ pub(crate) mod tests {
             (9, 1, &good, 1),
             (0, 1, &bad, 1),
             (9, 0, &bad, 1),
-            // Nobody can know.
+            // Unknown.
             (0, 0, &interrupted, 0),
             (0, 1, &interrupted, 0),
         ] {

@@ -1,4 +1,4 @@
-//! The demo: ten seconds on a temporary database, for whoever sees Punctual first.
+//! The demo: ten seconds on a temporary database.
 //!
 //! This process schedules timers, or submits service calls and is their target, and keeps the ledger;
 //! a worker process of its own fires and calls. So the result is what a receiver sees, also when the
@@ -44,7 +44,7 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 pub enum Failure {
     /// It failed, or a timer was lost or early, or a call made twice, early or without an outcome.
     Failed(String),
-    /// Nothing was begun.
+    /// Nothing was started.
     Refused(String),
     /// The signal of this number came.
     Stopped(i32),
@@ -133,7 +133,7 @@ fn signals() -> io::Result<mpsc::Receiver<i32>> {
     Ok(signals)
 }
 
-/// A folder that nobody else reads, and that is removed when it is dropped.
+/// A private folder that is removed when it is dropped.
 fn temporary_folder() -> Result<TempDir, Failure> {
     let place = std::env::temp_dir();
     let made = tempfile::Builder::new()
@@ -162,7 +162,7 @@ fn close(folder: TempDir, keeps: bool, database: PathBuf) -> Option<PathBuf> {
     None
 }
 
-/// Prints a line to standard error. If nobody reads it, there is nobody to notify.
+/// Writes a line to standard error; an error of that is ignored.
 fn print(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -220,7 +220,7 @@ impl Report<'_> {
         };
         let next = next.into_iter().flatten();
         let next: Vec<_> = next.map(|line| format!("  {program} {line}\n")).collect();
-        let last = format!("Run the last two in two terminals; docs/{docs}.md tells the rest.");
+        let last = format!("Run the last two in two terminals; docs/{docs}.md has the rest.");
         let (proved, what) = (screen.green(proved), screen.wrapped(&self.explanation()));
         let (next, last) = (next.concat(), screen.wrapped(&last));
         format!("\n{proved}\n{what}\n\nTry next:\n{next}{last}")
@@ -277,7 +277,7 @@ fn note_of(label: &str) -> &'static str {
     match label {
         "fired again" => "under the same ids",
         "other id" => "fired again, but not under the same id",
-        "unasked" => "that nobody had asked for",
+        "unasked" => "that were not requested",
         "rejected" => "never accepted",
         "sent again" => "submissions, under the same keys",
         "requests" => "that the target saw",
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_seen_a_kill_is_not_sent_to_one_but_learns_what_came_of_it() {
+    fn after_a_kill_the_report_explains_it_instead_of_suggesting_one() {
         for (line, mut ledger, came) in [
             ("--timers 100", timers(), "7 had fired but were not marked"),
             ("--calls 100", calls(), "Under way: 1."),

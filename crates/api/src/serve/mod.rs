@@ -3,7 +3,7 @@
 //! - The head of a request has a deadline, and so has its body; a client that does not read its response
 //!   is disconnected.
 //! - At the limit of connections, a new one evicts the one that has been idle the longest, so that any
-//!   number of half-open connections costs nobody more than a new connection. Anonymous connections
+//!   number of half-open connections costs others no more than a new connection. Anonymous connections
 //!   are evicted before those that gave a token, as long as they are more than a quarter.
 //! - However many requests a client pipelines, each connection has one of them answered in its turn.
 //! - Connections with a request that is carried out are never evicted; the number of such requests has a
