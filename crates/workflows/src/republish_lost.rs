@@ -1,17 +1,17 @@
-//! Publishing again what a broker has lost.
+//! Recovery from a data loss of the broker: publishing lost events again.
 //!
 //! A broker that is restored from an older copy no longer has events that it had acknowledged, and
-//! their timers are marked: the worker will not fire them again. The bus tells from when on
-//! something may be missing, and every firing since then is published again under its firing id.
-//! A receiver that had the event knows it by that id, and the broker too.
+//! their timers are marked: the worker will not fire them again. The bus reports since when events
+//! may be missing, and every firing since then is published again under its firing id, by which the
+//! broker and the receivers recognise a duplicate.
 //!
-//! An event that cannot be published for a reason of its own is parked and tried again later, while
-//! the others go on. If it fails to the end it is kept as a dead letter, so that one way or the other
-//! everything is dealt with durably before the loss counts as made good.
+//! An event that fails by itself is parked and retried, while the others go on. After too many
+//! failures it becomes a dead letter, so that every event is published or stored before the loss
+//! counts as recovered.
 //!
-//! Nothing is remembered here. Whoever stops in the middle is told of the loss again, because the bus
-//! tells of it until it hears that it was made good, and it hears that only after every event was
-//! accepted. It hears of each page, too, and may leave out after a restart what was accepted by then.
+//! Recovery keeps no state. The bus reports a loss, also after a restart, until it is recovered, which
+//! is after every event was accepted. It also gets the progress after each page, and may leave out
+//! after a restart what was accepted by then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::fire_due_timers::WorkerStopped;
 use crate::fire_due_timers::publishing::{Firing, FiringOutcome, publish};
 use crate::{InFlightEpoch, TimerPorts, metric_names};
 
-/// How many firings are in memory at once.
+/// Number of firings in memory at once.
 const PAGE: usize = 500;
 
 const AFTER_FAILURE: Backoff = Backoff {
@@ -35,20 +35,20 @@ const AFTER_FAILURE: Backoff = Backoff {
     limit: Duration::from_secs(5),
 };
 
-/// How long an event is parked that failed by itself.
+/// Backoff of a parked event.
 const PARKED: Backoff = Backoff {
     first: Duration::from_secs(1),
     limit: Duration::from_mins(1),
 };
 
-/// Maximum number of parked events. Of more, the one that was parked first becomes a dead letter.
+/// Maximum number of parked events. Beyond it, the one parked first becomes a dead letter.
 const MOST_PARKED: usize = 1_000;
 
-/// An event that has failed so often by itself becomes a dead letter: after about a quarter of an
+/// Number of failures after which a parked event becomes a dead letter: after about a quarter of an
 /// hour.
 const MOST_FAILURES: u32 = 20;
 
-/// Publishes again what the bus may have lost.
+/// Recovers from data losses of the bus.
 pub struct RepublishLost {
     clock: Arc<dyn ClockPort>,
     ids: Arc<dyn IdPort>,
@@ -58,7 +58,7 @@ pub struct RepublishLost {
     in_flight_epoch: InFlightEpoch,
 }
 
-/// An event that failed by itself and is tried again later.
+/// An event that failed by itself and is retried later.
 struct Parked {
     firing: Firing,
     failures: u32,
@@ -68,7 +68,7 @@ struct Parked {
 }
 
 impl RepublishLost {
-    /// On these adapters; what can never be published goes to the dead letters.
+    /// On these adapters; an event that can never be published becomes a dead letter.
     pub fn new(ports: &TimerPorts, dead_letters: Arc<dyn DeadLetterPort>) -> Self {
         Self {
             dead_letters,
@@ -80,12 +80,12 @@ impl RepublishLost {
         }
     }
 
-    /// Makes good what the bus loses until `shutdown` is ready, or the store is broken.
+    /// Recovers from data losses until `shutdown` is ready, or a critical error.
     ///
-    /// Dropping the future is safe, wherever it waits: the bus tells of the same loss again.
+    /// Dropping the future is safe, wherever it waits: the bus reports the same loss again.
     ///
     /// # Errors
-    /// With the cause, if the store cannot be relied on any more.
+    /// With the cause, after a critical error of the store.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerStopped> {
         tokio::select! {
             biased;
@@ -94,7 +94,7 @@ impl RepublishLost {
         }
     }
 
-    /// One loss after the other: what is found while one is made good is the next.
+    /// One loss after the other: a loss found during a recovery is the next.
     async fn watch(&self) -> WorkerStopped {
         loop {
             let loss = self.bus.lost().await;
@@ -105,13 +105,13 @@ impl RepublishLost {
     }
 
     async fn recover(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
-        self.wait_for_what_has_begun().await;
+        self.wait_for_in_flight().await;
         let (mut found, mut after) = (0, None);
         let mut parked: VecDeque<Parked> = VecDeque::new();
         loop {
             let page = self.page(loss, after).await?;
-            // A bus that was not stopped in good order asks for its last moments. Mostly nothing
-            // was fired in them, and then there is nothing to tell anybody.
+            // A bus that was not stopped gracefully reports its last moments as lost. Mostly nothing
+            // was fired in them, and then there is nothing to log.
             if found == 0 && !page.timers.is_empty() {
                 metrics::counter!(metric_names::BROKER_LOST).increment(1);
                 tracing::warn!(
@@ -134,7 +134,7 @@ impl RepublishLost {
             self.clock.sleep_for(wait).await;
             self.retry_parked(&mut parked).await?;
         }
-        self.tell(loss).await?;
+        self.confirm(loss).await?;
         if found > 0 {
             tracing::warn!(
                 count = found,
@@ -146,14 +146,14 @@ impl RepublishLost {
         Ok(())
     }
 
-    /// What was acknowledged before the loss and is not marked yet would be on no page, and be marked
-    /// after that. So all that has begun is settled first, however long the store takes no marks.
-    async fn wait_for_what_has_begun(&self) {
+    /// Waits until the firings in flight are settled: one that was acknowledged before the loss and is
+    /// marked after the last page was read would be on no page.
+    async fn wait_for_in_flight(&self) {
         self.in_flight_epoch.advance();
-        let mut looks = 0_u32;
+        let mut checks = 0_u32;
         while !self.in_flight_epoch.earlier_are_settled() {
-            looks = looks.saturating_add(1);
-            let wait = AFTER_FAILURE.after(looks, &"begun");
+            checks = checks.saturating_add(1);
+            let wait = AFTER_FAILURE.after(checks, &"in flight");
             self.clock.sleep_for(wait).await;
         }
     }
@@ -164,18 +164,17 @@ impl RepublishLost {
         loss: &DataLoss,
         after: Option<FiredCursor>,
     ) -> Result<FiredPage, WorkerStopped> {
-        let mut patience = self.patience("firings to publish again cannot be read now");
+        let mut retries = self.retries("firings to publish again cannot be read now");
         loop {
             let page = self.queue.fired_since(loss.since, after.clone(), PAGE);
             match page.await {
                 Ok(page) => return Ok(page),
-                Err(error) => patience.after(error).await?,
+                Err(error) => retries.failed(error).await?,
             }
         }
     }
 
-    /// Publishes until the bus has answered for each, or it is parked. Nothing but an explicit
-    /// success is one.
+    /// Publishes until each event is acknowledged, parked or a dead letter.
     async fn publish_all(
         &self,
         timers: Vec<ReachedTimer>,
@@ -183,7 +182,7 @@ impl RepublishLost {
     ) -> Result<(), WorkerStopped> {
         let firing = |reached| Firing::new(reached, EnvelopeId::from_uuid(self.ids.next_id()));
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
-        let mut patience = self.patience("events cannot be published again now");
+        let mut retries = self.retries("events cannot be published again now");
         while !left.is_empty() {
             let (batch, outcomes) = publish(Arc::clone(&self.bus), left).await;
             left = Vec::new();
@@ -191,8 +190,7 @@ impl RepublishLost {
             for (firing, outcome) in batch.into_iter().zip(outcomes) {
                 match outcome {
                     FiringOutcome::Acknowledged => accepted += 1,
-                    // It never can be published, so there is nothing to wait for.
-                    FiringOutcome::Poison(reason) => self.put_down(&firing, &reason).await?,
+                    FiringOutcome::Poison(reason) => self.dead_letter(&firing, &reason).await?,
                     FiringOutcome::Failed(error) => parked.push_back(self.park(firing, 1, error)),
                     FiringOutcome::BusFailed(error) => {
                         left.push(firing);
@@ -202,10 +200,10 @@ impl RepublishLost {
             }
             metrics::counter!(metric_names::REPUBLISHED).increment(accepted);
             if accepted > 0 {
-                patience.failures = 0;
+                retries.failures = 0;
             }
             if let Some(error) = failure {
-                patience.wait(&error).await;
+                retries.wait(&error).await;
             }
         }
         Ok(())
@@ -226,8 +224,8 @@ impl RepublishLost {
         }
     }
 
-    /// Publishes parked events whose time has come, and puts down those that have had their tries
-    /// or for which there is no room.
+    /// Retries parked events that are due, and dead-letters those that failed too often or exceed
+    /// the limit.
     async fn retry_parked(&self, parked: &mut VecDeque<Parked>) -> Result<(), WorkerStopped> {
         let now = self.clock.monotonic();
         let (ready, later): (Vec<_>, Vec<_>) = parked.drain(..).partition(|it| it.until <= now);
@@ -242,14 +240,14 @@ impl RepublishLost {
                     FiringOutcome::Acknowledged => {
                         metrics::counter!(metric_names::REPUBLISHED).increment(1);
                     }
-                    FiringOutcome::Poison(reason) => self.put_down(&it.firing, &reason).await?,
+                    FiringOutcome::Poison(reason) => self.dead_letter(&it.firing, &reason).await?,
                     FiringOutcome::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
-                        self.put_down(&it.firing, &error.to_string()).await?;
+                        self.dead_letter(&it.firing, &error.to_string()).await?;
                     }
                     FiringOutcome::Failed(error) => {
                         parked.push_back(self.park(it.firing, it.failures + 1, error));
                     }
-                    // Not its own fault, so it does not count.
+                    // A failure of the bus does not count against the event.
                     FiringOutcome::BusFailed(error) => {
                         parked.push_back(self.park(it.firing, it.failures, error));
                     }
@@ -260,15 +258,15 @@ impl RepublishLost {
             && let Some(first) = parked.pop_front()
         {
             let reason = first.error.to_string();
-            self.put_down(&first.firing, &reason).await?;
+            self.dead_letter(&first.firing, &reason).await?;
         }
         Ok(())
     }
 
-    /// Keeps an event that cannot be published as a dead letter, until the store has taken it.
-    async fn put_down(&self, firing: &Firing, reason: &str) -> Result<(), WorkerStopped> {
-        let mut patience =
-            self.patience("an event that cannot be published again cannot be kept now");
+    /// Stores an event as a dead letter, retrying until the store has it.
+    async fn dead_letter(&self, firing: &Firing, reason: &str) -> Result<(), WorkerStopped> {
+        let mut retries =
+            self.retries("an event that cannot be published again cannot be kept now");
         loop {
             let dead_letter = firing.dead_letter(reason, self.clock.now());
             let recorded = self.dead_letters.record(vec![dead_letter]).await;
@@ -281,7 +279,7 @@ impl RepublishLost {
                     "there was no answer",
                 ),
             };
-            patience.after(error).await?;
+            retries.failed(error).await?;
         }
         firing.span().in_scope(|| {
             tracing::error!(
@@ -292,34 +290,34 @@ impl RepublishLost {
         Ok(())
     }
 
-    /// Tells the bus that all is published, until it has taken note: it keeps that in a store.
-    async fn tell(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
-        let mut patience = self.patience("the bus cannot take note now that nothing is missing");
+    /// Confirms the recovery to the bus, which stores it, retrying until it has.
+    async fn confirm(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
+        let mut retries = self.retries("the bus cannot take note now that nothing is missing");
         while let Err(error) = self.bus.recovered(loss).await {
-            patience.after(error).await?;
+            retries.failed(error).await?;
         }
         Ok(())
     }
 
-    fn patience(&self, trouble: &'static str) -> Patience<'_> {
-        Patience {
+    fn retries(&self, message: &'static str) -> Retries<'_> {
+        Retries {
             clock: self.clock.as_ref(),
-            trouble,
+            message,
             failures: 0,
         }
     }
 }
 
-/// Waiting longer after each failure in a row, and saying so once.
-struct Patience<'a> {
+/// Retries with backoff, logged as a warning once.
+struct Retries<'a> {
     clock: &'a dyn ClockPort,
-    trouble: &'static str,
+    message: &'static str,
     failures: u32,
 }
 
-impl Patience<'_> {
-    /// Waits, unless the store is broken.
-    async fn after(&mut self, error: PortError) -> Result<(), WorkerStopped> {
+impl Retries<'_> {
+    /// Waits before the next try; fails after a critical error.
+    async fn failed(&mut self, error: PortError) -> Result<(), WorkerStopped> {
         if error.kind().is_critical() {
             return Err(WorkerStopped { cause: error });
         }
@@ -329,12 +327,12 @@ impl Patience<'_> {
 
     async fn wait(&mut self, error: &PortError) {
         self.failures = self.failures.saturating_add(1);
-        let wait = AFTER_FAILURE.after(self.failures, &self.trouble);
-        let trouble = self.trouble;
+        let wait = AFTER_FAILURE.after(self.failures, &self.message);
+        let message = self.message;
         if self.failures == 1 {
-            tracing::warn!(%error, "{trouble}; it is tried again until it succeeds");
+            tracing::warn!(%error, "{message}; it is tried again until it succeeds");
         } else {
-            tracing::debug!(%error, failures = self.failures, ?wait, "{trouble}");
+            tracing::debug!(%error, failures = self.failures, ?wait, "{message}");
         }
         self.clock.sleep_for(wait).await;
     }

@@ -1,4 +1,4 @@
-//! Scheduling: for callers who wait for the answer, and for commands from a bus.
+//! Scheduling timers, for callers and for commands from a bus.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use punctual_ports::{
 use crate::detach_on_drop::DetachOnDrop;
 use crate::{TimerPorts, metric_names};
 
-/// Maximum number of timers in a save that is finished after its caller has left.
-const MOST_FINISHED: usize = 1_024;
+/// Maximum number of timers in a save that is completed after its caller has dropped it.
+const MOST_DETACHED: usize = 1_024;
 
-/// A timer that a caller wants.
+/// A timer to schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimerRequest {
     /// Which timer.
     pub key: TimerKey,
-    /// When it is to fire; in the past means now.
+    /// When it fires; in the past means now.
     pub due_at: Timestamp,
-    /// The request that it belongs to; a new one if it belongs to none.
+    /// The request that it belongs to; a new one by default.
     pub correlation_id: Option<CorrelationId>,
-    /// What comes back when it fires.
+    /// Data returned with the firing.
     pub data: Option<TimerData>,
 }
 
@@ -50,7 +50,7 @@ pub struct ScheduleTimers {
 }
 
 impl ScheduleTimers {
-    /// The most timers that one call takes.
+    /// Maximum number of timers in one call.
     pub const MAX_BATCH: usize = 10_000;
 
     /// Schedules on these adapters.
@@ -62,10 +62,10 @@ impl ScheduleTimers {
 
     /// Schedules timers, or moves them if they have not fired yet.
     ///
-    /// Each is answered with `Created`, `Rescheduled` or `AlreadyReached`. When it was one of the
-    /// first two, the timer is durable and will fire. If the future is dropped, what the store has begun
-    /// with is stored all the same, and fires on time if there are no more than 1 024 timers and the
-    /// worker runs; of more, a part may be stored, and late by a poll.
+    /// Each is answered with `Created`, `Rescheduled` or `AlreadyReached`. After one of the first two,
+    /// the timer is durable and will fire. If the future is dropped, a save that the store has started
+    /// is completed, and the timers fire on time if there are at most 1 024 and the worker runs; of
+    /// more, a part may be stored, and fire late by a polling interval.
     pub async fn schedule(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
         self.save_requests(batch, ScheduleOrigin::Direct).await
     }
@@ -75,7 +75,7 @@ impl ScheduleTimers {
         self.save_requests(batch, ScheduleOrigin::Replacement).await
     }
 
-    /// Schedules timers that do not exist, and leaves those alone that wait or fire.
+    /// Schedules timers that do not exist; leaves scheduled and firing ones unchanged.
     ///
     /// Each is answered with `Created`, `Unchanged` or `AlreadyReached`.
     pub async fn ensure(&self, batch: Vec<TimerRequest>) -> BatchResult<SaveOutcome> {
@@ -108,10 +108,10 @@ impl ScheduleTimers {
         self.save(batch).await
     }
 
-    /// Stores, and only then wakes the worker, also if nobody waits for that any more.
+    /// Stores timers, and only then wakes the worker, also if the caller drops the future.
     ///
-    /// A store may take a large batch in parts. Those that it has not begun with when the caller leaves
-    /// must not be written: they could undo what the caller asks for next.
+    /// A store may write a large batch in parts. Parts that it has not started when the caller drops
+    /// the future must not be written: they could undo the caller's next request.
     async fn save(&self, batch: Vec<SaveTimer>) -> BatchResult<SaveOutcome> {
         let (now, length) = (self.ports.clock.now(), batch.len());
         let (persistence, wake) = (self.ports.persistence.clone(), self.ports.wake.clone());
@@ -123,7 +123,7 @@ impl ScheduleTimers {
             }
             saved
         };
-        if length > MOST_FINISHED {
+        if length > MOST_DETACHED {
             return saving.await;
         }
         DetachOnDrop::new(saving.boxed(), self.ports.wake.clone()).await
@@ -133,34 +133,34 @@ impl ScheduleTimers {
         given.unwrap_or_else(|| CorrelationId::from_uuid(self.ports.ids.next_id()))
     }
 
-    /// Applies commands, and answers for each only after its schedule is durable.
+    /// Applies commands, and answers each only after its schedule is durable.
     async fn apply(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         metrics::counter!(metric_names::COMMANDS_RECEIVED).increment(batch.len() as u64);
         let mut timers = Vec::with_capacity(batch.len());
-        let wishes: Vec<Result<(), Answer>> = batch
+        let commands: Vec<Result<(), Answer>> = batch
             .into_iter()
-            .map(|envelope| self.wish(envelope).map(|timer| timers.push(timer)))
+            .map(|envelope| self.command(envelope).map(|timer| timers.push(timer)))
             .collect();
         let mut saved = match self.save(timers).await {
             Ok(saved) => VecDeque::from(saved),
             Err(error) => {
                 tracing::warn!(%error, "commands could not be stored and are left for later");
-                return wishes
+                return commands
                     .into_iter()
-                    .map(|wish| held_back_unless_poison(wish, &error))
+                    .map(|command| answer_after_failure(command, &error))
                     .collect();
             }
         };
-        wishes
+        commands
             .into_iter()
-            .map(|wish| match wish {
+            .map(|command| match command {
                 Ok(()) => saved.pop_front().map_or_else(no_answer, answer),
                 Err(poison) => poison,
             })
             .collect()
     }
 
-    fn wish(&self, envelope: MessageEnvelope) -> Result<SaveTimer, Answer> {
+    fn command(&self, envelope: MessageEnvelope) -> Result<SaveTimer, Answer> {
         let Message::ScheduleTimer(command) = envelope.message else {
             return Err(Answer::Poison {
                 reason: format!(
@@ -195,7 +195,7 @@ fn check_length(length: usize, operation: &'static str) -> Result<(), PortError>
     ))
 }
 
-/// When the first of those is due that are stored. After an error all may be: a look too many does no
+/// The earliest due time of the stored timers. After an error all may be stored: an extra poll does no
 /// harm.
 fn earliest_stored(dues: &[Timestamp], saved: &BatchResult<SaveOutcome>) -> Option<Timestamp> {
     let Ok(outcomes) = saved else {
@@ -209,7 +209,7 @@ fn is_stored(outcome: &Result<SaveOutcome, PortError>) -> bool {
     matches!(outcome, Ok(SaveOutcome::Created | SaveOutcome::Rescheduled))
 }
 
-/// What a command's outcome means to the bus: it is done with once nothing is left to store.
+/// The answer to a command whose timer was saved, or not.
 fn answer(saved: Result<SaveOutcome, PortError>) -> Answer {
     match saved {
         Ok(outcome) => {
@@ -223,7 +223,7 @@ fn answer(saved: Result<SaveOutcome, PortError>) -> Answer {
     }
 }
 
-/// Whose fault it was: a store that cannot be used now is no fault of the command.
+/// A store that is unavailable pauses the consumer; a failure of this command retries it alone.
 fn failed(error: &PortError) -> Answer {
     let reason = error.to_string();
     if error.kind().concerns_the_item() {
@@ -233,8 +233,8 @@ fn failed(error: &PortError) -> Answer {
     }
 }
 
-fn held_back_unless_poison(wish: Result<(), Answer>, error: &PortError) -> Answer {
-    wish.err().unwrap_or_else(|| failed(error))
+fn answer_after_failure(command: Result<(), Answer>, error: &PortError) -> Answer {
+    command.err().unwrap_or_else(|| failed(error))
 }
 
 fn no_answer() -> Answer {

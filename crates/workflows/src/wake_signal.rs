@@ -1,10 +1,9 @@
-//! How a save with an earlier due time wakes a worker that sleeps.
+//! How a save with an earlier due time wakes a sleeping worker.
 //!
-//! The danger is the lost wake-up: a worker looks at the store, a timer is saved that its look did
-//! not see, and the worker goes to sleep by what it saw. So there is one number, the earliest
-//! instant anybody knows of, which only a look at the store may raise. A look begins by raising it
-//! to "nothing known" and ends by lowering it to what it saw; whatever is saved from the beginning
-//! of the look on lowers it too, in whichever order these happen.
+//! The danger is the lost wake-up: a timer is saved during a poll that does not see it, and the
+//! worker sleeps until the next due time that the poll saw. So there is one number, the earliest due
+//! time known, which only a poll may raise. A poll starts by raising it to "nothing known" and ends by
+//! lowering it to what it saw; a save during the poll lowers it too, in whichever order these happen.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,12 +14,11 @@ use punctual_domain::Timestamp;
 use tokio::sync::Notify;
 
 const NOTHING_KNOWN: i64 = i64::MAX;
-/// Maximum number of saves that go on in a worker after their callers have left. What is beyond that is
-/// dropped, and what it may have stored is found by the poll.
+/// Maximum number of adopted saves. One more is dropped, and what it may have stored is found by a poll.
 pub(crate) const MOST_ADOPTED: usize = 1_024;
 
-/// The earliest due time that is known, and a bell that rings when it becomes earlier. Clones are
-/// the same signal.
+/// The earliest due time known, and a notification when it becomes earlier. Clones are the same
+/// signal.
 #[derive(Clone)]
 pub struct WakeSignal {
     shared: Arc<Shared>,
@@ -32,17 +30,17 @@ struct Shared {
     adopted: Mutex<Adopted>,
 }
 
-/// Work that its callers have left.
+/// Futures that their callers have dropped.
 #[derive(Default)]
 struct Adopted {
-    /// Whether a worker will take it. Without one it would hold what it works on, this signal
-    /// included, for good.
+    /// Whether a worker polls them. Without one they would keep the store and this signal alive for
+    /// ever.
     has_worker: bool,
     work: Vec<BoxFuture<'static, ()>>,
 }
 
 impl WakeSignal {
-    /// A signal that makes a worker look at the store at once: what is there was not seen yet.
+    /// A signal that makes a worker poll at once.
     pub fn new() -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -53,8 +51,8 @@ impl WakeSignal {
         }
     }
 
-    /// Tells that something is due at `due_at`. To be called *after* it was stored: a worker that
-    /// looks before would not find it.
+    /// Notifies the worker that a timer is due at `due_at`. To be called *after* it was stored: an
+    /// earlier poll would not find it.
     pub fn due_at(&self, due_at: Timestamp) {
         let due_at = due_at.as_millis();
         if self.shared.earliest.fetch_min(due_at, Ordering::SeqCst) > due_at {
@@ -62,7 +60,7 @@ impl WakeSignal {
         }
     }
 
-    /// Hands work over that its caller has left.
+    /// Hands a future over that its caller has dropped.
     pub(crate) fn adopt(&self, work: BoxFuture<'static, ()>) {
         let mut adopted = self.adopted();
         let is_taken = adopted.has_worker && adopted.work.len() < MOST_ADOPTED;
@@ -78,7 +76,7 @@ impl WakeSignal {
         self.shared.notifier.notify_one();
     }
 
-    /// Some of the work that was handed over. Whoever asks is the worker, and takes more later.
+    /// Up to `most` adopted futures, for the worker to poll.
     pub(crate) fn take_adopted(&self, most: usize) -> Vec<BoxFuture<'static, ()>> {
         let mut adopted = self.adopted();
         adopted.has_worker = true;
@@ -86,7 +84,7 @@ impl WakeSignal {
         adopted.work.drain(..taken).collect()
     }
 
-    /// The worker has ended, and nobody takes work over any more.
+    /// Drops adopted futures: the worker has stopped.
     pub(crate) fn abandon(&self) {
         drop(std::mem::take(&mut *self.adopted()));
     }
@@ -98,17 +96,17 @@ impl WakeSignal {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The earliest due time that is known.
+    /// The earliest due time known.
     pub(crate) fn earliest(&self) -> Option<Timestamp> {
         Timestamp::from_millis(self.shared.earliest.load(Ordering::SeqCst)).ok()
     }
 
-    /// A look at the store begins: what it will see need not be remembered.
+    /// Starts a poll, which will see what was stored before.
     pub(crate) fn begin_poll(&self) {
         self.shared.earliest.store(NOTHING_KNOWN, Ordering::SeqCst);
     }
 
-    /// A look at the store has ended and saw this as the next due time.
+    /// Ends a poll that saw this as the next due time.
     pub(crate) fn end_poll(&self, seen: Option<Timestamp>) {
         if let Some(seen) = seen {
             self.shared
@@ -117,7 +115,7 @@ impl WakeSignal {
         }
     }
 
-    /// Waits for the bell. It rings at once if it has rung since the last time.
+    /// Waits for a notification; returns at once if there was one since the last wait.
     pub(crate) async fn notified(&self) {
         self.shared.notifier.notified().await;
     }
@@ -145,20 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn a_new_signal_asks_for_a_look_at_once() {
+    fn a_new_signal_requests_a_poll_at_once() {
         assert_eq!(WakeSignal::new().earliest(), Some(Timestamp::MIN));
     }
 
     #[test]
-    fn work_is_adopted_for_a_worker_alone_and_only_so_much() {
+    fn futures_are_adopted_only_with_a_worker_and_up_to_a_limit() {
         let signal = WakeSignal::new();
         let left = Arc::new(());
         let work = || {
-            let held = Arc::clone(&left);
-            async move { drop(held) }.boxed()
+            let left = Arc::clone(&left);
+            async move { drop(left) }.boxed()
         };
         signal.adopt(work());
-        assert_eq!(Arc::strong_count(&left), 1, "nobody would take it");
+        assert_eq!(
+            Arc::strong_count(&left),
+            1,
+            "without a worker it is dropped"
+        );
         assert!(signal.take_adopted(MOST_ADOPTED).is_empty());
         for _ in 0..MOST_ADOPTED + 5 {
             signal.adopt(work());
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_during_a_look_outlives_the_look() {
+    fn a_save_during_a_poll_outlives_the_poll() {
         let signal = WakeSignal::new();
         signal.begin_poll();
         signal.due_at(at(5_000));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_earlier_due_time_rings_the_bell() {
+    fn only_an_earlier_due_time_notifies() {
         let signal = WakeSignal::new();
         signal.begin_poll();
         signal.end_poll(Some(at(5_000)));
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_saw_nothing_leaves_nothing_known() {
+    fn a_poll_that_saw_nothing_leaves_nothing_known() {
         let signal = WakeSignal::new();
         signal.begin_poll();
         signal.end_poll(None);

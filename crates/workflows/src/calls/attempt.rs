@@ -1,4 +1,4 @@
-//! One attempt, from its beginning to the record of its result.
+//! One attempt, from its start to the record of its result.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::CallPorts;
 use super::concurrency_limiter::Permit;
 use crate::metric_names;
 
-/// So many headers of an answer are kept.
+/// Maximum number of response headers kept.
 const HEADERS: usize = 64;
-/// So many bytes of them.
+/// Maximum number of bytes of response headers kept.
 const HEADER_BYTES: usize = 8 * 1_024;
 
 const UNTIL_RECORDED: Backoff = Backoff {
@@ -30,7 +30,7 @@ const UNTIL_RECORDED: Backoff = Backoff {
     limit: Duration::from_secs(5),
 };
 
-/// An attempt that has begun.
+/// A started attempt.
 pub(super) struct Attempt {
     pub(super) ports: CallPorts,
     pub(super) http: Arc<dyn HttpClientPort>,
@@ -38,16 +38,16 @@ pub(super) struct Attempt {
     pub(super) execution: Execution,
 }
 
-/// An attempt that is over.
+/// An ended attempt.
 pub(super) struct Ended {
     pub(super) permit: Permit,
     pub(super) key: ExecutionKey,
-    /// Or why its result can never be recorded here.
+    /// Fails with a critical error of the store.
     pub(super) recorded: Result<(), PortError>,
 }
 
 impl Attempt {
-    /// Makes it and records what came of it.
+    /// Executes it and records its outcome.
     pub(super) async fn make(mut self) -> Result<(), PortError> {
         let clock = Arc::clone(&self.ports.clock);
         let began = clock.monotonic();
@@ -62,7 +62,7 @@ impl Attempt {
         tracing::debug!(
             execution_id = %self.execution.key.execution_id,
             outcome = kind,
-            "an attempt is over"
+            "an attempt has ended"
         );
         self.record(outcome).await
     }
@@ -94,10 +94,10 @@ impl Attempt {
         };
         let latency = clock.monotonic().saturating_sub(began);
         let redaction = Redaction::of(&self.execution.request);
-        judged(answered, &redaction, latency)
+        outcome_of(answered, &redaction, latency)
     }
 
-    /// Writes the result down, however long that takes: without it the call would have no end.
+    /// Records the outcome, retrying until the store has it: without it the call would not finish.
     async fn record(self, outcome: Outcome) -> Result<(), PortError> {
         let ids = self.ports.ids.as_ref();
         let now = self.ports.clock.now();
@@ -110,7 +110,7 @@ impl Attempt {
             let error = match finished.map(|finished| finished.into_iter().next()) {
                 Ok(Some(Ok(_))) => return Ok(()),
                 Ok(Some(Err(error))) | Err(error) => error,
-                Ok(None) => continue_later(),
+                Ok(None) => missing_answer(),
             };
             if error.kind().is_critical() {
                 return Err(error);
@@ -125,13 +125,13 @@ impl Attempt {
     }
 }
 
-fn continue_later() -> PortError {
+fn missing_answer() -> PortError {
     let kind = punctual_ports::PortErrorKind::Unavailable;
     PortError::new(kind, "finish an attempt", "the store gave no answer")
 }
 
-/// What an answer, or none, means for the call.
-fn judged(
+/// The outcome of a response or of its failure.
+fn outcome_of(
     answered: Result<HttpResponse, HttpFailure>,
     redaction: &Redaction,
     latency: Duration,
@@ -139,7 +139,7 @@ fn judged(
     let latency_ms = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX);
     match answered {
         Ok(response) => {
-            let meta = shown(&response, redaction, latency_ms);
+            let meta = response_meta(&response, redaction, latency_ms);
             if (200..300).contains(&meta.status) {
                 return Outcome::Succeeded(meta);
             }
@@ -157,8 +157,8 @@ fn judged(
     }
 }
 
-/// What may be shown of a response.
-fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> ResponseMeta {
+/// The redacted view of a response.
+fn response_meta(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> ResponseMeta {
     let mut bytes = 0;
     let headers = response
         .headers
@@ -181,13 +181,13 @@ fn shown(response: &HttpResponse, redaction: &Redaction, latency_ms: u64) -> Res
     }
 }
 
-/// The event that an attempt begins.
+/// The event that an attempt has started.
 pub(super) fn started(execution: &Execution, now: Timestamp, ids: &dyn IdPort) -> MessageEnvelope {
     let (key, correlation_id) = (&execution.key, execution.correlation_id);
-    told(beginning(key, now), key, correlation_id, now, ids)
+    envelope(started_event(key, now), key, correlation_id, now, ids)
 }
 
-/// The end of an attempt with the event that tells it.
+/// The end of an attempt with its event.
 pub(super) fn finish_of(
     key: &ExecutionKey,
     correlation_id: CorrelationId,
@@ -195,17 +195,17 @@ pub(super) fn finish_of(
     now: Timestamp,
     ids: &dyn IdPort,
 ) -> FinishExecution {
-    let event = end(key, outcome.clone(), now);
+    let event = finished_event(key, outcome.clone(), now);
     FinishExecution {
         key: key.clone(),
         finished_at: now,
         outcome,
-        outbox: vec![told(event, key, correlation_id, now, ids)],
+        outbox: vec![envelope(event, key, correlation_id, now, ids)],
     }
 }
 
-/// The last that was told of an attempt, to be told again; nothing if it has not begun.
-pub(super) fn last_told(
+/// The last event of an attempt, to be published again; none if it has not started.
+pub(super) fn last_event(
     attempt: ExecutionEntry,
     correlation_id: CorrelationId,
     now: Timestamp,
@@ -214,16 +214,16 @@ pub(super) fn last_told(
     let key = attempt.key;
     let event = match attempt.state {
         ExecutionState::Waiting => return None,
-        ExecutionState::Attempted => beginning(&key, attempt.started_at),
+        ExecutionState::Attempted => started_event(&key, attempt.started_at),
         ExecutionState::Finished {
             finished_at,
             outcome,
-        } => end(&key, outcome, finished_at),
+        } => finished_event(&key, outcome, finished_at),
     };
-    Some(told(event, &key, correlation_id, now, ids))
+    Some(envelope(event, &key, correlation_id, now, ids))
 }
 
-fn beginning(key: &ExecutionKey, started_at: Timestamp) -> Message {
+fn started_event(key: &ExecutionKey, started_at: Timestamp) -> Message {
     ExecutionStarted {
         tenant_id: key.call.tenant_id.clone(),
         service_call_id: key.call.service_call_id,
@@ -233,7 +233,7 @@ fn beginning(key: &ExecutionKey, started_at: Timestamp) -> Message {
     .into()
 }
 
-fn end(key: &ExecutionKey, outcome: Outcome, finished_at: Timestamp) -> Message {
+fn finished_event(key: &ExecutionKey, outcome: Outcome, finished_at: Timestamp) -> Message {
     let (tenant_id, service_call_id) = (key.call.tenant_id.clone(), key.call.service_call_id);
     let execution_id = key.execution_id;
     match outcome {
@@ -254,7 +254,7 @@ fn end(key: &ExecutionKey, outcome: Outcome, finished_at: Timestamp) -> Message 
     }
 }
 
-fn told(
+fn envelope(
     message: Message,
     key: &ExecutionKey,
     correlation_id: CorrelationId,
@@ -266,7 +266,7 @@ fn told(
         timestamp: now,
         metadata: MessageMetadata {
             correlation_id: Some(correlation_id),
-            // The command that asked for the attempt is what the attempt is named by.
+            // The id of an attempt is that of the command that dispatched it.
             causation_id: Some(key.execution_id),
         },
         message,

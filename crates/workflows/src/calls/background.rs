@@ -1,4 +1,4 @@
-//! Work that is done again and again: when a bell rings, and at the latest after some time.
+//! Background tasks: work in steps, on a notification or after an idle interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::WorkerStopped;
 
-/// Something to do in steps.
+/// A background task.
 #[async_trait]
 pub trait BackgroundTask: Send {
-    /// Does some of it, and tells how long to rest if nobody rings before.
+    /// Does one step, and returns the idle interval before the next, unless notified earlier.
     ///
     /// # Errors
-    /// If going on makes no sense.
+    /// After a critical error.
     async fn step(&mut self) -> Result<Duration, WorkerStopped>;
 }
 
-/// Does a chore for as long as it is needed.
+/// Runs a background task.
 pub struct BackgroundWorker<C> {
     task: C,
     clock: Arc<dyn ClockPort>,
@@ -40,11 +40,11 @@ impl<C: BackgroundTask> BackgroundWorker<C> {
         }
     }
 
-    /// Runs until `shutdown` is ready, or the store is broken. A step under way is broken off,
-    /// which is safe wherever it waits: what it has committed stays, the rest is done again.
+    /// Runs until `shutdown` is ready, or a critical error. The current step is cancelled, which is
+    /// safe wherever it waits: what it has committed stays, the rest is repeated.
     ///
     /// # Errors
-    /// With the cause, if the store cannot be relied on any more.
+    /// With the cause, after a critical error of the store.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerStopped> {
         tokio::pin!(shutdown);
         let (clock, notifier) = (Arc::clone(&self.clock), self.notifier.clone());

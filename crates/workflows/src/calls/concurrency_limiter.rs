@@ -1,8 +1,8 @@
-//! Who may begin another attempt, so that no tenant and no slow host takes all the places.
+//! A limit on concurrent attempts, so that no tenant and no slow host takes all the slots.
 //!
-//! An attempt that hangs keeps its place until its time is over. So a tenant holds its
-//! [fair share](fair_share) of all places, and of those of each host, and no more: whoever holds none
-//! finds one free.
+//! An attempt that hangs keeps its slot until its timeout. So a tenant holds at most its
+//! [fair share](fair_share) of all slots, and of those of each host: a tenant that holds none finds
+//! one free.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use punctual_ports::{Execution, WaitingQuery};
 
 use super::CallSettings;
 
-/// The places for attempts, and who has them.
+/// The slots for attempts: their number in total, per tenant, and per host and port.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyLimiter {
-    taken: usize,
+    acquired: usize,
     by_tenant: BTreeMap<TenantId, usize>,
     /// By host and port.
     by_host: BTreeMap<String, usize>,
     by_both: BTreeMap<(TenantId, String), usize>,
-    /// Whose turn was last.
+    /// The last tenant and host to acquire a slot, for round-robin.
     last: Option<(TenantId, String)>,
 }
 
-/// A place that an attempt has: whose it is, and to which host and port it goes.
+/// A slot of one attempt: its tenant, and its host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Permit(TenantId, String);
 
 impl ConcurrencyLimiter {
-    /// Which attempts may begin; `None` if no place is free. What it leaves out is exactly what
-    /// [`ConcurrencyLimiter::try_acquire`] would refuse now, so the first of what it finds can always begin.
+    /// A query for attempts that may start; `None` if no slot is free. It leaves out exactly what
+    /// [`ConcurrencyLimiter::try_acquire`] would refuse now, so the first result can always start.
     pub(super) fn query(&self, settings: &CallSettings) -> Option<WaitingQuery> {
-        let free = settings.attempts.saturating_sub(self.taken);
+        let free = settings.attempts.saturating_sub(self.acquired);
         if free == 0 {
             return None;
         }
@@ -65,7 +65,7 @@ impl ConcurrencyLimiter {
         })
     }
 
-    /// Takes a place, if the shares leave one.
+    /// Acquires a slot, if the tenant's share and the host's limit allow it.
     pub(super) fn try_acquire(
         &mut self,
         execution: &Execution,
@@ -81,7 +81,7 @@ impl ConcurrencyLimiter {
         {
             return None;
         }
-        self.taken += 1;
+        self.acquired += 1;
         *self.by_tenant.entry(both.0.clone()).or_default() += 1;
         *self.by_host.entry(both.1.clone()).or_default() += 1;
         *self.by_both.entry(both.clone()).or_default() += 1;
@@ -89,27 +89,27 @@ impl ConcurrencyLimiter {
         Some(Permit(both.0, both.1))
     }
 
-    /// Gives a place back.
+    /// Releases a slot.
     pub(super) fn release(&mut self, Permit(tenant_id, host): &Permit) {
-        self.taken = self.taken.saturating_sub(1);
-        leave(&mut self.by_tenant, tenant_id);
-        leave(&mut self.by_host, host);
-        leave(&mut self.by_both, &(tenant_id.clone(), host.clone()));
+        self.acquired = self.acquired.saturating_sub(1);
+        decrement(&mut self.by_tenant, tenant_id);
+        decrement(&mut self.by_host, host);
+        decrement(&mut self.by_both, &(tenant_id.clone(), host.clone()));
     }
 
-    /// Up to how many places a tenant may take another one now.
+    /// Maximum number of slots of one tenant at the present load.
     fn share_of_all(&self, settings: &CallSettings) -> usize {
-        fair_share(settings.attempts, self.taken).min(settings.attempts_per_tenant)
+        fair_share(settings.attempts, self.acquired).min(settings.attempts_per_tenant)
     }
 
-    /// The same for places at one host.
+    /// Maximum number of slots of one tenant at one host.
     fn share_of_host(&self, host: &str, settings: &CallSettings) -> usize {
-        let taken = self.by_host.get(host).copied().unwrap_or_default();
-        fair_share(settings.attempts_per_host, taken)
+        let acquired = self.by_host.get(host).copied().unwrap_or_default();
+        fair_share(settings.attempts_per_host, acquired)
     }
 }
 
-fn leave<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {

@@ -1,7 +1,7 @@
-//! The timer's part in a deletion: the timer of a call that is gone goes too.
+//! Deleting the timers of deleted calls.
 //!
-//! Where both are in one database, it went with the call; where the timer has its own, this is how
-//! it learns. A timer that was registered after the deletion is somebody else's, and is left alone.
+//! In one database a timer is deleted with its call; a timer store of its own learns it from the
+//! event. A timer that was registered after the deletion belongs to no call, and is left alone.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use punctual_ports::{Answer, MessageHandler, PortError, TimerPersistencePort};
 use super::CallPorts;
 use super::outcome::{answer_of, no_answer};
 
-/// Removes the timers of deleted calls.
+/// Deletes the timers of deleted calls.
 #[derive(Clone)]
 pub struct DeleteCallTimers {
     timers: Arc<dyn TimerPersistencePort>,
@@ -26,22 +26,22 @@ impl DeleteCallTimers {
         }
     }
 
-    async fn forget(&self, key: TimerKey, deleted_at: Timestamp) -> Result<Answer, PortError> {
+    async fn delete(&self, key: TimerKey, deleted_at: Timestamp) -> Result<Answer, PortError> {
         // A call's timer is registered with the time of its submission, which is before its deletion.
         let found = self.timers.find(key.clone()).await?;
         if found.is_some_and(|it| it.timer().registration.registered_at > deleted_at) {
             tracing::debug!(%key, "a timer was registered after the deletion of a call: it stays");
             return Ok(Answer::Done);
         }
-        // With the time of the deletion, so that a command which was sent before it and comes
-        // after it brings nothing back.
+        // With the time of the deletion, so that a command sent before it and delivered after it does
+        // not recreate the timer.
         let deleted = self.timers.delete(vec![key], deleted_at).await?;
         let Some(outcome) = deleted.into_iter().next() else {
             return Ok(no_answer());
         };
-        // A timer that fires at this moment does no harm: its call is gone.
+        // A timer that fires at this moment does no harm: its call is deleted.
         let outcome = outcome?;
-        tracing::debug!(?outcome, "the timer of a deleted call is gone");
+        tracing::debug!(?outcome, "the timer of a deleted call is deleted");
         Ok(Answer::Done)
     }
 }
@@ -50,12 +50,12 @@ impl DeleteCallTimers {
 impl MessageHandler for DeleteCallTimers {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let mut answers = vec![Answer::Done; batch.len()];
-        for (at, envelope) in batch.into_iter().enumerate() {
+        for (index, envelope) in batch.into_iter().enumerate() {
             let Message::ServiceCallDeleted(event) = envelope.message else {
                 continue;
             };
             let key = TimerKey::new(event.tenant_id, event.service_call_id);
-            answers[at] = match self.forget(key, event.deleted_at).await {
+            answers[index] = match self.delete(key, event.deleted_at).await {
                 Ok(answer) => answer,
                 Err(error) => answer_of(&error),
             };

@@ -1,11 +1,11 @@
-//! How a commit wakes whoever has to do something about it.
+//! How a commit wakes a background task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// A bell that stays rung until somebody has come. Clones are the same bell.
+/// A flag that wakes a background task and stays set until it is cleared. Clones are the same flag.
 #[derive(Debug, Clone, Default)]
 pub struct Notifier {
     shared: Arc<Shared>,
@@ -18,25 +18,24 @@ struct Shared {
 }
 
 impl Notifier {
-    /// Wakes whoever waits. To be called *after* the commit: who looks before would find nothing.
+    /// Wakes the task. To be called *after* the commit: an earlier read would find nothing.
     pub fn notify(&self) {
         if !self.shared.is_notified.swap(true, Ordering::SeqCst) {
             self.shared.notify.notify_one();
         }
     }
 
-    /// Whether it has rung since it was last answered.
+    /// Whether it was notified since it was last cleared.
     pub(crate) fn is_notified(&self) -> bool {
         self.shared.is_notified.load(Ordering::SeqCst)
     }
 
-    /// Somebody comes and looks. To be called *before* looking: what is committed after that rings
-    /// again.
+    /// Clears the flag. To be called *before* the read: what is committed after that notifies again.
     pub(crate) fn clear(&self) {
         self.shared.is_notified.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until it has rung since it was last answered.
+    /// Waits until it is notified.
     pub(crate) async fn notified(&self) {
         while !self.is_notified() {
             self.shared.notify.notified().await;
@@ -50,7 +49,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn what_rings_during_a_look_is_not_forgotten() {
+    fn a_notification_during_a_read_is_kept() {
         let notifier = Notifier::default();
         assert!(notifier.notified().now_or_never().is_none());
         notifier.notify();
@@ -61,7 +60,7 @@ mod tests {
         notifier.clear();
         assert!(
             notifier.notified().now_or_never().is_none(),
-            "a permit left over rings nothing"
+            "a leftover permit does not notify"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Timers that belong to no call, in a store of their own beside those of calls.
+//! Standalone timers: those that belong to no call, in a store of their own beside those of calls.
 //!
-//! Orchestration has nothing to do when the timer of an unknown call is due, and says that it is done.
-//! Where nobody else hears the timer, that would be a success without a receiver.
+//! Orchestration acknowledges the event of a timer without a call and does nothing. Without another
+//! subscriber, the timer would be lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use punctual_ports::{Answer, MessageHandler, PortError, ServiceCallPersistencePo
 use super::CallPorts;
 use super::outcome::{answer_of, no_answer};
 
-/// Tells somebody of the due timers that belong to no call, and never belonged to one. Those of calls
-/// are orchestration's: this handler is done with them.
+/// Forwards the events of timers that never belonged to a call, and acknowledges those of calls, which
+/// orchestration handles.
 pub struct ForwardStandaloneTimers {
     calls: Arc<dyn ServiceCallPersistencePort>,
-    whom: Arc<dyn MessageHandler>,
+    handler: Arc<dyn MessageHandler>,
 }
 
 impl ForwardStandaloneTimers {
     /// On these adapters, to this handler.
-    pub fn new(ports: &CallPorts, whom: Arc<dyn MessageHandler>) -> Self {
+    pub fn new(ports: &CallPorts, handler: Arc<dyn MessageHandler>) -> Self {
         Self {
             calls: Arc::clone(&ports.calls),
-            whom,
+            handler,
         }
     }
 
@@ -34,7 +34,7 @@ impl ForwardStandaloneTimers {
         batch: &[MessageEnvelope],
     ) -> Result<BTreeMap<TimerKey, bool>, PortError> {
         let keys: Vec<TimerKey> = batch.iter().map(key).collect();
-        // Not only calls that are there: the timer of a deleted one is nobody's.
+        // Deleted calls too: their timers are not standalone.
         let known = self.calls.was_submitted(keys.clone()).await?;
         Ok(keys.into_iter().zip(known).collect())
     }
@@ -51,20 +51,24 @@ impl MessageHandler for ForwardStandaloneTimers {
         let of_calls = match self.are_of_calls(&batch).await {
             Ok(of_calls) => of_calls,
             Err(error) => {
-                tracing::warn!(%error, "it is not known which timers are of calls: they are left for later");
+                tracing::warn!(%error, "the calls of timers cannot be read now: the timers are left for later");
                 return vec![answer_of(&error); batch.len()];
             }
         };
-        let is_other = |envelope: &MessageEnvelope| of_calls.get(&key(envelope)) == Some(&false);
-        let others: Vec<MessageEnvelope> =
-            batch.iter().filter(|it| is_other(it)).cloned().collect();
-        let mut answers = if others.is_empty() {
+        let is_standalone =
+            |envelope: &MessageEnvelope| of_calls.get(&key(envelope)) == Some(&false);
+        let standalone: Vec<MessageEnvelope> = batch
+            .iter()
+            .filter(|it| is_standalone(it))
+            .cloned()
+            .collect();
+        let mut answers = if standalone.is_empty() {
             Vec::new().into_iter()
         } else {
-            self.whom.handle(others).await.into_iter()
+            self.handler.handle(standalone).await.into_iter()
         };
         let answer = |envelope| {
-            if is_other(envelope) {
+            if is_standalone(envelope) {
                 answers.next().unwrap_or_else(no_answer)
             } else {
                 Answer::Done
@@ -74,13 +78,14 @@ impl MessageHandler for ForwardStandaloneTimers {
     }
 }
 
-/// Takes nothing: a timer that nobody can be told of is kept as a dead letter, where somebody sees it.
+/// Rejects standalone timers: without a subscriber, each becomes a dead letter, which is visible.
 pub struct RejectStandaloneTimers;
 
 #[async_trait]
 impl MessageHandler for RejectStandaloneTimers {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
-        let reason = "the timer belongs to no service call, and nobody else is told of timers here";
+        let reason =
+            "the timer belongs to no service call, and there is no other subscriber of timers";
         let answer = Answer::Poison {
             reason: reason.to_owned(),
         };
