@@ -1,4 +1,4 @@
-//! A copy of a file that is in use.
+//! Backup of a file that is in use.
 
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore};
 use punctual_domain::{TenantId, Timestamp};
@@ -17,7 +17,7 @@ async fn count(store: &SqliteTimerStore) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_under_load_is_whole_and_opens() {
+async fn a_backup_under_load_is_complete_and_opens() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..2_000).await;
     let store = file.store.clone();
@@ -34,7 +34,11 @@ async fn a_backup_under_load_is_whole_and_opens() {
     let copied = SqliteTimerStore::open(&SqliteSettings::timers(&copy), Timestamp::MIN).unwrap();
     let found = count(&copied).await;
     assert!((2_000..=6_000).contains(&found), "{found}");
-    assert_eq!(found % 100, 0, "a transaction is there whole or not at all");
+    assert_eq!(
+        found % 100,
+        0,
+        "a transaction is there completely or not at all"
+    );
     assert_eq!(count(&file.store).await, 6_000);
     assert_eq!(
         std::fs::read_dir(target.path())
@@ -54,7 +58,7 @@ async fn a_backup_under_load_is_whole_and_opens() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn whoever_may_not_read_the_file_may_not_read_its_copy() {
+async fn a_backup_has_the_permissions_of_its_file() {
     use std::os::unix::fs::PermissionsExt;
     let file = OnFile::new(SchemaSet::TimersOnly);
     for mode in [0o600, 0o640] {
@@ -69,7 +73,7 @@ async fn whoever_may_not_read_the_file_may_not_read_its_copy() {
 }
 
 #[tokio::test]
-async fn nothing_is_ever_written_over() {
+async fn a_backup_replaces_no_file() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..10).await;
     let target = folder();

@@ -32,7 +32,7 @@ async fn delete(store: &SqliteTimerStore, key: TimerKey, now: i64) -> DeleteOutc
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_hears_of_a_lock_while_others_come_and_go() {
+async fn short_locks_of_other_programs_cause_no_errors() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let (stop, stopped) = mpsc::channel::<()>();
     let mut outsider = file.outsider();
@@ -69,7 +69,7 @@ async fn nobody_hears_of_a_lock_while_others_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_lock_that_stays_is_a_busy_that_can_be_tried_again() {
+async fn a_lock_that_is_not_released_is_a_retryable_busy_error() {
     let file = OnFile::with(|settings| settings.busy_timeout = Duration::from_millis(20));
     let mut outsider = file.outsider();
     let lock = outsider
@@ -88,12 +88,12 @@ async fn a_lock_that_stays_is_a_busy_that_can_be_tried_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_ends_leaves_the_log_to_whoever_fires() {
+async fn a_client_that_ends_does_not_checkpoint_the_log() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let client = client_of(&file);
     save_some(&client, 0..1).await;
     client.close().await;
-    // To fold all of it in, it would have to wait for every reader, and keep the write lock meanwhile.
+    // A complete checkpoint would wait for every reader while it holds the write lock.
     let log = std::fs::metadata(with_end(file.path(), "-wal")).unwrap();
     assert!(log.len() > 0);
 }
@@ -110,7 +110,7 @@ async fn what_another_program_commits_is_noticed_and_our_own_commits_are_not() {
         let on_commit = || _ = shared.fetch_add(1, Ordering::SeqCst);
         store.watch_foreign_commits(for_watch, on_commit).await;
     });
-    let mut expected = 1; // The first look.
+    let mut expected = 1; // The first call.
     until(&clock, &noticed, expected).await;
     for number in 0..3 {
         save_some(&client, number..number + 1).await;
@@ -120,7 +120,7 @@ async fn what_another_program_commits_is_noticed_and_our_own_commits_are_not() {
     save_some(&file.store, 10..20).await;
     for _ in 0..10 {
         clock.advance(Duration::from_secs(1)).await;
-        // The answer of the writer's thread is what the watch waits for; so do we.
+        // The watch waits for the writer's thread, and so does this test.
         file.store.delete(vec![timer(99).key], at(0)).await.unwrap();
     }
     assert_eq!(noticed.load(Ordering::SeqCst), expected);
@@ -170,7 +170,7 @@ async fn a_client_alone_on_the_file_deletes_what_is_due() {
 }
 
 #[tokio::test]
-async fn a_timer_that_another_program_moves_can_be_claimed_anew() {
+async fn a_timer_that_another_program_reschedules_can_be_claimed_again() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let client = client_of(&file);
     save_some(&file.store, 5..6).await;
@@ -183,7 +183,7 @@ async fn a_timer_that_another_program_moves_can_be_claimed_anew() {
     assert_eq!(
         second.claims.len(),
         1,
-        "the claim of the old schedule holds nothing"
+        "the claim of the old schedule has no lease"
     );
     let released = file.store.release(vec![first.claims[0].reference()]).await;
     assert_eq!(
@@ -193,7 +193,7 @@ async fn a_timer_that_another_program_moves_can_be_claimed_anew() {
 }
 
 #[tokio::test]
-async fn a_firing_marks_neither_the_moved_timer_nor_another_in_its_place() {
+async fn a_firing_marks_neither_a_rescheduled_timer_nor_one_that_reuses_its_rowid() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let client = client_of(&file);
     save_some(&file.store, 5..7).await;
@@ -207,7 +207,7 @@ async fn a_firing_marks_neither_the_moved_timer_nor_another_in_its_place() {
     let mut moved = timer(5);
     moved.due_at = at(7_000);
     client.save(vec![moved], at(6_000)).await.unwrap();
-    // The last row of the table is removed, so the next one gets its place.
+    // The last row of the table is removed, so the next one gets its rowid.
     let outsider = file.outsider();
     let removed = outsider.execute(
         "DELETE FROM timer_schedules WHERE service_call_id = ?1",

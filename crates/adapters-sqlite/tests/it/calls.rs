@@ -1,5 +1,4 @@
-//! What holds of calls on a file beyond the contract: whose it is, what is left in its rows, and that
-//! what other programs do to them holds up nobody.
+//! Calls on a file beyond the contract: roles, secrets left in rows, and rows of other programs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -174,7 +173,7 @@ async fn calls_are_conducted_by_one_process_with_or_without_their_timers() {
 }
 
 #[tokio::test]
-async fn a_role_that_could_not_be_had_takes_none_of_the_others() {
+async fn if_one_role_is_taken_none_of_the_others_is() {
     let folder = folder();
     let settings = SqliteSettings::service_calls(folder.path().join("calls.db"));
     let calls = SqliteSettings {
@@ -183,13 +182,13 @@ async fn a_role_that_could_not_be_had_takes_none_of_the_others() {
     };
     let conducts = SqliteCallStore::open(&calls, Timestamp::MIN).unwrap();
     assert!(SqliteTimerStore::open(&settings, Timestamp::MIN).is_err());
-    // The timer's role was taken first, and given back.
+    // The timer role was taken first, and released.
     conducts.close().await;
     SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap();
 }
 
 #[tokio::test]
-async fn without_timers_on_the_file_nothing_is_remembered_of_them() {
+async fn without_timers_on_the_file_no_tombstone_is_added() {
     let folder = folder();
     for (role, remembered) in [(Role::Calls, "0"), (Role::Timer, "1")] {
         let path = folder.path().join(format!("{remembered}.db"));
@@ -231,7 +230,7 @@ fn contents(file: &OnFile) -> String {
 }
 
 #[tokio::test]
-async fn once_a_call_is_over_and_told_no_row_has_its_secrets() {
+async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
     let (file, store) = shared();
     let stored = submit(&store, 1).await;
     let change = start(&stored, id(9));
@@ -284,7 +283,7 @@ async fn once_a_call_is_over_and_told_no_row_has_its_secrets() {
 }
 
 #[tokio::test]
-async fn a_message_that_cannot_be_read_is_told_as_it_is_and_can_be_done_with() {
+async fn an_unreadable_message_is_returned_as_it_is_and_can_be_dead_lettered() {
     let (file, store) = shared();
     submit(&store, 1).await;
     let outsider = file.outsider();
@@ -296,7 +295,7 @@ async fn a_message_that_cannot_be_read_is_told_as_it_is_and_can_be_done_with() {
              VALUES ('t', 'a', 'e', '{}', '!'), ('t', 'a', 'e', '{}', '!');",
         )
         .unwrap();
-    // Two have no time, and so no place; they take nobody else's either.
+    // Two have no readable time, and so no position.
     assert_eq!(store.unpublished(None, 1).await.unwrap().len(), 1);
     let waiting = store.unpublished(None, 10).await.unwrap();
     let unreadable = waiting[0].envelope.clone().unwrap_err();
@@ -306,13 +305,13 @@ async fn a_message_that_cannot_be_read_is_told_as_it_is_and_can_be_done_with() {
     let places = waiting.iter().map(|row| row.place).collect();
     store.mark_published(places, at(6_000)).await.unwrap();
     assert_eq!(store.unpublished(None, 10).await.unwrap(), []);
-    // Nobody can tell what is secret in it.
+    // What is secret in it is unknown.
     let left = rows(&outsider, "SELECT event_payload FROM outbox WHERE id = 2");
     assert_eq!(left, ["{}"]);
 }
 
 #[tokio::test]
-async fn rows_that_cannot_be_read_hold_nobody_up() {
+async fn unreadable_rows_block_no_others() {
     let (file, store) = shared();
     for n in 1..=3 {
         let stored = submit(&store, n).await;
@@ -340,8 +339,8 @@ async fn rows_that_cannot_be_read_hold_nobody_up() {
     let found = ServiceCallPersistencePort::find(&store, [1, 2].map(key).to_vec()).await;
     let found = found.unwrap();
     assert!(found[0].is_none() && found[1].is_some());
-    let looked = store.find_stuck(at(99_000_000), 2).await.unwrap();
-    assert_eq!(looked.calls.len(), 2);
+    let stuck = store.find_stuck(at(99_000_000), 2).await.unwrap();
+    assert_eq!(stuck.calls.len(), 2);
     let query = CallPageQuery {
         tenant_id: TenantId::default(),
         status: None,
@@ -382,7 +381,7 @@ async fn an_item_that_the_host_refuses_is_undone_by_itself() {
         PortErrorKind::Rejected
     );
     assert_eq!(*answers[1].as_ref().unwrap(), ChangeOutcome::Changed);
-    assert_eq!(found(&store, 1).await, one, "neither changed nor told");
+    assert_eq!(found(&store, 1).await, one, "neither changed nor published");
     assert_eq!(store.count(100).await.unwrap(), before + 2);
 }
 
@@ -401,11 +400,14 @@ async fn a_message_comes_after_those_of_other_programs() {
     let waiting = store.unpublished(None, 100).await.unwrap();
     assert_eq!(waiting.len(), 7);
     assert!(waiting.is_sorted_by(|a, b| a.place < b.place));
-    assert!(waiting[3].envelope.is_err(), "theirs stands in between");
+    assert!(
+        waiting[3].envelope.is_err(),
+        "the foreign message is in between"
+    );
 }
 
 #[tokio::test]
-async fn on_a_full_file_nothing_new_is_accepted_and_what_was_comes_to_its_end() {
+async fn a_full_file_refuses_new_calls_and_finishes_the_accepted_ones() {
     let mut file = OnFile::new(SchemaSet::Shared);
     let store = file.store.calls().unwrap();
     let stored = submit(&store, 1).await;

@@ -1,5 +1,5 @@
-//! Claims are made on a snapshot while the writer commits: nothing that was answered to be gone may
-//! be claimed, and nothing that was marked may be claimed again.
+//! Claims are made on a snapshot while the writer commits: no timer whose deletion or mark was
+//! acknowledged may be claimed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ async fn claim_and_mark(store: SqliteTimerStore, stop: Arc<AtomicBool>) -> Vec<T
             return given;
         }
         given.extend(batch.claims.iter().map(|claim| claim.timer.key.clone()));
-        // Not waited for: the next look happens while these are being committed.
+        // Not awaited: the next poll runs while these are being committed.
         marks.spawn(mark(store.clone(), batch.claims));
         tokio::task::yield_now().await;
     }
@@ -74,7 +74,7 @@ fn run<T>(race: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn what_was_answered_to_be_deleted_is_never_claimed() {
+fn a_timer_whose_deletion_was_acknowledged_is_never_claimed() {
     run(async {
         let file = OnFile::new(SchemaSet::TimersOnly);
         let stop = Arc::new(AtomicBool::new(false));
@@ -103,7 +103,7 @@ fn what_was_answered_to_be_deleted_is_never_claimed() {
 }
 
 #[test]
-fn what_was_marked_is_never_claimed_again() {
+fn a_timer_that_was_marked_is_never_claimed_again() {
     run(async {
         let file = OnFile::new(SchemaSet::TimersOnly);
         let stop = Arc::new(AtomicBool::new(false));

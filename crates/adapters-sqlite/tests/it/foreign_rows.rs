@@ -1,5 +1,5 @@
-//! Rows that another program wrote, in a form that we would not have written: they may fire late,
-//! but never early or without end, and they hold up nobody else.
+//! Rows that another program wrote in another form: they may fire late, but never early or for ever,
+//! and they block no other timer.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn a_time_in_another_form_is_marked_once_and_for_all() {
 }
 
 #[tokio::test]
-async fn a_time_in_another_form_can_be_retried_and_buried() {
+async fn a_time_in_another_form_can_be_retried_and_dead_lettered() {
     let file = on_file();
     write_due(&file, "2026-01-02T00:00:00Z");
     let now = instant("2026-01-03T00:00:00Z");
@@ -72,12 +72,12 @@ async fn a_time_in_another_form_can_be_retried_and_buried() {
     assert_eq!((batch.claims, batch.next_due_at), (vec![], Some(retry_at)));
     let batch = file.store.claim_due(retry_at, 10, LEASE).await.unwrap();
     assert_eq!(batch.claims[0].attempts, 1);
-    let dead = dead(&batch.claims[0], retry_at);
-    let buried = file.store.dead_letter(vec![dead]).await.unwrap();
-    assert_eq!(*buried[0].as_ref().unwrap(), ClaimOutcome::Applied);
+    let request = dead_letter(&batch.claims[0], retry_at);
+    let outcomes = file.store.dead_letter(vec![request]).await.unwrap();
+    assert_eq!(*outcomes[0].as_ref().unwrap(), ClaimOutcome::Applied);
 }
 
-fn dead(claim: &punctual_ports::Claim, now: Timestamp) -> DeadLetterClaim {
+fn dead_letter(claim: &punctual_ports::Claim, now: Timestamp) -> DeadLetterClaim {
     DeadLetterClaim {
         claim: claim.reference(),
         reached_at: now,
@@ -123,7 +123,7 @@ async fn a_time_with_an_offset_is_never_claimed_early() {
 }
 
 #[tokio::test]
-async fn a_time_with_an_offset_is_no_reason_to_look_again_and_again() {
+async fn a_time_with_an_offset_is_not_polled_for_again_and_again() {
     let file = on_file();
     write_due(&file, "2026-01-02T02:00:00+02:00");
     let now = instant("2026-01-02T01:00:00Z");
@@ -132,7 +132,7 @@ async fn a_time_with_an_offset_is_no_reason_to_look_again_and_again() {
 }
 
 #[tokio::test]
-async fn rows_that_cannot_be_read_take_nobodys_place() {
+async fn unreadable_rows_use_no_slots_of_a_claim() {
     for limit in [1, 4, 100] {
         let file = on_file();
         for (n, due_at) in [1, 3].into_iter().cycle().enumerate().take(300) {
@@ -150,7 +150,7 @@ async fn rows_that_cannot_be_read_take_nobodys_place() {
 }
 
 #[tokio::test]
-async fn a_row_that_was_mended_fires() {
+async fn a_row_that_was_repaired_fires() {
     let file = on_file();
     write(&file, b"a", ID, "no id", "2026-01-02T00:00:00.000Z");
     let now = instant("2026-01-04T00:00:00Z");
@@ -164,7 +164,7 @@ async fn a_row_that_was_mended_fires() {
 }
 
 #[tokio::test]
-async fn a_tenant_that_is_no_text_holds_up_no_other() {
+async fn a_tenant_that_is_no_text_blocks_no_other() {
     let file = on_file();
     write(&file, b"a\xff", "x", ID, "2026-01-02T00:00:00.000Z");
     save_some(&file.store, 0..20).await;
@@ -175,10 +175,10 @@ async fn a_tenant_that_is_no_text_holds_up_no_other() {
     }
 }
 
-/// Marked by another program, so never published by us; and none of them ends the pages, begins
-/// them anew, or makes them go round.
+/// Rows marked by another program were never published by us; none of them ends, restarts or repeats the
+/// pages.
 #[tokio::test]
-async fn rows_that_others_have_marked_are_passed_over_when_looking_back() {
+async fn rows_that_others_have_marked_are_skipped_by_fired_since() {
     let file = on_file();
     let marked = [
         ("no correlation id", "2026-01-03T00:00:00.000Z"),
@@ -235,8 +235,10 @@ async fn an_item_that_a_trigger_refuses_is_not_half_done() {
     assert!(deleted[0].is_err());
     assert!(file.store.find(key).await.unwrap().is_some());
     let batch = file.store.claim_due(now, 10, LEASE).await.unwrap();
-    let buried = file.store.dead_letter(vec![dead(&batch.claims[0], now)]);
-    assert!(buried.await.unwrap()[0].is_err());
+    let outcomes = file
+        .store
+        .dead_letter(vec![dead_letter(&batch.claims[0], now)]);
+    assert!(outcomes.await.unwrap()[0].is_err());
     let entry = file.store.find(timer(0).key).await.unwrap().unwrap();
     assert_eq!(entry.reached_at(), None);
     assert_eq!(file.store.list(None, 10).await.unwrap(), []);

@@ -1,5 +1,4 @@
-//! What an idle store costs: an engine that waits for the next due time must be next to nothing to
-//! its host.
+//! The cost of an idle store, which must be negligible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +14,7 @@ use crate::store::{OnFile, at, save_some, timer};
 const LEASE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn a_look_with_nothing_due_is_one_statement() {
+async fn a_poll_with_nothing_due_is_one_statement() {
     static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
         settings.on_statement = Some(OnStatement(|_| {
@@ -23,13 +22,13 @@ async fn a_look_with_nothing_due_is_one_statement() {
         }));
     });
     save_some(&file.store, 100..110).await;
-    for looks in 1..5 {
+    for second in 1..5 {
         let before = STATEMENTS.load(Ordering::SeqCst);
-        let batch = file.store.claim_due(at(looks), 5, LEASE).await.unwrap();
+        let batch = file.store.claim_due(at(second), 5, LEASE).await.unwrap();
         assert_eq!(batch.next_due_at, Some(timer(100).due_at));
         assert_eq!(STATEMENTS.load(Ordering::SeqCst) - before, 1);
     }
-    // Also if what is due is in hand.
+    // The same if all due timers are in flight.
     let now = timer(101).due_at;
     let claimed = file.store.claim_due(now, 5, LEASE).await.unwrap();
     assert_eq!(claimed.claims.len(), 2);
@@ -40,7 +39,7 @@ async fn a_look_with_nothing_due_is_one_statement() {
 }
 
 #[tokio::test]
-async fn while_nobody_writes_the_watch_for_foreign_commits_asks_nothing() {
+async fn without_writes_the_watch_for_foreign_commits_runs_no_statement() {
     static STATEMENTS: AtomicUsize = AtomicUsize::new(0);
     static NOTICED: AtomicUsize = AtomicUsize::new(0);
     let file = OnFile::with(|settings| {
@@ -56,7 +55,7 @@ async fn while_nobody_writes_the_watch_for_foreign_commits_asks_nothing() {
         let on_commit = || _ = NOTICED.fetch_add(1, Ordering::SeqCst);
         store.watch_foreign_commits(for_watch, on_commit).await;
     });
-    // At first, and three times more because it has only just begun.
+    // The first check, and three more after the first change.
     pass_seconds_until(&clock, &STATEMENTS, opening + 4).await;
     for _ in 0..60 {
         pass_a_second(&clock).await;
@@ -78,7 +77,7 @@ async fn pass_a_second(clock: &FakeClock) {
     tokio::task::yield_now().await;
 }
 
-/// Lets time pass while the thread that writes does its part.
+/// Lets time pass while the writer's thread works.
 async fn pass_seconds_until(clock: &FakeClock, counted: &AtomicUsize, wanted: usize) {
     for _ in 0..100_000 {
         if counted.load(Ordering::SeqCst) == wanted {

@@ -1,4 +1,4 @@
-//! A look at a file tells what is in it and leaves everything as it was.
+//! Inspection of a file reports its contents and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_file_at_rest_is_seen_and_nothing_is_made_beside_it() {
+fn inspecting_a_closed_file_creates_no_other() {
     for set in [SchemaSet::TimersOnly, SchemaSet::Shared] {
         let scratch = Scratch::migrated(set);
         let before = contents(scratch.folder());
@@ -48,7 +48,7 @@ fn a_file_at_rest_is_seen_and_nothing_is_made_beside_it() {
 }
 
 #[test]
-fn a_name_with_signs_that_mean_something_in_an_address_is_a_name() {
+fn a_name_with_characters_of_a_uri_is_escaped() {
     let scratch = Scratch::new();
     let path = scratch.folder().join("a?mode=rwc#%41 ä.db");
     migrate(&path, SchemaSet::TimersOnly, now()).unwrap();
@@ -58,7 +58,7 @@ fn a_name_with_signs_that_mean_something_in_an_address_is_a_name() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_served_is_seen_with_who_serves_it() {
+async fn a_file_that_is_served_is_inspected_with_its_holder() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..100).await;
     let folder = file.path().parent().unwrap();
@@ -111,7 +111,7 @@ async fn a_log_without_its_index_is_left_alone() {
 }
 
 #[test]
-fn what_is_pending_is_told_and_stays_pending() {
+fn pending_migrations_are_reported_and_stay_pending() {
     let scratch = Scratch::new();
     fs::write(scratch.path(), "").unwrap();
     let seen = inspect(&scratch.path(), SchemaSet::TimersOnly, NO_LIMIT);
@@ -125,7 +125,7 @@ fn what_is_pending_is_told_and_stays_pending() {
 }
 
 #[test]
-fn damage_is_found_unless_the_file_is_too_large_to_look() {
+fn damage_is_found_unless_the_file_is_too_large_to_check() {
     let scratch = Scratch::migrated(SchemaSet::TimersOnly);
     let connection = scratch.open();
     let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'timer_schedules'";

@@ -1,4 +1,4 @@
-//! The SQLite adapter, held to the contracts of its ports, and to what only a file can go through.
+//! Tests of the SQLite adapter: the contracts of its ports, and what concerns files alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Files of every history are brought up to date: once, whole, and without touching anybody's rows.
+//! Files of every history are migrated once, completely, and without changing foreign rows.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -223,7 +223,7 @@ fn the_host_of_an_attempt_that_waits_gets_its_port() {
         );
         insert += &attempt;
     }
-    // What nobody could read stays as it is, and stops nobody.
+    // Unreadable rows stay as they are, and block nothing.
     insert += &call("y");
     insert += "INSERT INTO http_execution_log SELECT tenant_id, 'y', execution_id, started_at,
         finished_at, request_url, request_method, request_headers, request_body, response_status,

@@ -1,5 +1,5 @@
-//! A file that is renamed, removed or replaced while it is open: nothing is acknowledged into it, and
-//! nothing of it is handed out.
+//! A file that is renamed, removed or replaced while it is open: no write is acknowledged and no timer
+//! claimed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::store::{OnFile, at, folder, save_some, timer, with_end};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What can happen to a file, each by a name.
+/// Named ways to move a file.
 type Mishap = (&'static str, fn(&Path));
 
 const MISHAPS: [Mishap; 6] = [
@@ -44,7 +44,7 @@ fn rename(path: &Path, ends: &[&str]) {
 }
 
 #[tokio::test]
-async fn nothing_is_acknowledged_into_a_file_that_is_gone() {
+async fn no_write_to_a_file_that_was_moved_is_acknowledged() {
     for (mishap, happen) in MISHAPS {
         let file = OnFile::new(SchemaSet::TimersOnly);
         save_some(&file.store, 0..5).await;
@@ -70,7 +70,7 @@ async fn nothing_is_acknowledged_into_a_file_that_is_gone() {
 }
 
 #[tokio::test]
-async fn nothing_is_claimed_from_a_file_that_is_gone() {
+async fn no_timer_of_a_file_that_was_moved_is_claimed() {
     for (mishap, happen) in MISHAPS {
         let file = OnFile::new(SchemaSet::TimersOnly);
         save_some(&file.store, 0..5).await;
@@ -98,7 +98,7 @@ async fn a_file_that_comes_back_is_not_trusted_again() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_renamed_takes_the_promise_with_it() {
+async fn a_folder_that_is_renamed_breaks_the_store() {
     let outer = folder();
     let inner = outer.path().join("data");
     let mut settings = SqliteSettings::timers(inner.join("timer.db"));
@@ -154,7 +154,7 @@ async fn a_file_that_cannot_be_checked_for_a_moment_is_not_taken_for_moved() {
     let on: Arc<dyn ClockPort> = Arc::new(clock.clone());
     let watching = tokio::spawn(async move { store.watch(on, Arc::new(|| {})).await });
     clock.advance(Duration::from_mins(1)).await;
-    // A link to itself leads nowhere: whether the file is there cannot be found out.
+    // A link to itself: whether the file exists cannot be determined.
     std::fs::rename(&inner, &aside).unwrap();
     std::os::unix::fs::symlink(&inner, &inner).unwrap();
     clock.advance(Duration::from_secs(3)).await;

@@ -1,4 +1,4 @@
-//! Opening a file: how it is set up, who may, and what is given back at the end.
+//! Opening and closing a file: its setup and its roles.
 
 use punctual_adapters_sqlite::{
     OpenError, Role, SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous,
@@ -18,7 +18,7 @@ fn refusal(file: &OnFile) -> OpenError {
 }
 
 #[tokio::test]
-async fn the_timer_role_is_for_one_and_clients_come_beside_it() {
+async fn the_timer_role_is_exclusive_and_clients_open_beside_it() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let second = refusal(&file);
     assert!(matches!(second, OpenError::RoleTaken { .. }), "{second}");
@@ -34,7 +34,7 @@ async fn the_timer_role_is_for_one_and_clients_come_beside_it() {
 }
 
 #[tokio::test]
-async fn closing_gives_the_role_back_and_leaves_no_log() {
+async fn closing_releases_the_role_and_leaves_no_log() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..500).await;
     file.store.close().await;
@@ -52,7 +52,7 @@ async fn closing_gives_the_role_back_and_leaves_no_log() {
 }
 
 #[tokio::test]
-async fn what_was_asked_before_the_end_is_done() {
+async fn queued_commands_are_finished_before_closing() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     let saves: Vec<_> = (0..50)
         .map(|number| {
@@ -76,7 +76,7 @@ async fn what_was_asked_before_the_end_is_done() {
 }
 
 #[tokio::test]
-async fn the_folder_is_made_and_a_strange_name_is_a_file_like_any_other() {
+async fn the_folder_is_created_and_a_special_name_is_an_ordinary_file() {
     let folder = folder();
     for name in [
         "a/b/c/timer.db",
@@ -123,7 +123,7 @@ async fn a_service_call_takes_its_timer_with_it() {
 }
 
 #[tokio::test]
-async fn the_role_is_the_same_by_whatever_link_one_comes() {
+async fn the_role_is_the_same_through_every_link() {
     let folder = folder();
     let real = folder.path().join("real");
     std::fs::create_dir(&real).unwrap();
@@ -131,7 +131,7 @@ async fn the_role_is_the_same_by_whatever_link_one_comes() {
         let path = folder.path().join(path);
         SqliteSettings::timers(path)
     };
-    // The first leads to a file that is not there yet.
+    // The first link leads to a file that does not exist yet.
     std::os::unix::fs::symlink("real/timer.db", folder.path().join("link.db")).unwrap();
     std::os::unix::fs::symlink(&real, folder.path().join("folder")).unwrap();
     let _first = SqliteTimerStore::open(&settings("link.db"), Timestamp::MIN).unwrap();
@@ -145,7 +145,7 @@ async fn the_role_is_the_same_by_whatever_link_one_comes() {
     }
 }
 
-/// Makes a file in log mode with nothing in it, and lets go of it.
+/// Creates an empty file in log mode and closes it.
 fn empty_in_log_mode(path: &Path) {
     let connection = rusqlite::Connection::open(path).unwrap();
     let mode: String = connection
@@ -155,7 +155,7 @@ fn empty_in_log_mode(path: &Path) {
 }
 
 #[test]
-fn an_empty_file_in_log_mode_that_somebody_else_made_is_new() {
+fn an_empty_file_in_log_mode_that_is_not_ours_is_new() {
     let folder = folder();
     let path = folder.path().join("timer.db");
     let settings = SqliteSettings::timers(&path);
@@ -163,7 +163,7 @@ fn an_empty_file_in_log_mode_that_somebody_else_made_is_new() {
     assert!(!with_end(&path, "-wal").exists());
     drop(SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap());
 
-    // The same while its maker is still there, and has something in the log, though no table.
+    // The same while its creator has it open, with a commit in the log, but no table.
     let path = folder.path().join("another.db");
     let settings = SqliteSettings::timers(&path);
     empty_in_log_mode(&path);
@@ -173,7 +173,7 @@ fn an_empty_file_in_log_mode_that_somebody_else_made_is_new() {
 }
 
 #[test]
-fn a_copy_without_its_log_is_refused_whoever_made_the_file() {
+fn a_copy_without_its_log_is_refused() {
     for made_before in [false, true] {
         let folder = folder();
         let path = folder.path().join("timer.db");

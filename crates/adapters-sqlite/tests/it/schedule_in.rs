@@ -89,7 +89,7 @@ async fn a_timer_of_a_service_call_that_is_not_there_is_not_stored() {
     assert_eq!(file.store.find(orphan.key).await.unwrap(), None);
 }
 
-/// A transaction that has not read anything yet can wait for its turn, so it does.
+/// A transaction that has not read yet can wait for the write lock.
 #[tokio::test]
 async fn a_transaction_that_begins_with_it_waits_for_the_write_lock() {
     static WAITED: AtomicBool = AtomicBool::new(false);
@@ -107,7 +107,7 @@ async fn a_transaction_that_begins_with_it_waits_for_the_write_lock() {
     let transaction = mine.transaction().unwrap();
     let busy = schedule_in(&transaction, &timer, at(0)).unwrap_err();
     assert_eq!(busy.kind(), PortErrorKind::Busy);
-    assert!(WAITED.load(Ordering::SeqCst), "it asked for its turn");
+    assert!(WAITED.load(Ordering::SeqCst), "it waited for the lock");
     held.rollback().unwrap();
     schedule_in(&transaction, &timer, at(0)).unwrap();
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::store::folder;
 
-/// A folder of its own with a place for a file in it; gone when dropped.
+/// A temporary folder with a database file; removed when dropped.
 pub(crate) struct Scratch {
     folder: TempDir,
 }
@@ -65,7 +65,7 @@ impl Scratch {
         Connection::open(self.path()).unwrap()
     }
 
-    /// Runs statements with foreign keys off, as somebody careless might.
+    /// Runs statements with foreign keys off.
     pub(crate) fn execute(&self, sql: &str) {
         let connection = self.open();
         connection

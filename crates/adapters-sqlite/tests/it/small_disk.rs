@@ -101,7 +101,7 @@ fn without_room_for_the_index_of_the_log_it_is_full_and_not_broken() {
     on_small_disk(name, 48, |disk| async move {
         let store = open(&disk, None);
         let log = with_end(&disk.join("timer.db"), "-wal");
-        // The first part of the index has room for so many pages of the log.
+        // The first part of the index has room for about this number of pages of the log.
         let pages = || std::fs::metadata(&log).unwrap().len() / (4096 + 24);
         let mut number = 0;
         while pages() < 4050 {
@@ -177,7 +177,7 @@ impl Load {
         }
     }
 
-    /// Waits until a number has grown by so many.
+    /// Waits until a counter has grown by a number.
     async fn grows(&self, counter: &AtomicUsize, by: usize) {
         let wanted = counter.load(Ordering::SeqCst) + by;
         while counter.load(Ordering::SeqCst) < wanted {
@@ -242,7 +242,7 @@ async fn fire(store: &SqliteTimerStore, due: Timestamp) -> Result<Vec<TimerKey>,
 fn a_disk_that_fills_up_twenty_times_breaks_nothing_and_loses_nothing() {
     let name = "small_disk::a_disk_that_fills_up_twenty_times_breaks_nothing_and_loses_nothing";
     on_small_disk(name, 8, |disk| async move {
-        // So that the log is folded in before it takes the whole disk by itself.
+        // So that the log is checkpointed before it fills the disk.
         let limit = Some(4 * 1024 * KIB);
         let store = open(&disk, limit);
         let load = Arc::new(Load::default());

@@ -9,7 +9,7 @@ use punctual_ports::{SaveOutcome, SaveTimer, TimerPersistencePort};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// A folder in memory where there is one: what the tests ask of a file, it does too.
+/// A temporary folder, in memory where possible.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
@@ -56,7 +56,7 @@ impl OnFile {
         &self.settings.path
     }
 
-    /// A connection of some other program's.
+    /// A connection of another program.
     pub(crate) fn outsider(&self) -> rusqlite::Connection {
         rusqlite::Connection::open(self.path()).unwrap()
     }

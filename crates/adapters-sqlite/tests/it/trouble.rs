@@ -60,7 +60,7 @@ async fn a_full_disk_refuses_new_timers_fires_the_stored_ones_and_recovers() {
 }
 
 #[tokio::test]
-async fn everybody_in_a_group_that_found_no_room_is_told_so_but_those_who_need_none() {
+async fn only_writes_of_a_full_group_that_need_room_fail() {
     let file = OnFile::with(|settings| settings.max_file_bytes = Some(512 * KIB));
     save_some(&file.store, 0..10).await;
     let claims = file.store.claim_due(at(0), 1, Duration::from_secs(30));
@@ -86,7 +86,7 @@ async fn everybody_in_a_group_that_found_no_room_is_told_so_but_those_who_need_n
 }
 
 #[tokio::test]
-async fn a_damaged_file_stops_the_store_for_good() {
+async fn a_damaged_file_stops_the_store_permanently() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..5_000).await;
     // Everything into the file itself, so that what is cut off is not in the log as well.
@@ -105,7 +105,7 @@ async fn a_damaged_file_stops_the_store_for_good() {
     let length = bytes.metadata().unwrap().len();
     assert_eq!(length, 3 * 4096, "nothing was written over it");
 
-    // Even if the file looks well again: what the store believes of it may be wrong by now.
+    // Even if the file is intact again: the store's cache may be wrong.
     std::fs::write(file.path(), whole).unwrap();
     let after = file.store.save(vec![timer(7_000)], at(0)).await;
     let after = after.unwrap_err();
