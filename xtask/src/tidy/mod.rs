@@ -8,6 +8,7 @@ mod clippy_config;
 mod clock_use;
 mod conformance_cases;
 mod dependencies;
+mod documented_paths;
 mod file_length;
 mod function_length;
 mod leftovers;
@@ -31,7 +32,7 @@ use tree::Tree;
 type Check = fn(&Tree) -> Vec<Problem>;
 
 /// Every check, under the name by which the documentation speaks of it.
-const CHECKS: [(&str, Check); 13] = [
+const CHECKS: [(&str, Check); 14] = [
     ("dependency direction", dependencies::check),
     ("module docs", module_docs::check),
     ("clock use", clock_use::check),
@@ -45,6 +46,7 @@ const CHECKS: [(&str, Check); 13] = [
     ("bare allow", bare_allow::check),
     ("mutant patches", mutant_patches::check),
     ("retired words", retired_words::check),
+    ("paths in documents", documented_paths::check),
 ];
 
 /// Runs every check and prints every problem; answers whether there was none.
