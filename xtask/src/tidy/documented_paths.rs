@@ -19,13 +19,21 @@ pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// The complete paths from the root in backticks; one with a placeholder (`<name>`, `…`) is none.
-fn paths(line: &str) -> impl Iterator<Item = &str> {
+/// The paths in backticks, from the root. `domain/src/ids.rs` is one of `crates`; one with a
+/// placeholder (`<name>`, `…`) is none.
+fn paths(line: &str) -> impl Iterator<Item = String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let code = line.split('`').skip(1).step_by(2);
-    code.filter(move |text| {
-        let folder = text.split_once('/').map(|(folder, _)| folder);
-        folder.is_some_and(|it| FOLDERS.contains(&it)) && text.chars().all(is_part)
+    code.filter_map(move |text| {
+        let mut parts = text.split('/');
+        let (folder, next) = (parts.next()?, parts.next()?);
+        if !text.chars().all(is_part) {
+            None
+        } else if FOLDERS.contains(&folder) {
+            Some(text.to_owned())
+        } else {
+            matches!(next, "src" | "tests").then(|| format!("crates/{text}"))
+        }
     })
 }
 
@@ -40,11 +48,14 @@ mod tests {
         let tree = fixture(&[
             ("CONTRIBUTING.md", text),
             ("crates/a/src/lib.rs", "//! Doc\n"),
-            ("docs/how.md", "`deploy/x.yml`\n"),
+            (
+                "docs/how.md",
+                "`deploy/x.yml`\n`a/src/lib.rs`\n`a/src/x.rs`\n",
+            ),
         ]);
         assert_eq!(
             locations(&check(&tree)),
-            ["CONTRIBUTING.md:3", "docs/how.md:1"]
+            ["CONTRIBUTING.md:3", "docs/how.md:1", "docs/how.md:3"]
         );
     }
 
@@ -69,7 +80,7 @@ mod tests {
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         for path in section.lines().flat_map(paths) {
-            assert!(root.join(path).exists(), "{path} does not exist");
+            assert!(root.join(&path).exists(), "{path} does not exist");
         }
     }
 }
