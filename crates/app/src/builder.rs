@@ -265,7 +265,7 @@ impl Builder {
         } else {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
-                retention: Retention::new(&ports, self.retention)?,
+                retention: Retention::worker(&ports, self.retention)?,
                 republish: RepublishLost::new(&ports, Arc::clone(&store.dead_letters)),
                 receiver: self.receivers.pop(),
                 takes_commands: self.takes_commands,

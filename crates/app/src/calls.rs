@@ -13,12 +13,11 @@ use futures_util::future::BoxFuture;
 use punctual_domain::Topic;
 use punctual_ports::{CallStores, HttpClientPort, MessageHandler};
 use punctual_workflows::calls::{
-    AcceptExecutions, BackgroundWorker, CallPorts, CallRetention, CallSettings, CallSweeper,
-    DeleteCallTimers, DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents,
-    ReadCalls, RejectStandaloneTimers, SubmitCalls,
+    AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallTimers,
+    DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents, ReadCalls,
+    RejectStandaloneTimers, SubmitCalls,
 };
-
-use punctual_workflows::{TimerPorts, WorkerStopped};
+use punctual_workflows::{BackgroundWorker, TimerPorts, WorkerStopped};
 use tokio::sync::watch;
 
 use crate::{Builder, Error, Punctual};

@@ -9,7 +9,7 @@ use punctual_adapters_memory::{Awaited, Driving, FakeClock, MemoryCallStore, Seq
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_domain::Timestamp;
 use punctual_ports::{Backend, CallStores, ClockPort, IdPort, Stepped, Subscription};
-use punctual_workflows::{Driven, Retention, SteppedWorker, TimerWorker};
+use punctual_workflows::{BackgroundWorker, Driven, Retention, SteppedWorker, TimerWorker};
 
 use crate::clock::EngineClock;
 use crate::engine::Engine;
@@ -112,7 +112,9 @@ impl DrivenParts {
         // the stores watched: the worker polls whenever time begins to pass.
         let mut driving = vec![
             clock.drive(Watched::new(engine, &worker)),
-            clock.drive(Watched::<Retention>::new(engine, &retention)),
+            clock.drive(Watched::<BackgroundWorker<Retention>>::new(
+                engine, &retention,
+            )),
         ];
         #[cfg(feature = "calls")]
         if let Some(calls) = ready.calls {

@@ -7,7 +7,9 @@ use std::sync::{Arc, PoisonError};
 
 use punctual_domain::Timestamp;
 use punctual_ports::{DeadLetterPort, PortError};
-use punctual_workflows::{RepublishLost, Retention, ScheduleTimers, TimerPorts, TimerWorker};
+use punctual_workflows::{
+    BackgroundWorker, RepublishLost, Retention, ScheduleTimers, TimerPorts, TimerWorker,
+};
 use tokio::sync::{Mutex, watch};
 
 use crate::bus::CloseBus;
@@ -44,7 +46,7 @@ pub(crate) struct Engine {
 /// What `start` takes, once.
 pub(crate) struct Plan {
     pub(crate) worker: TimerWorker,
-    pub(crate) retention: Retention,
+    pub(crate) retention: BackgroundWorker<Retention>,
     pub(crate) republish: RepublishLost,
     pub(crate) receiver: Option<Receiver>,
     pub(crate) takes_commands: bool,

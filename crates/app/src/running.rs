@@ -12,7 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
-use punctual_workflows::{Drained, RepublishLost, Retention, TimerWorker, WorkerStopped};
+use punctual_workflows::{
+    BackgroundWorker, Drained, RepublishLost, Retention, TimerWorker, WorkerStopped,
+};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -55,7 +57,7 @@ pub struct ShutDown {
 /// What an engine is made of, ready to run.
 pub(crate) struct Ready {
     pub(crate) worker: TimerWorker,
-    pub(crate) retention: Retention,
+    pub(crate) retention: BackgroundWorker<Retention>,
     pub(crate) republish: RepublishLost,
     pub(crate) calls: Option<CallsPlan>,
     pub(crate) subscriptions: Vec<Box<dyn Subscription>>,

@@ -47,6 +47,7 @@
 //! ```
 
 mod alarm;
+mod background;
 #[cfg(feature = "calls")]
 pub mod calls;
 mod detach_on_drop;
@@ -57,18 +58,22 @@ mod in_flight_epoch;
 mod last_poll;
 mod log_limiter;
 pub mod metric_names;
+mod notifier;
 mod ports;
 mod republish_lost;
 mod retention;
+mod retries;
 mod schedule_timers;
 mod wake_signal;
 
+pub use background::{BackgroundTask, BackgroundWorker};
 pub use driven::{Driven, SteppedWorker};
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};
 pub use handler_fn::handler_fn;
 pub use in_flight_epoch::InFlightEpoch;
 pub use last_poll::LastPoll;
 pub use log_limiter::LogLimiter;
+pub use notifier::Notifier;
 pub use ports::TimerPorts;
 pub use republish_lost::RepublishLost;
 pub use retention::{Retention, RetentionSettings};

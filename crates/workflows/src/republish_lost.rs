@@ -25,6 +25,7 @@ use punctual_ports::{
 
 use crate::fire_due_timers::WorkerStopped;
 use crate::fire_due_timers::publishing::{Firing, FiringOutcome, publish};
+use crate::retries::Retries;
 use crate::{InFlightEpoch, TimerPorts, metric_names};
 
 /// Number of firings in memory at once.
@@ -164,12 +165,13 @@ impl RepublishLost {
         loss: &DataLoss,
         after: Option<FiredCursor>,
     ) -> Result<FiredPage, WorkerStopped> {
-        let mut retries = self.retries("firings to publish again cannot be read now");
+        let mut retries =
+            Retries::new(AFTER_FAILURE, "firings to publish again cannot be read now");
         loop {
             let page = self.queue.fired_since(loss.since, after.clone(), PAGE);
             match page.await {
                 Ok(page) => return Ok(page),
-                Err(error) => retries.failed(error).await?,
+                Err(error) => self.wait_after(&mut retries, error).await?,
             }
         }
     }
@@ -182,7 +184,7 @@ impl RepublishLost {
     ) -> Result<(), WorkerStopped> {
         let firing = |reached| Firing::new(reached, EnvelopeId::from_uuid(self.ids.next_id()));
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
-        let mut retries = self.retries("events cannot be published again now");
+        let mut retries = Retries::new(AFTER_FAILURE, "events cannot be published again now");
         while !left.is_empty() {
             let (batch, outcomes) = publish(Arc::clone(&self.bus), left).await;
             left = Vec::new();
@@ -200,10 +202,10 @@ impl RepublishLost {
             }
             metrics::counter!(metric_names::REPUBLISHED).increment(accepted);
             if accepted > 0 {
-                retries.failures = 0;
+                retries.succeeded();
             }
             if let Some(error) = failure {
-                retries.wait(&error).await;
+                self.clock.sleep_for(retries.back_off(&error)).await;
             }
         }
         Ok(())
@@ -265,8 +267,10 @@ impl RepublishLost {
 
     /// Stores an event as a dead letter, retrying until the store has it.
     async fn dead_letter(&self, firing: &Firing, reason: &str) -> Result<(), WorkerStopped> {
-        let mut retries =
-            self.retries("an event that cannot be published again cannot be kept now");
+        let mut retries = Retries::new(
+            AFTER_FAILURE,
+            "an event that cannot be published again cannot be kept now",
+        );
         loop {
             let dead_letter = firing.dead_letter(reason, self.clock.now());
             let recorded = self.dead_letters.record(vec![dead_letter]).await;
@@ -279,7 +283,7 @@ impl RepublishLost {
                     "there was no answer",
                 ),
             };
-            retries.failed(error).await?;
+            self.wait_after(&mut retries, error).await?;
         }
         firing.span().in_scope(|| {
             tracing::error!(
@@ -292,48 +296,23 @@ impl RepublishLost {
 
     /// Confirms the recovery to the bus, which stores it, retrying until it has.
     async fn confirm(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
-        let mut retries = self.retries("the bus cannot take note now that nothing is missing");
+        let mut retries = Retries::new(
+            AFTER_FAILURE,
+            "the bus cannot take note now that nothing is missing",
+        );
         while let Err(error) = self.bus.recovered(loss).await {
-            retries.failed(error).await?;
+            self.wait_after(&mut retries, error).await?;
         }
         Ok(())
     }
 
-    fn retries(&self, message: &'static str) -> Retries<'_> {
-        Retries {
-            clock: self.clock.as_ref(),
-            message,
-            failures: 0,
-        }
-    }
-}
-
-/// Retries with backoff, logged as a warning once.
-struct Retries<'a> {
-    clock: &'a dyn ClockPort,
-    message: &'static str,
-    failures: u32,
-}
-
-impl Retries<'_> {
     /// Waits before the next try; fails after a critical error.
-    async fn failed(&mut self, error: PortError) -> Result<(), WorkerStopped> {
-        if error.kind().is_critical() {
-            return Err(WorkerStopped { cause: error });
-        }
-        self.wait(&error).await;
+    async fn wait_after(
+        &self,
+        retries: &mut Retries,
+        error: PortError,
+    ) -> Result<(), WorkerStopped> {
+        self.clock.sleep_for(retries.failed(error)?).await;
         Ok(())
-    }
-
-    async fn wait(&mut self, error: &PortError) {
-        self.failures = self.failures.saturating_add(1);
-        let wait = AFTER_FAILURE.after(self.failures, &self.message);
-        let message = self.message;
-        if self.failures == 1 {
-            tracing::warn!(%error, "{message}; it is tried again until it succeeds");
-        } else {
-            tracing::debug!(%error, failures = self.failures, ?wait, "{message}");
-        }
-        self.clock.sleep_for(wait).await;
     }
 }

@@ -182,7 +182,11 @@ fn response_meta(response: &HttpResponse, redaction: &Redaction, latency_ms: u64
 }
 
 /// The event that an attempt has started.
-pub(super) fn started(execution: &Execution, now: Timestamp, ids: &dyn IdPort) -> MessageEnvelope {
+pub(super) fn started_envelope(
+    execution: &Execution,
+    now: Timestamp,
+    ids: &dyn IdPort,
+) -> MessageEnvelope {
     let (key, correlation_id) = (&execution.key, execution.correlation_id);
     envelope(started_event(key, now), key, correlation_id, now, ids)
 }

@@ -1,10 +1,10 @@
-//! Publishing what was committed, in order.
+//! Publishing the outbox, in order.
 //!
-//! A message is read, published and marked. A crash before the mark means that it is published again
-//! under the same id. The next batch is published while the last one is being marked.
+//! A message is read, published and marked. After a crash before the mark it is published again under
+//! the same id. The next batch is published while the last one is being marked.
 //!
-//! A message that fails by itself is set aside and tried again later, alone; the others go on. When
-//! the bus itself is away, nothing is set aside: the dispatcher waits, and goes on where it was.
+//! A message that fails by itself is parked and retried alone; the others go on. When the bus is
+//! unavailable, nothing is parked: the dispatcher backs off, and continues where it was.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,59 +18,58 @@ use punctual_ports::{
 };
 
 use super::envelopes::wrap;
-use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings};
-use crate::fire_due_timers::WorkerStopped;
-use crate::metric_names;
+use super::{CallPorts, CallSettings};
+use crate::retries::Retries;
+use crate::{BackgroundTask, BackgroundWorker, metric_names};
 
-/// So many messages are read and published at once.
+/// Maximum number of messages in one batch.
 const BATCH: usize = 500;
-/// So many that fail by themselves are set aside at most; then the dispatcher waits for them.
-const MOST_ASIDE: usize = 100_000;
-/// So many that were set aside are tried again at once.
-const ASIDE_BATCH: usize = 50;
-/// The gauge is not older than this while there is work, or else than the poll.
+/// Maximum number of parked messages. At this limit the dispatcher backs off until fewer are.
+const MOST_PARKED: usize = 100_000;
+/// Maximum number of parked messages retried in one step.
+const PARKED_BATCH: usize = 50;
+/// Maximum age of the gauge while there is work; otherwise it is the polling interval.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// The gauge counts no further than this.
+/// The gauge counts up to this.
 const COUNT_TO: usize = 100_000;
 
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_millis(100),
     limit: Duration::from_secs(5),
 };
-const ASIDE: Backoff = Backoff {
+const PARKED: Backoff = Backoff {
     first: Duration::from_millis(200),
     limit: Duration::from_hours(1),
 };
 
-/// Publishes what was committed.
+/// Publishes the outbox.
 pub struct DispatchOutbox {
     ports: CallPorts,
     settings: CallSettings,
-    /// Everything up to here was published, or is set aside.
+    /// Every message up to here was published, or is parked.
     after: Option<OutboxPosition>,
-    /// What was published and is not marked yet.
+    /// Messages that were published and are not marked yet.
     to_mark: Vec<OutboxPosition>,
-    aside: BTreeMap<OutboxPosition, Aside>,
-    failures: u32,
-    /// When to count what waits, on the monotonic clock.
+    parked: BTreeMap<OutboxPosition, Parked>,
+    /// When to update the gauge, on the monotonic clock.
     count_at: Duration,
 }
 
 /// A message that failed by itself.
-struct Aside {
+struct Parked {
     failures: u32,
     /// On the monotonic clock.
-    again_at: Duration,
+    retry_at: Duration,
 }
 
-/// What became of a batch.
+/// The result of a batch.
 #[derive(Default)]
 struct Published {
     done: Vec<OutboxPosition>,
     refused: Vec<(OutboxRow, String)>,
     failed: Vec<(OutboxPosition, PortError)>,
-    /// The bus was away for some of them.
-    away: Option<PortError>,
+    /// Why the bus was unavailable for some of them.
+    unavailable: Option<PortError>,
 }
 
 impl DispatchOutbox {
@@ -81,16 +80,16 @@ impl DispatchOutbox {
             settings,
             after: None,
             to_mark: Vec::new(),
-            aside: BTreeMap::new(),
-            failures: 0,
+            parked: BTreeMap::new(),
             count_at: Duration::ZERO,
         };
-        BackgroundWorker::new(task, &ports.clock, &ports.to_publish)
+        let retries = Retries::new(AFTER_FAILURE, "messages could not be published");
+        BackgroundWorker::new(task, &ports.clock, &ports.to_publish, retries)
     }
 
-    /// One batch; tells whether there may be more.
+    /// Publishes one batch; true if there may be more.
     async fn batch(&mut self) -> Result<bool, PortError> {
-        if self.aside.len() >= MOST_ASIDE {
+        if self.parked.len() >= MOST_PARKED {
             let reason = "too many messages fail by themselves";
             return Err(PortError::new(
                 PortErrorKind::Overloaded,
@@ -103,7 +102,7 @@ impl DispatchOutbox {
         let rows: Vec<OutboxRow> = rows
             .into_iter()
             .filter(|row| {
-                !self.aside.contains_key(&row.place) && !self.to_mark.contains(&row.place)
+                !self.parked.contains_key(&row.place) && !self.to_mark.contains(&row.place)
             })
             .collect();
         let to_mark = std::mem::take(&mut self.to_mark);
@@ -111,50 +110,58 @@ impl DispatchOutbox {
         if marked.is_err() {
             self.to_mark = to_mark;
         }
-        let away = self.settle(published).await?;
+        let unavailable = self.settle(published).await?;
         marked?;
-        if let Some(error) = away {
+        if let Some(error) = unavailable {
             return Err(error);
         }
         self.after = last.or(self.after);
         Ok(is_full)
     }
 
-    /// Takes note of what became of a batch; gives back why the bus is away, if it is.
+    /// Applies the result of a batch; returns why the bus is unavailable, if it is.
     async fn settle(&mut self, published: Published) -> Result<Option<PortError>, PortError> {
         self.to_mark.extend(published.done);
         let now = self.ports.clock.monotonic();
-        for (place, error) in published.failed {
-            let aside = self.aside.entry(place).or_insert(Aside {
+        for (position, error) in published.failed {
+            let parked = self.parked.entry(position).or_insert(Parked {
                 failures: 0,
-                again_at: now,
+                retry_at: now,
             });
-            aside.failures = aside.failures.saturating_add(1);
-            aside.again_at = now.saturating_add(ASIDE.after(aside.failures, &place));
+            parked.failures = parked.failures.saturating_add(1);
+            parked.retry_at = now.saturating_add(PARKED.after(parked.failures, &position));
             metrics::counter!(metric_names::OUTBOX_PARKED).increment(1);
-            tracing::warn!(%error, number = place.number, "a message cannot be published now and is set aside");
+            tracing::warn!(%error, number = position.number, "a message cannot be published now and is parked");
         }
         if !published.refused.is_empty() {
             self.dead_letter(published.refused).await?;
         }
-        Ok(published.away)
+        Ok(published.unavailable)
     }
 
     async fn publish(&self, rows: Vec<OutboxRow>) -> Published {
         let mut published = Published::default();
-        let (mut places, mut envelopes) = (Vec::new(), Vec::new());
-        for OutboxRow { place, envelope } in rows {
+        let (mut positions, mut envelopes) = (Vec::new(), Vec::new());
+        for OutboxRow {
+            place: position,
+            envelope,
+        } in rows
+        {
             match envelope {
                 Ok(envelope) => {
-                    places.push(place);
+                    positions.push(position);
                     envelopes.push(envelope);
                 }
                 Err(unreadable) => {
                     let reason = unreadable.reason.clone();
                     let envelope = Err(unreadable);
-                    published
-                        .refused
-                        .push((OutboxRow { place, envelope }, reason));
+                    published.refused.push((
+                        OutboxRow {
+                            place: position,
+                            envelope,
+                        },
+                        reason,
+                    ));
                 }
             }
         }
@@ -164,39 +171,39 @@ impl DispatchOutbox {
         let answers = match self.ports.bus.publish(envelopes.clone()).await {
             Ok(answers) => answers,
             Err(error) => {
-                published.away = Some(error);
+                published.unavailable = Some(error);
                 return published;
             }
         };
-        if answers.len() < places.len() {
-            // Silence is not consent: those without an answer are read again.
+        if answers.len() < positions.len() {
+            // Messages without an answer are read again.
             let (kind, reason) = (PortErrorKind::Unavailable, "the bus gave too few answers");
-            published.away = Some(PortError::new(kind, "publish messages", reason));
+            published.unavailable = Some(PortError::new(kind, "publish messages", reason));
         }
-        for ((place, envelope), answer) in places.into_iter().zip(envelopes).zip(answers) {
-            published.take(place, envelope, answer);
+        for ((position, envelope), answer) in positions.into_iter().zip(envelopes).zip(answers) {
+            published.take(position, envelope, answer);
         }
         published
     }
 
-    async fn mark(&self, places: Vec<OutboxPosition>) -> Result<(), PortError> {
-        if places.is_empty() {
+    async fn mark(&self, positions: Vec<OutboxPosition>) -> Result<(), PortError> {
+        if positions.is_empty() {
             return Ok(());
         }
         let now = self.ports.clock.now();
-        let marked = self.ports.outbox.mark_published(places, now).await?;
+        let marked = self.ports.outbox.mark_published(positions, now).await?;
         let count = marked.len();
         for one in marked {
-            // Whatever was marked before needs no other mark.
+            // One that was marked before needs no other mark.
             let _: OutboxOutcome = one?;
         }
         metrics::counter!(metric_names::OUTBOX_PUBLISHED).increment(count as u64);
         Ok(())
     }
 
-    /// A command for an attempt that can never be delivered ends its call, before it is buried: nobody
-    /// else would, and asking again would be in vain.
-    async fn end_its_call(&self, row: &OutboxRow, reason: &str) -> Result<(), PortError> {
+    /// Finishes the call of a command that can never be delivered, before the command becomes a dead
+    /// letter: a redispatch would be refused again.
+    async fn finish_its_call(&self, row: &OutboxRow, reason: &str) -> Result<(), PortError> {
         let Ok(envelope) = &row.envelope else {
             return Ok(());
         };
@@ -220,7 +227,7 @@ impl DispatchOutbox {
             outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
         };
         for one in self.ports.calls.change(vec![change]).await? {
-            // What somebody else has changed meanwhile is asked for again, and refused again.
+            // A call that was changed meanwhile is redispatched, and refused again.
             one?;
         }
         self.ports.to_publish.notify();
@@ -229,7 +236,7 @@ impl DispatchOutbox {
 
     async fn dead_letter(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
         for (row, reason) in &refused {
-            self.end_its_call(row, reason).await?;
+            self.finish_its_call(row, reason).await?;
         }
         let failed_at = self.ports.clock.now();
         let dead = refused
@@ -252,38 +259,41 @@ impl DispatchOutbox {
         Ok(())
     }
 
-    /// Tries again what was set aside and whose time has come.
-    async fn retry_aside(&mut self) -> Result<(), PortError> {
+    /// Retries parked messages that are due.
+    async fn retry_parked(&mut self) -> Result<(), PortError> {
         let now = self.ports.clock.monotonic();
         let due: Vec<OutboxPosition> = self
-            .aside
+            .parked
             .iter()
-            .filter(|(_, aside)| aside.again_at <= now)
-            .map(|(place, _)| *place)
-            .take(ASIDE_BATCH)
+            .filter(|(_, parked)| parked.retry_at <= now)
+            .map(|(position, _)| *position)
+            .take(PARKED_BATCH)
             .collect();
-        for place in due {
+        for position in due {
             let before = OutboxPosition {
-                number: place.number - 1,
-                ..place
+                number: position.number - 1,
+                ..position
             };
             let rows = self.ports.outbox.unpublished(Some(before), 1).await?;
-            let rows: Vec<OutboxRow> = rows.into_iter().filter(|row| row.place == place).collect();
+            let rows: Vec<OutboxRow> = rows
+                .into_iter()
+                .filter(|row| row.place == position)
+                .collect();
             let published = self.publish(rows).await;
-            let is_over = published.failed.is_empty() && published.away.is_none();
+            let is_over = published.failed.is_empty() && published.unavailable.is_none();
             if let Some(error) = self.settle(published).await? {
                 return Err(error);
             }
-            // Not before it is settled: nobody else would come back to it.
+            // Only after it is settled, or it would not be retried.
             if is_over {
-                self.aside.remove(&place);
+                self.parked.remove(&position);
             }
         }
         Ok(())
     }
 
-    async fn all(&mut self) -> Result<(), PortError> {
-        self.retry_aside().await?;
+    async fn publish_all(&mut self) -> Result<(), PortError> {
+        self.retry_parked().await?;
         while self.batch().await? {}
         let to_mark = std::mem::take(&mut self.to_mark);
         let marked = self.mark(to_mark.clone()).await;
@@ -293,7 +303,8 @@ impl DispatchOutbox {
         marked
     }
 
-    /// Counts what waits, now and then: under load a step takes milliseconds, and a count reads an index.
+    /// Updates the gauge, but not in every step: under load a step takes milliseconds, and a count reads
+    /// an index.
     async fn count(&mut self) {
         let now = self.ports.clock.monotonic();
         if now < self.count_at {
@@ -306,12 +317,12 @@ impl DispatchOutbox {
         }
     }
 
-    fn rest(&self) -> Duration {
+    fn idle_interval(&self) -> Duration {
         let now = self.ports.clock.monotonic();
         let next = self
-            .aside
+            .parked
             .values()
-            .map(|aside| aside.again_at.saturating_sub(now))
+            .map(|parked| parked.retry_at.saturating_sub(now))
             .min();
         let poll = self.settings.polling_interval;
         next.map_or(poll, |next| next.min(poll))
@@ -321,34 +332,46 @@ impl DispatchOutbox {
 impl Published {
     fn take(
         &mut self,
-        place: OutboxPosition,
+        position: OutboxPosition,
         envelope: MessageEnvelope,
         answer: Result<PublishOutcome, PortError>,
     ) {
         match answer {
-            Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => self.done.push(place),
+            Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => self.done.push(position),
             Ok(PublishOutcome::Refused { reason }) => {
                 let envelope = Ok(envelope);
-                self.refused.push((OutboxRow { place, envelope }, reason));
+                self.refused.push((
+                    OutboxRow {
+                        place: position,
+                        envelope,
+                    },
+                    reason,
+                ));
             }
             Ok(other) => {
                 let reason = format!("the bus answered {other:?}");
                 let kind = PortErrorKind::HandlerFailed;
                 self.failed
-                    .push((place, PortError::new(kind, "publish a message", reason)));
+                    .push((position, PortError::new(kind, "publish a message", reason)));
             }
             Err(error) if error.kind() == PortErrorKind::Rejected => {
                 let envelope = Ok(envelope);
                 let reason = error.to_string();
-                self.refused.push((OutboxRow { place, envelope }, reason));
+                self.refused.push((
+                    OutboxRow {
+                        place: position,
+                        envelope,
+                    },
+                    reason,
+                ));
             }
             Err(error)
                 if error.kind().concerns_the_item()
                     || error.kind() == PortErrorKind::NoSubscriber =>
             {
-                self.failed.push((place, error));
+                self.failed.push((position, error));
             }
-            Err(error) => self.away = Some(error),
+            Err(error) => self.unavailable = Some(error),
         }
     }
 }
@@ -382,25 +405,9 @@ fn dead_letter(
 
 #[async_trait]
 impl BackgroundTask for DispatchOutbox {
-    async fn step(&mut self) -> Result<Duration, WorkerStopped> {
-        let done = self.all().await;
+    async fn step(&mut self) -> Result<Duration, PortError> {
+        let published = self.publish_all().await;
         self.count().await;
-        match done {
-            Ok(()) => {
-                self.failures = 0;
-                Ok(self.rest())
-            }
-            Err(cause) if cause.kind().is_critical() => Err(WorkerStopped { cause }),
-            Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                let wait = AFTER_FAILURE.after(self.failures, &"outbox");
-                if self.failures == 1 {
-                    tracing::warn!(%error, "messages wait to be published; it is tried again until it succeeds");
-                } else {
-                    tracing::debug!(%error, failures = self.failures, ?wait, "messages wait to be published");
-                }
-                Ok(wait)
-            }
-        }
+        published.map(|()| self.idle_interval())
     }
 }

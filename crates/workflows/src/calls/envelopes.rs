@@ -1,4 +1,4 @@
-//! Putting what is to be told into envelopes.
+//! Wrapping outgoing messages into envelopes.
 
 use punctual_domain::service_call::call::Outgoing;
 use punctual_domain::{CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Timestamp};

@@ -1,9 +1,9 @@
-//! Making the one attempt of each call, many at once and fairly.
+//! Executing the one attempt of each call, many concurrently and fairly.
 //!
-//! An attempt is marked as begun, durably, before anything is sent, and its result is written
-//! together with the event that tells it. Whatever ends the process in between leaves an attempt
-//! that began and has no result: nobody can know whether the target got it, so it is `Interrupted`
-//! and never made again. So is one whose beginning was stored although the store said that it failed.
+//! The start of an attempt is durable before anything is sent, and its outcome is committed together
+//! with its event. A crash in between leaves a started attempt without an outcome: whether the target
+//! got the request is unknown, so it is `Interrupted` and never repeated. So is one whose start was
+//! stored although the store reported a failure.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -22,52 +22,53 @@ use punctual_ports::{
 };
 use tokio::sync::watch;
 
-use super::attempt::{Attempt, Ended, finish_of, started};
+use super::attempt::{Attempt, Ended, finish_of, started_envelope};
 use super::concurrency_limiter::{ConcurrencyLimiter, Permit};
 use super::{CallPorts, CallSettings};
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
 use crate::fire_due_timers::{SettingsError, WorkerStopped};
 use crate::metric_names;
+use crate::retries::Retries;
 
-/// So many attempts that nobody makes any more are ended at once.
-const LEFT_BEHIND: usize = 200;
-/// So often it is looked for them: a store may carry out late what it said had failed.
-const LOOK_BACK: Duration = Duration::from_mins(1);
-/// So long the results of what was interrupted may take to be recorded.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Maximum number of abandoned attempts ended at once.
+const ABANDONED_BATCH: usize = 200;
+/// Interval of checks for abandoned attempts: a store may commit late what it reported as failed.
+const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
+/// How long recording the outcomes of interrupted attempts may take.
+const RECORD_LIMIT: Duration = Duration::from_secs(5);
 
 const AFTER_FAILURE: Backoff = Backoff {
     first: Duration::from_millis(100),
     limit: Duration::from_secs(5),
 };
 
-/// Attempts under way.
+/// The attempts in flight.
 type RunningAttempts = FuturesUnordered<BoxFuture<'static, Ended>>;
 
-/// Makes the attempts that were written down.
+/// Executes accepted attempts.
 pub struct ExecuteCalls {
     ports: CallPorts,
     http: Arc<dyn HttpClientPort>,
     settings: CallSettings,
     limiter: ConcurrencyLimiter,
-    /// The attempts that are being made here.
-    under_way: BTreeSet<ExecutionKey>,
-    /// When to look for attempts that nobody makes, on the monotonic clock; `None` for at once.
+    /// The keys of the attempts in flight.
+    in_flight: BTreeSet<ExecutionKey>,
+    /// When to check for abandoned attempts, on the monotonic clock; `None` for at once.
     recheck_at: Option<Duration>,
-    /// Whether what an earlier process left behind was ended.
+    /// Whether the attempts of an earlier process were ended.
     has_recovered: bool,
-    failures: u32,
-    /// Tells every attempt to end.
+    retries: Retries,
+    /// Interrupts every attempt.
     interrupt: watch::Sender<bool>,
     alarm: SharedAlarm,
 }
 
 impl ExecuteCalls {
-    /// On these adapters. There may be one at a time for a store: it ends whatever began before it.
+    /// On these adapters. At most one may run on a store: it ends every attempt started before it.
     ///
     /// # Errors
-    /// If a setting makes no sense.
+    /// If a setting is outside its limits.
     pub fn new(
         ports: &CallPorts,
         http: Arc<dyn HttpClientPort>,
@@ -79,58 +80,58 @@ impl ExecuteCalls {
             http,
             settings,
             limiter: ConcurrencyLimiter::default(),
-            under_way: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
             recheck_at: None,
             has_recovered: false,
-            failures: 0,
+            retries: Retries::new(AFTER_FAILURE, "attempts could not be started"),
             interrupt: watch::Sender::new(false),
             alarm: SharedAlarm::default(),
         })
     }
 
-    /// Runs until `shutdown` is ready, then begins nothing more, lets what is under way finish for a
-    /// while, and ends the rest as interrupted. Tells how many those were.
+    /// Runs until `shutdown` is ready, then starts nothing more, drains what is in flight, and ends the
+    /// rest as interrupted. Returns the number of those.
     ///
     /// # Errors
-    /// With the cause, if the store cannot be relied on any more.
+    /// With the cause, after a critical error of the store.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<usize, WorkerStopped> {
         let mut shutdown = pin!(shutdown);
-        let mut under_way = RunningAttempts::new();
+        let mut running = RunningAttempts::new();
         let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
-            let alarm = self.fill(&mut under_way).await?;
+            let alarm = self.fill(&mut running).await?;
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
+                Some(ended) = running.next(), if !running.is_empty() => self.ended(&ended)?,
                 () = notifier.notified() => {}
                 () = alarm.wait(clock.as_ref()) => {}
             }
         }
-        self.drain(under_way).await
+        self.drain(running).await
     }
 
-    async fn drain(&mut self, mut under_way: RunningAttempts) -> Result<usize, WorkerStopped> {
+    async fn drain(&mut self, mut running: RunningAttempts) -> Result<usize, WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
         let mut time_is_up = clock.sleep_for(self.settings.drain);
         let mut interrupted = None;
         loop {
             tokio::select! {
                 biased;
-                ended = under_way.next() => match ended {
+                ended = running.next() => match ended {
                     Some(ended) => self.ended(&ended)?,
                     None => return Ok(interrupted.unwrap_or_default()),
                 },
                 () = &mut time_is_up => match interrupted {
                     None => {
-                        let left = under_way.len();
-                        tracing::warn!(attempts = left, "attempts are still under way and are interrupted");
+                        let left = running.len();
+                        tracing::warn!(attempts = left, "attempts are still in flight and are interrupted");
                         interrupted = Some(left);
                         self.interrupt.send_replace(true);
-                        time_is_up = clock.sleep_for(LAST_WORDS);
+                        time_is_up = clock.sleep_for(RECORD_LIMIT);
                     }
                     Some(interrupted) => {
-                        let left = under_way.len();
+                        let left = running.len();
                         tracing::warn!(attempts = left, "results cannot be recorded: the next start will call them interrupted");
                         return Ok(interrupted);
                     }
@@ -139,45 +140,39 @@ impl ExecuteCalls {
         }
     }
 
-    /// Begins what may begin, while what is under way goes on, and tells when to look again.
-    async fn fill(&mut self, under_way: &mut RunningAttempts) -> Result<Alarm, WorkerStopped> {
+    /// Starts what may start, while polling what is in flight, and returns when to do it again.
+    async fn fill(&mut self, running: &mut RunningAttempts) -> Result<Alarm, WorkerStopped> {
         self.ports.to_execute.clear();
         let mut ended = Vec::new();
         let filled = {
-            // Not to be dropped in the middle: what has begun must be attempted.
-            let mut beginning = pin!(self.begin_some());
+            // Not to be dropped in the middle: a started attempt must be executed.
+            let mut starting = pin!(self.start_some());
             loop {
                 tokio::select! {
                     biased;
-                    filled = &mut beginning => break filled,
-                    Some(one) = under_way.next(), if !under_way.is_empty() => ended.push(one),
+                    filled = &mut starting => break filled,
+                    Some(one) = running.next(), if !running.is_empty() => ended.push(one),
                 }
             }
         };
         for one in &ended {
             self.ended(one)?;
         }
-        let (begun, failure) = filled;
-        // There may be more; and a permit that became free meanwhile may be somebody's.
-        let look_again = !begun.is_empty() || !ended.is_empty();
-        under_way.extend(begun);
-        let running = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
-        metrics::gauge!(metric_names::EXECUTIONS_RUNNING).set(f64::from(running));
+        let (started, failure) = filled;
+        // There may be more; and a slot that became free meanwhile may be another tenant's.
+        let again = !started.is_empty() || !ended.is_empty();
+        running.extend(started);
+        let count = u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX);
+        metrics::gauge!(metric_names::EXECUTIONS_RUNNING).set(f64::from(count));
         let wait = match failure {
+            Some(error) => self.retries.failed(error)?,
             None => {
-                self.failures = 0;
-                if look_again {
+                self.retries.succeeded();
+                if again {
                     Duration::ZERO
                 } else {
                     self.settings.polling_interval
                 }
-            }
-            Some(cause) if cause.kind().is_critical() => return Err(WorkerStopped { cause }),
-            Some(error) => {
-                self.failures = self.failures.saturating_add(1);
-                let wait = AFTER_FAILURE.after(self.failures, &"execute calls");
-                tracing::warn!(%error, ?wait, "attempts cannot begin now");
-                wait
             }
         };
         let mut alarm = Alarm::default();
@@ -188,7 +183,7 @@ impl ExecuteCalls {
 
     fn ended(&mut self, ended: &Ended) -> Result<(), WorkerStopped> {
         self.limiter.release(&ended.permit);
-        self.under_way.remove(&ended.key);
+        self.in_flight.remove(&ended.key);
         match &ended.recorded {
             Ok(()) => Ok(()),
             Err(cause) => Err(WorkerStopped {
@@ -197,28 +192,28 @@ impl ExecuteCalls {
         }
     }
 
-    /// Begins attempts for which there is a permit, once: they are to be sent before anybody looks
-    /// for more. What has begun is given back also if something fails after it.
-    async fn begin_some(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
-        let mut begun = Vec::new();
-        if let Err(error) = self.look_back().await {
-            return (begun, Some(error));
+    /// Starts attempts for which there is a slot, once: they are sent before the next read. Started ones
+    /// are returned also after an error.
+    async fn start_some(&mut self) -> (Vec<BoxFuture<'static, Ended>>, Option<PortError>) {
+        let mut started = Vec::new();
+        if let Err(error) = self.recheck().await {
+            return (started, Some(error));
         }
         let Some(query) = self.limiter.query(&self.settings) else {
-            return (begun, None);
+            return (started, None);
         };
         let failure = match self.ports.executions.waiting(query).await {
             Ok(waiting) if waiting.is_empty() => None,
-            Ok(waiting) => self.begin(waiting, &mut begun).await.err(),
+            Ok(waiting) => self.start(waiting, &mut started).await.err(),
             Err(error) => Some(error),
         };
-        (begun, failure)
+        (started, failure)
     }
 
-    async fn begin(
+    async fn start(
         &mut self,
         waiting: Vec<Execution>,
-        begun: &mut Vec<BoxFuture<'static, Ended>>,
+        started: &mut Vec<BoxFuture<'static, Ended>>,
     ) -> Result<(), PortError> {
         let mut chosen = Vec::new();
         for execution in waiting {
@@ -227,15 +222,15 @@ impl ExecuteCalls {
             }
         }
         let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
-        let beginnings = chosen
+        let requests = chosen
             .iter()
             .map(|(execution, _)| BeginExecution {
                 key: execution.key.clone(),
                 started_at: now,
-                outbox: vec![started(execution, now, ids)],
+                outbox: vec![started_envelope(execution, now, ids)],
             })
             .collect();
-        let outcomes = self.ports.executions.begin(beginnings).await;
+        let outcomes = self.ports.executions.begin(requests).await;
         self.ports.to_publish.notify();
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
@@ -250,7 +245,7 @@ impl ExecuteCalls {
         let mut failure = None;
         for ((execution, permit), outcome) in chosen.into_iter().zip(outcomes) {
             match outcome {
-                Ok(ExecutionOutcome::Applied) => begun.push(self.attempt(execution, permit)),
+                Ok(ExecutionOutcome::Applied) => started.push(self.attempt(execution, permit)),
                 Ok(_) => self.limiter.release(&permit),
                 Err(error) => {
                     self.limiter.release(&permit);
@@ -270,7 +265,7 @@ impl ExecuteCalls {
             execution,
         };
         let key = attempt.execution.key.clone();
-        self.under_way.insert(key.clone());
+        self.in_flight.insert(key.clone());
         Box::pin(async move {
             let recorded = attempt.make().await;
             Ended {
@@ -281,20 +276,20 @@ impl ExecuteCalls {
         })
     }
 
-    /// Looks for attempts that nobody makes, if it is time to.
-    async fn look_back(&mut self) -> Result<(), PortError> {
+    /// Ends abandoned attempts, if the next check is due.
+    async fn recheck(&mut self) -> Result<(), PortError> {
         let now = self.ports.clock.monotonic();
         if self.recheck_at.is_some_and(|at| now < at) {
             return Ok(());
         }
         self.end_abandoned().await?;
         self.has_recovered = true;
-        self.recheck_at = Some(now.saturating_add(LOOK_BACK));
+        self.recheck_at = Some(now.saturating_add(RECHECK_INTERVAL));
         Ok(())
     }
 
-    /// Ends what an earlier process began and did not finish, and what began here without our
-    /// knowing.
+    /// Ends attempts that an earlier process started and did not finish, and those whose start this
+    /// process could not confirm.
     async fn end_abandoned(&self) -> Result<(), PortError> {
         let reason = if self.has_recovered {
             "the beginning of the attempt could not be confirmed, and the request was not sent"
@@ -303,16 +298,16 @@ impl ExecuteCalls {
         };
         let executions = &self.ports.executions;
         loop {
-            let limit = LEFT_BEHIND + self.under_way.len();
+            let limit = ABANDONED_BATCH + self.in_flight.len();
             let mut open = executions.open(Timestamp::MAX, limit).await?;
-            open.retain(|open| !self.under_way.contains(&open.key));
+            open.retain(|open| !self.in_flight.contains(&open.key));
             if open.is_empty() {
                 return Ok(());
             }
             tracing::warn!(
                 attempts = open.len(),
                 reason,
-                "attempts have begun and nobody makes them: they count as interrupted"
+                "started attempts were abandoned: they count as interrupted"
             );
             let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
             let finished: Vec<FinishExecution> = open
@@ -334,16 +329,16 @@ impl ExecuteCalls {
 #[async_trait]
 impl SteppedWorker for ExecuteCalls {
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped> {
-        let mut under_way = RunningAttempts::new();
+        let mut running = RunningAttempts::new();
         let (clock, notifier) = (Arc::clone(&self.ports.clock), self.ports.to_execute.clone());
         loop {
-            let alarm = self.fill(&mut under_way).await?;
-            if under_way.is_empty() && !notifier.is_notified() {
+            let alarm = self.fill(&mut running).await?;
+            if running.is_empty() && !notifier.is_notified() {
                 return Ok(());
             }
             tokio::select! {
                 biased;
-                Some(ended) = under_way.next(), if !under_way.is_empty() => self.ended(&ended)?,
+                Some(ended) = running.next(), if !running.is_empty() => self.ended(&ended)?,
                 () = notifier.notified() => {}
                 () = alarm.poll_only(clock.as_ref()) => {}
             }

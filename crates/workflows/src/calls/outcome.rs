@@ -1,8 +1,8 @@
-//! What a failed call of a store means for the message that was being handled.
+//! The answer to a message whose handling failed in the store.
 
 use punctual_ports::{Answer, PortError, PortErrorKind};
 
-/// Whose fault it was: a store that cannot be used now is no fault of the message.
+/// A store that is unavailable pauses the consumer; a failure of this message retries it alone.
 pub(super) fn answer_of(error: &PortError) -> Answer {
     let reason = error.to_string();
     match error.kind() {
@@ -12,7 +12,7 @@ pub(super) fn answer_of(error: &PortError) -> Answer {
     }
 }
 
-/// Silence is not consent.
+/// The answer when the store gave none.
 pub(super) fn no_answer() -> Answer {
     Answer::RetryLater {
         reason: "the store gave no answer for this message".to_owned(),

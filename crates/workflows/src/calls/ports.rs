@@ -1,4 +1,4 @@
-//! The adapters that service calls are made of, in one place.
+//! The adapters of service calls.
 
 use std::sync::Arc;
 
@@ -7,33 +7,33 @@ use punctual_ports::{
     ServiceCallPersistencePort, TimerPersistencePort,
 };
 
-use super::Notifier;
+use crate::Notifier;
 
-/// Everything that the life of a call needs from outside. Clones share it.
+/// The ports that service calls use, and the notifiers between them. Clones share it.
 #[derive(Clone)]
 pub struct CallPorts {
     /// The time.
     pub clock: Arc<dyn ClockPort>,
     /// New ids.
     pub ids: Arc<dyn IdPort>,
-    /// How the modules talk.
+    /// The bus between the modules.
     pub bus: Arc<dyn EventBusPort>,
     /// The calls.
     pub calls: Arc<dyn ServiceCallPersistencePort>,
-    /// What is still to be told of them.
+    /// The messages to publish about them.
     pub outbox: Arc<dyn OutboxPort>,
     /// Their attempts.
     pub executions: Arc<dyn ExecutionLogPort>,
     /// Their timers.
     pub timers: Arc<dyn TimerPersistencePort>,
-    /// Rings when there is something to publish.
+    /// Notified when the outbox has messages to publish.
     pub to_publish: Notifier,
-    /// Rings when there is an attempt to make.
+    /// Notified when there is an attempt to start.
     pub to_execute: Notifier,
 }
 
 impl CallPorts {
-    /// Puts adapters together.
+    /// Ports on these adapters.
     pub fn new(
         clock: Arc<dyn ClockPort>,
         ids: Arc<dyn IdPort>,

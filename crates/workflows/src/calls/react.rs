@@ -1,4 +1,4 @@
-//! What orchestration does when the timer or an execution tells it something.
+//! How orchestration handles the events of timers and executions.
 //!
 //! A batch costs one read and one write, however many messages are in it: the messages about one
 //! call are applied to it one after the other, in memory, and the call is written once.
@@ -16,23 +16,22 @@ use punctual_ports::{Answer, CallChange, ChangeOutcome, MessageHandler, PortErro
 use super::envelopes::wrap;
 use super::outcome::{answer_of, no_answer};
 use super::{CallPorts, CallSettings};
-use crate::log_limiter::LogLimiter;
-use crate::metric_names;
+use crate::{LogLimiter, metric_names};
 
-/// How often somebody else may be quicker before the message is left for later.
-const ROUNDS: usize = 8;
-/// More of a reason would only fill the log.
+/// Maximum number of tries to change calls that others change at the same time.
+const TRIES: usize = 8;
+/// Maximum length of a reason in the log.
 const LONGEST_REASON: usize = 200;
 
-/// Starts calls when their due time is reached, and ends them with their results.
+/// Starts calls when their due time is reached, and finishes them with their outcomes.
 #[derive(Clone)]
 pub struct ReactToEvents {
     ports: CallPorts,
     settings: CallSettings,
-    failures: Arc<LogLimiter>,
+    failure_log: Arc<LogLimiter>,
 }
 
-/// Which messages are about one call, by their places in the batch.
+/// The messages about each call, by their indexes in the batch.
 type ByCall = BTreeMap<TimerKey, Vec<usize>>;
 
 impl ReactToEvents {
@@ -41,26 +40,26 @@ impl ReactToEvents {
         Self {
             ports: ports.clone(),
             settings,
-            failures: Arc::default(),
+            failure_log: Arc::default(),
         }
     }
 
-    /// A change was made: what it means for the figures and the log.
-    fn tell_of(&self, made: &Made) {
-        if let Some(late) = made.began_late_by {
+    /// Records a committed change in the metrics and the log.
+    fn record(&self, effect: &Effect) {
+        if let Some(late) = effect.lateness {
             metrics::histogram!(metric_names::CALL_LATENESS).record(late.as_secs_f64());
         }
-        let Some((status, failure)) = &made.finished else {
+        let Some((status, failure)) = &effect.finished else {
             return;
         };
         metrics::counter!(metric_names::CALLS_FINISHED, "status" => *status).increment(1);
         if let Some(failure) = failure
-            && let Some(left_out) = self.failures.try_acquire(self.ports.clock.monotonic())
+            && let Some(left_out) = self.failure_log.try_acquire(self.ports.clock.monotonic())
         {
             let reason = failure.message.as_deref().unwrap_or_default();
             let reason: String = reason.chars().take(LONGEST_REASON).collect();
             tracing::info!(
-                key = %made.key,
+                key = %effect.key,
                 kind = failure.kind.as_str(),
                 reason,
                 left_out,
@@ -69,9 +68,9 @@ impl ReactToEvents {
         }
     }
 
-    /// One look at the calls and one change of those that change; gives back what somebody else was
-    /// quicker at.
-    async fn round(
+    /// One read of the calls and one write of their changes; returns the calls that were changed by
+    /// others in between.
+    async fn try_apply(
         &self,
         batch: &[MessageEnvelope],
         open: ByCall,
@@ -81,20 +80,20 @@ impl ReactToEvents {
         let found = self.ports.calls.find(keys).await?;
         let mut changes = Vec::new();
         let mut changing = Vec::new();
-        let mut made = Vec::new();
-        for ((key, places), stored) in open.into_iter().zip(found) {
-            let has_begun = stored.as_ref().is_some_and(has_begun);
-            let change = stored.and_then(|stored| self.apply(stored, batch, &places));
+        let mut effects = Vec::new();
+        for ((key, indexes), stored) in open.into_iter().zip(found) {
+            let was_started = stored.as_ref().is_some_and(was_started);
+            let change = stored.and_then(|stored| self.apply(stored, batch, &indexes));
             match change {
                 Some(change) => {
-                    made.push(Made::by(&change, has_begun, batch, &places));
+                    effects.push(Effect::of(&change, was_started, batch, &indexes));
                     changes.push(change);
-                    changing.push((key, places));
+                    changing.push((key, indexes));
                 }
-                // Nothing to do is done, and so is what is about a call that is gone.
+                // A message that changes nothing is done, and so is one about a deleted call.
                 None => {
-                    for at in places {
-                        answers[at] = Answer::Done;
+                    for index in indexes {
+                        answers[index] = Answer::Done;
                     }
                 }
             }
@@ -105,38 +104,39 @@ impl ReactToEvents {
         let outcomes = self.ports.calls.change(changes).await;
         self.ports.to_publish.notify();
         let mut outdated = ByCall::new();
-        for (((key, places), outcome), made) in changing.into_iter().zip(outcomes?).zip(made) {
+        for (((key, indexes), outcome), effect) in changing.into_iter().zip(outcomes?).zip(effects)
+        {
             let answer = match outcome {
                 Ok(ChangeOutcome::Changed) => {
-                    self.tell_of(&made);
+                    self.record(&effect);
                     Answer::Done
                 }
                 Ok(_) => {
-                    outdated.insert(key, places);
+                    outdated.insert(key, indexes);
                     continue;
                 }
                 Err(error) => answer_of(&error),
             };
-            for at in places {
-                answers[at] = answer.clone();
+            for index in indexes {
+                answers[index] = answer.clone();
             }
         }
         Ok(outdated)
     }
 
-    /// The change that messages make to a call, if any.
+    /// The change that these messages make to a call, if any.
     fn apply(
         &self,
         stored: StoredCall,
         batch: &[MessageEnvelope],
-        places: &[usize],
+        indexes: &[usize],
     ) -> Option<CallChange> {
         let StoredCall { call, version } = stored;
         let correlation_id = call.details().correlation_id;
         let (mut call, before) = (call.clone(), call);
         let mut outgoing = Vec::new();
-        for at in places {
-            call = self.apply_one(call, &batch[*at], &mut outgoing);
+        for index in indexes {
+            call = self.apply_one(call, &batch[*index], &mut outgoing);
         }
         if call == before {
             return None;
@@ -167,14 +167,14 @@ impl ReactToEvents {
                 start_call(scheduled, start, outgoing)
             }
             (ServiceCall::Running(running), message) => {
-                run_on(running, envelope.id, message, outgoing)
+                apply_to_running(running, envelope.id, message, outgoing)
             }
             (call, message) => {
                 tracing::debug!(
                     key = %call.details().key,
                     status = %call.status(),
                     message = message.type_name(),
-                    "a message changes nothing any more"
+                    "a message changes nothing"
                 );
                 call
             }
@@ -195,8 +195,8 @@ fn start_call(scheduled: ScheduledCall, start: Start, outgoing: &mut Vec<Outgoin
     }
 }
 
-/// What a message means for a call whose request is being made.
-fn run_on(
+/// Applies a message to a running call.
+fn apply_to_running(
     running: RunningCall,
     cause: EnvelopeId,
     message: &Message,
@@ -219,7 +219,7 @@ fn run_on(
         _ => return ServiceCall::Running(running),
     };
     if execution_id != running.execution_id {
-        tracing::warn!(%execution_id, "the result of an attempt that was not asked for is ignored");
+        tracing::warn!(%execution_id, "the result of an attempt that was not dispatched is ignored");
         return ServiceCall::Running(running);
     }
     let mut step = running.finish(outcome, at, cause);
@@ -227,31 +227,33 @@ fn run_on(
     step.call
 }
 
-fn has_begun(stored: &StoredCall) -> bool {
+fn was_started(stored: &StoredCall) -> bool {
     matches!(&stored.call, ServiceCall::Running(running) if running.attempt_began_at.is_some())
 }
 
-/// What a change does that figures and the log tell of.
-struct Made {
+/// What the metrics and the log record of a change.
+struct Effect {
     key: TimerKey,
-    /// How long after the due time the request was begun, if that was heard just now.
-    began_late_by: Option<Duration>,
+    /// How long after the due time the attempt started, if this change says so.
+    lateness: Option<Duration>,
     finished: Option<(&'static str, Option<ErrorMeta>)>,
 }
 
-impl Made {
-    /// `has_begun`: that the attempt began was heard before.
-    fn by(
+impl Effect {
+    /// `was_started`: the start of the attempt was recorded before.
+    fn of(
         change: &CallChange,
-        has_begun: bool,
+        was_started: bool,
         batch: &[MessageEnvelope],
-        places: &[usize],
+        indexes: &[usize],
     ) -> Self {
         let details = change.call.details();
-        let began = places.iter().find_map(|at| match &batch[*at].message {
-            Message::ExecutionStarted(event) if !has_begun => Some(event.started_at),
-            _ => None,
-        });
+        let started_at = indexes
+            .iter()
+            .find_map(|index| match &batch[*index].message {
+                Message::ExecutionStarted(event) if !was_started => Some(event.started_at),
+                _ => None,
+            });
         let finished = match &change.call {
             ServiceCall::Finished(call) => {
                 let failure = match call.outcome() {
@@ -264,7 +266,7 @@ impl Made {
         };
         Self {
             key: details.key.clone(),
-            began_late_by: began.map(|began| began.since(details.due_at)),
+            lateness: started_at.map(|at| at.since(details.due_at)),
             finished,
         }
     }
@@ -285,29 +287,29 @@ impl MessageHandler for ReactToEvents {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let mut answers = vec![no_answer(); batch.len()];
         let mut open = ByCall::new();
-        for (at, envelope) in batch.iter().enumerate() {
+        for (index, envelope) in batch.iter().enumerate() {
             let message = &envelope.message;
             if concerns_calls(message) {
                 let key = TimerKey::new(message.tenant_id().clone(), message.service_call_id());
-                open.entry(key).or_default().push(at);
+                open.entry(key).or_default().push(index);
             } else {
-                answers[at] = Answer::Poison {
+                answers[index] = Answer::Poison {
                     reason: format!("{} is not for orchestration", message.type_name()),
                 };
             }
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..TRIES {
             if open.is_empty() {
                 break;
             }
-            let places: Vec<usize> = open.values().flatten().copied().collect();
-            match self.round(&batch, open, &mut answers).await {
+            let indexes: Vec<usize> = open.values().flatten().copied().collect();
+            match self.try_apply(&batch, open, &mut answers).await {
                 Ok(outdated) => open = outdated,
                 Err(error) => {
                     tracing::warn!(%error, "events could not be applied and are left for later");
                     let answer = answer_of(&error);
-                    for at in places {
-                        answers[at] = answer.clone();
+                    for index in indexes {
+                        answers[index] = answer.clone();
                     }
                     break;
                 }

@@ -1,4 +1,4 @@
-//! Looking at calls: one with all that belongs to it, or a page of them.
+//! Reading calls: one with its timer and attempts, or a page of them.
 
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{TimerEntry, TimerKey};
@@ -17,18 +17,18 @@ pub struct CallView {
     pub attempts: Vec<ExecutionEntry>,
 }
 
-/// Shows calls. What it gives may have secrets in the request of a call that has not finished:
-/// whoever shows it to people shows what is left by `redacted`.
+/// Reads calls. The request of a call that has not finished may have secrets: a view for people uses
+/// `redacted`.
 #[derive(Clone)]
 pub struct ReadCalls {
     pub(super) ports: CallPorts,
 }
 
-/// More attempts than a call can have.
+/// Maximum number of attempts read; a call has at most one.
 pub(super) const ATTEMPTS: usize = 10;
 
 impl ReadCalls {
-    /// The most calls that one page has.
+    /// Maximum number of calls in one page.
     pub const MAX_PAGE: usize = 1_000;
 
     /// On these adapters.
@@ -38,7 +38,7 @@ impl ReadCalls {
         }
     }
 
-    /// One call with all that belongs to it.
+    /// One call with its timer and attempts.
     ///
     /// # Errors
     /// If the store cannot be read now.
@@ -54,7 +54,7 @@ impl ReadCalls {
         }))
     }
 
-    /// How many attempts wait for their turn, counted up to `limit`.
+    /// Number of attempts that wait for their turn, counted up to `limit`.
     ///
     /// # Errors
     /// If the store cannot be read now.
@@ -62,7 +62,7 @@ impl ReadCalls {
         self.ports.executions.count_waiting(limit).await
     }
 
-    /// Which of these calls there are, in the order of their keys.
+    /// Which of these calls exist, in the order of the keys.
     ///
     /// # Errors
     /// If the store cannot be read now.
@@ -71,7 +71,7 @@ impl ReadCalls {
         Ok(found.iter().map(Option::is_some).collect())
     }
 
-    /// Which of these ids are of calls, or of calls that were deleted and are remembered, in their order.
+    /// Which of these keys are of calls, or of deleted calls with a tombstone, in the order of the keys.
     ///
     /// # Errors
     /// If the store cannot be read now.
@@ -79,7 +79,7 @@ impl ReadCalls {
         self.ports.calls.was_submitted(keys).await
     }
 
-    /// Whether a cursor is one that a page may have given.
+    /// Checks that a cursor is one that a page may have returned.
     ///
     /// # Errors
     /// `Rejected` if it is not.
@@ -87,10 +87,10 @@ impl ReadCalls {
         self.ports.calls.check_cursor(cursor)
     }
 
-    /// Some calls of a tenant, latest due first.
+    /// A page of a tenant's calls, latest due first.
     ///
     /// # Errors
-    /// `Rejected` for a cursor that no page gave; otherwise if the store cannot be read now.
+    /// `Rejected` for a cursor that no page returned; otherwise if the store cannot be read now.
     pub async fn page(&self, mut query: CallPageQuery) -> Result<CallPage, PortError> {
         query.limit = query.limit.clamp(1, Self::MAX_PAGE);
         self.ports.calls.page(query).await

@@ -1,4 +1,4 @@
-//! Removing calls, messages and memories that are older than anybody wants to know, in small bites.
+//! Purging old calls, messages and tombstones, in small batches.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use punctual_domain::Backoff;
 use punctual_ports::PortError;
 
-use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings, Notifier};
-use crate::fire_due_timers::WorkerStopped;
-use crate::metric_names;
+use super::{CallPorts, CallSettings};
+use crate::retries::Retries;
+use crate::{BackgroundTask, BackgroundWorker, Notifier, metric_names};
 
-/// So many rows are removed in one go.
-const BITE: usize = 200;
-/// Between two bites, so that nobody waits long for the store.
-const BETWEEN_BITES: Duration = Duration::from_millis(250);
-/// When nothing old is left.
+/// Maximum number of rows of each kind in one batch.
+const BATCH: usize = 200;
+/// Pause between two batches, so that no other write waits long for the store.
+const BETWEEN_BATCHES: Duration = Duration::from_millis(250);
+/// Idle interval when nothing is left to purge.
 const EVERY: Duration = Duration::from_mins(10);
 
 const AFTER_FAILURE: Backoff = Backoff {
@@ -22,11 +22,10 @@ const AFTER_FAILURE: Backoff = Backoff {
     limit: Duration::from_mins(10),
 };
 
-/// Removes finished calls, published messages and remembered submissions after their time.
+/// Purges finished calls, published messages and remembered submissions after their retention time.
 pub struct CallRetention {
     ports: CallPorts,
     settings: CallSettings,
-    failures: u32,
 }
 
 impl CallRetention {
@@ -35,37 +34,21 @@ impl CallRetention {
         let task = Self {
             ports: ports.clone(),
             settings,
-            failures: 0,
         };
-        BackgroundWorker::new(task, &ports.clock, &Notifier::default())
-    }
-
-    /// Removes one bite, and tells whether there may be more.
-    async fn batch(&self) -> Result<bool, PortError> {
-        let now = self.ports.clock.now();
-        let before = now.saturating_sub(self.settings.keep);
-        let calls = self.ports.calls.purge(before, now, BITE).await?;
-        let messages = self.ports.outbox.purge(before, BITE).await?;
-        metrics::counter!(metric_names::CALL_ROWS_PURGED).increment((calls + messages) as u64);
-        Ok(calls >= BITE || messages >= BITE)
+        let retries = Retries::new(AFTER_FAILURE, "old calls could not be purged");
+        BackgroundWorker::new(task, &ports.clock, &Notifier::default(), retries)
     }
 }
 
 #[async_trait]
 impl BackgroundTask for CallRetention {
-    async fn step(&mut self) -> Result<Duration, WorkerStopped> {
-        match self.batch().await {
-            Ok(is_full) => {
-                self.failures = 0;
-                Ok(if is_full { BETWEEN_BITES } else { EVERY })
-            }
-            Err(cause) if cause.kind().is_critical() => Err(WorkerStopped { cause }),
-            Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                let wait = AFTER_FAILURE.after(self.failures, &"call retention");
-                tracing::warn!(%error, ?wait, "old calls could not be removed");
-                Ok(wait)
-            }
-        }
+    async fn step(&mut self) -> Result<Duration, PortError> {
+        let now = self.ports.clock.now();
+        let before = now.saturating_sub(self.settings.keep);
+        let calls = self.ports.calls.purge(before, now, BATCH).await?;
+        let messages = self.ports.outbox.purge(before, BATCH).await?;
+        metrics::counter!(metric_names::CALL_ROWS_PURGED).increment((calls + messages) as u64);
+        let is_full = calls >= BATCH || messages >= BATCH;
+        Ok(if is_full { BETWEEN_BATCHES } else { EVERY })
     }
 }

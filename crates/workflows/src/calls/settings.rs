@@ -1,27 +1,27 @@
-//! How calls are made and looked after.
+//! The settings of service calls, and their limits.
 
 use std::time::Duration;
 
 use crate::fire_due_timers::{SettingsError, check};
 
-/// How calls are made and looked after.
+/// Settings of service calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallSettings {
-    /// How long an attempt may take from the beginning to the end of the answer.
+    /// Timeout of an attempt, from its start to the end of the response.
     pub timeout: Duration,
-    /// How often to look at the store although nobody has rung: the safety net.
+    /// Interval of polls without a notification.
     pub polling_interval: Duration,
-    /// How many attempts are under way at once, of all tenants together. Half of them are for tenants
-    /// that have few: one alone gets a quarter.
+    /// Maximum number of attempts in flight, of all tenants together. Half of them are for tenants that
+    /// have few: one alone gets a quarter.
     pub attempts: usize,
-    /// How many of them may be one tenant's, however few there are of others.
+    /// Maximum number of attempts of one tenant, however few others have.
     pub attempts_per_tenant: usize,
-    /// How many of them may go to one host and port, of all tenants together. Here too, a tenant alone
-    /// gets a quarter.
+    /// Maximum number of attempts to one host and port, of all tenants together. One tenant alone gets a
+    /// quarter.
     pub attempts_per_host: usize,
-    /// How long attempts may go on when the process is asked to stop.
+    /// How long a shutdown waits for attempts in flight.
     pub drain: Duration,
-    /// How long finished calls, published messages and memories of submissions are kept.
+    /// How long finished calls, published messages and remembered submissions are kept.
     pub keep: Duration,
 }
 
@@ -40,10 +40,10 @@ impl Default for CallSettings {
 }
 
 impl CallSettings {
-    /// Checks that the settings make sense.
+    /// Checks that every setting is within its limits.
     ///
     /// # Errors
-    /// With the first field that does not, and what would be right.
+    /// With the first field that is not, and what would be right.
     pub fn check(&self) -> Result<(), SettingsError> {
         let (ms, second, hour) = (
             Duration::from_millis(1),

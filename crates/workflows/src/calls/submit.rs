@@ -1,4 +1,4 @@
-//! Taking calls and deleting them: for callers who wait for the answer, and for commands.
+//! Submitting and deleting calls, for callers and for commands.
 
 use async_trait::async_trait;
 use punctual_domain::service_call::{CallDetails, CallStatus, Redaction, ServiceCall, Submission};
@@ -16,20 +16,20 @@ use super::envelopes::wrap;
 use super::outcome::{answer_of, no_answer};
 use crate::metric_names;
 
-/// How often somebody else may be quicker before a caller is told to try again.
-const ROUNDS: usize = 8;
+/// Maximum number of tries to delete a call that others change at the same time.
+const TRIES: usize = 8;
 
-/// Takes calls and deletes them.
+/// Submits and deletes calls.
 #[derive(Clone)]
 pub struct SubmitCalls {
     ports: CallPorts,
 }
 
-/// What became of a deletion.
+/// The outcome of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeleteCallOutcome {
-    /// The call is gone, and its request will not be made.
+    /// The call is deleted, and its request will not be made.
     Deleted,
     /// It is no longer scheduled, and was left alone.
     TooLate(CallStatus),
@@ -45,12 +45,12 @@ impl SubmitCalls {
         }
     }
 
-    /// Takes a call. When the answer is `Accepted` or `Repeated`, it is durable: its request will be
-    /// made once, and it will have one outcome.
+    /// Submits a call. After `Accepted` or `Repeated` it is durable: its request will be made once, and it
+    /// will have one outcome.
     ///
     /// # Errors
-    /// If the store cannot take it now; nothing is known to be stored then, and the same submission
-    /// with its id or key can be sent again.
+    /// If the store cannot commit it now; it may be stored or not, and the same submission with its id or
+    /// key can be sent again.
     pub async fn submit(
         &self,
         submission: Submission,
@@ -82,7 +82,7 @@ impl SubmitCalls {
         correlation_id: Option<CorrelationId>,
         command_id: EnvelopeId,
     ) -> Result<DeleteCallOutcome, PortError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..TRIES {
             let found = self.ports.calls.find(vec![key.clone()]).await?;
             let Some(stored) = found.into_iter().flatten().next() else {
                 return Ok(DeleteCallOutcome::NotFound);
@@ -91,13 +91,13 @@ impl SubmitCalls {
                 return Ok(DeleteCallOutcome::TooLate(stored.call.status()));
             };
             let now = self.ports.clock.now();
-            let told = call.deletion(now, command_id);
+            let event = call.deletion(now, command_id);
             let correlation_id = correlation_id.unwrap_or(call.details.correlation_id);
             let deletion = CallDeletion {
                 key: key.clone(),
                 seen: stored.version,
                 deleted_at: now,
-                outbox: wrap(vec![told], correlation_id, now, self.ports.ids.as_ref()),
+                outbox: wrap(vec![event], correlation_id, now, self.ports.ids.as_ref()),
             };
             let deleted = self.ports.calls.delete(vec![deletion]).await;
             self.ports.to_publish.notify();
@@ -169,7 +169,7 @@ impl SubmitCalls {
         Ok(stored)
     }
 
-    /// Carries out a run of submissions in one go.
+    /// Stores consecutive submissions in one batch.
     async fn submit_all(&self, batch: Vec<NewCall>) -> Vec<Answer> {
         let length = batch.len();
         let mut answers: Vec<Answer> = match self.store(batch).await {
@@ -204,7 +204,7 @@ impl MessageHandler for SubmitCalls {
                     waiting.push(self.new_call(command.into(), correlation_id, id));
                 }
                 other => {
-                    // In order: what was submitted before is there to be deleted.
+                    // In order: a call submitted before can be deleted.
                     answers.append(&mut self.submit_all(std::mem::take(&mut waiting)).await);
                     answers.push(match other {
                         Message::DeleteServiceCall(command) => {

@@ -1,4 +1,4 @@
-//! Helping a call on to which nothing happens: whatever message was lost, the call has an end.
+//! Rescuing stuck calls: whatever message was lost, the call finishes.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use async_trait::async_trait;
 use punctual_domain::service_call::call::{Check, GRACE, RunningCall, Start};
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_domain::{Backoff, EnvelopeId, Timestamp};
-use punctual_ports::{CallChange, StoredCall};
+use punctual_ports::{CallChange, PortError, StoredCall};
 
 use super::envelopes::wrap;
-use super::{BackgroundTask, BackgroundWorker, CallPorts, CallSettings, Notifier};
-use crate::fire_due_timers::WorkerStopped;
-use crate::metric_names;
+use super::{CallPorts, CallSettings};
+use crate::retries::Retries;
+use crate::{BackgroundTask, BackgroundWorker, Notifier, metric_names};
 
-/// So many calls are looked at in one go.
+/// Maximum number of calls in one batch.
 const BATCH: usize = 200;
 
-/// A step that comes so late was held up by more than a busy machine: the process was suspended, or
-/// the clock was set.
+/// A step this late was delayed by more than a busy machine: the process was suspended, or the clock
+/// was set.
 const SUSPENDED: Duration = Duration::from_secs(10);
 
 const AFTER_FAILURE: Backoff = Backoff {
@@ -25,13 +25,12 @@ const AFTER_FAILURE: Backoff = Backoff {
     limit: Duration::from_mins(1),
 };
 
-/// Looks at calls to which something should have happened by now: starts the overdue, asks again for
-/// attempts that were not heard of and for results, and ends those that have none.
+/// Finds stuck calls: starts the overdue, redispatches attempts of which no event arrived, and fails
+/// those without a result in time.
 pub struct CallSweeper {
     ports: CallPorts,
     settings: CallSettings,
-    failures: u32,
-    /// When the next step should be, and since when none came much later than it should.
+    /// When the next step is due, and since when no step was much too late.
     next_step: Option<Timestamp>,
     awake_since: Timestamp,
 }
@@ -42,18 +41,17 @@ impl CallSweeper {
         let task = Self {
             ports: ports.clone(),
             settings,
-            failures: 0,
             next_step: None,
             awake_since: Timestamp::MIN,
         };
-        // Nobody rings: what it looks for is what nobody has said.
-        BackgroundWorker::new(task, &ports.clock, &Notifier::default())
+        let retries = Retries::new(AFTER_FAILURE, "stuck calls could not be rescued");
+        BackgroundWorker::new(task, &ports.clock, &Notifier::default(), retries)
     }
 
-    fn help(&self, stored: StoredCall, now: Timestamp) -> Option<CallChange> {
+    fn rescue(&self, stored: StoredCall, now: Timestamp) -> Option<CallChange> {
         let (seen, correlation_id) = (stored.version, stored.call.details().correlation_id);
-        let (helped, step) = self.step_of(stored.call, now)?;
-        metrics::counter!(metric_names::CALLS_RESCUED, "how" => helped).increment(1);
+        let (how, step) = self.step_of(stored.call, now)?;
+        metrics::counter!(metric_names::CALLS_RESCUED, "how" => how).increment(1);
         Some(CallChange {
             call: step.call,
             seen,
@@ -66,7 +64,7 @@ impl CallSweeper {
         match call.check(now) {
             Check::Wait(_) => None,
             Check::Start(scheduled) => {
-                tracing::debug!(%key, "a call is overdue, and nobody has said so: it is started");
+                tracing::debug!(%key, "a call is overdue without an event of its timer: it is started");
                 let start = Start {
                     reached_at: now,
                     now,
@@ -77,11 +75,11 @@ impl CallSweeper {
                 Some(("started", scheduled.start(start).ok()?))
             }
             Check::Redispatch(running) => {
-                tracing::debug!(%key, dispatch_count = running.dispatch_count, "nothing was heard of an attempt or of its result: it is asked for again");
+                tracing::debug!(%key, dispatch_count = running.dispatch_count, "no event of an attempt or of its result arrived: it is redispatched");
                 Some(("redispatched", running.redispatch(now)))
             }
-            Check::GiveUp(running) if self.may_go_on(&running) => {
-                tracing::debug!(%key, "an attempt has no result, and may still go on: it is asked for again");
+            Check::GiveUp(running) if self.may_be_running(&running) => {
+                tracing::debug!(%key, "an attempt has no result, and may still be running: it is redispatched");
                 Some(("redispatched", running.redispatch(now)))
             }
             Check::GiveUp(running) => {
@@ -91,81 +89,59 @@ impl CallSweeper {
         }
     }
 
-    /// While this process was suspended, nobody here could hear an answer, and an attempt that was under
-    /// way has all of its time left at worst. Its result is asked for once that is over.
-    fn may_go_on(&self, running: &RunningCall) -> bool {
+    /// Whether an attempt may still be running: a suspended process handled no event, and the attempt
+    /// may have its complete timeout left.
+    fn may_be_running(&self, running: &RunningCall) -> bool {
         let longest = running.timeout.saturating_add(GRACE);
         running.dispatched_at < self.awake_since.saturating_add(longest)
     }
 
-    fn after_failure(
-        &mut self,
-        error: &punctual_ports::PortError,
-    ) -> Result<Duration, WorkerStopped> {
-        if error.kind().is_critical() {
-            let cause = error.clone();
-            return Err(WorkerStopped { cause });
+    async fn sweep(&self, now: Timestamp) -> Result<Duration, PortError> {
+        let stuck = self.ports.calls.find_stuck(now, BATCH).await?;
+        let is_full = stuck.calls.len() >= BATCH;
+        let rescued: Vec<CallChange> = stuck
+            .calls
+            .into_iter()
+            .filter_map(|stored| self.rescue(stored, now))
+            .collect();
+        let has_rescued = !rescued.is_empty();
+        if has_rescued {
+            // One line for all: after a downtime there may be very many.
+            tracing::warn!(
+                calls = rescued.len(),
+                "calls were rescued because messages about them are late or lost"
+            );
+            let changed = self.ports.calls.change(rescued).await;
+            self.ports.to_publish.notify();
+            // A call that was changed meanwhile needs no rescue.
+            for one in changed? {
+                one?;
+            }
         }
-        self.failures = self.failures.saturating_add(1);
-        let wait = AFTER_FAILURE.after(self.failures, &"look after calls");
-        tracing::warn!(%error, ?wait, "calls could not be looked after");
-        Ok(wait)
+        // The next check of rescued calls is not in this result.
+        if is_full || has_rescued {
+            return Ok(Duration::ZERO);
+        }
+        let until_next = stuck.next.map(|next| next.since(now));
+        let poll = self.settings.polling_interval;
+        Ok(until_next.map_or(poll, |wait| wait.min(poll)))
     }
 }
 
 #[async_trait]
 impl BackgroundTask for CallSweeper {
-    async fn step(&mut self) -> Result<Duration, WorkerStopped> {
+    async fn step(&mut self) -> Result<Duration, PortError> {
         let now = self.ports.clock.now();
-        // Before its first step it did not see anything either; and no clock that was set back keeps calls
-        // from their end.
+        // Before the first step no event was handled either; and a clock that was set back delays the
+        // end of no call.
         let is_late = self.next_step.is_none_or(|at| now.since(at) >= SUSPENDED);
         if is_late || now < self.awake_since {
             self.awake_since = now;
         }
-        let rest = self.sweep(now).await?;
-        self.next_step = Some(self.ports.clock.now().saturating_add(rest));
-        Ok(rest)
+        self.sweep(now).await
     }
-}
 
-impl CallSweeper {
-    async fn sweep(&mut self, now: Timestamp) -> Result<Duration, WorkerStopped> {
-        let find_stuck = match self.ports.calls.find_stuck(now, BATCH).await {
-            Ok(find_stuck) => find_stuck,
-            Err(error) => return self.after_failure(&error),
-        };
-        let is_full = find_stuck.calls.len() >= BATCH;
-        let helped: Vec<CallChange> = find_stuck
-            .calls
-            .into_iter()
-            .filter_map(|stored| self.help(stored, now))
-            .collect();
-        let has_helped = !helped.is_empty();
-        if has_helped {
-            // One line for all: after a downtime there may be very many.
-            tracing::warn!(
-                calls = helped.len(),
-                "calls were helped on because messages about them are late or lost"
-            );
-            let changed = self.ports.calls.change(helped).await;
-            self.ports.to_publish.notify();
-            // What somebody else has changed meanwhile needs no help.
-            let failed = match changed {
-                Ok(changed) => changed.into_iter().find_map(Result::err),
-                Err(error) => Some(error),
-            };
-            if let Some(error) = failed {
-                return self.after_failure(&error);
-            }
-        }
-        self.failures = 0;
-        // Those that were helped have another time by now, which the answer does not know.
-        if is_full || has_helped {
-            return Ok(Duration::ZERO);
-        }
-        let until_next = find_stuck.next.map(|next| next.since(now));
-        let poll = self.settings.polling_interval;
-        Ok(until_next.map_or(poll, |wait| wait.min(poll)))
+    fn next_step_at(&mut self, at: Timestamp) {
+        self.next_step = Some(at);
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one request, in order: what happened to its calls, their timers and attempts.
+//! The trace of one request: what happened to its calls, their timers and attempts, in order.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::read::ATTEMPTS;
 /// Maximum number of messages of one call.
 const MESSAGES: usize = 100;
 
-/// What is known of one request, or a page of it: all about some of its calls and timers.
+/// The trace of one request, or a page of it: all about some of its calls and timers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// The request.
@@ -35,7 +35,7 @@ pub struct TraceStep {
     pub at: Timestamp,
     /// To which call or timer.
     pub key: TimerKey,
-    /// What: the type of the message that told it.
+    /// What: the type of its message.
     pub what: &'static str,
     /// The message, if it is one that was put into the outbox.
     pub message_id: Option<EnvelopeId>,
@@ -58,7 +58,7 @@ impl ReadCalls {
         limit: usize,
     ) -> Result<Trace, PortError> {
         let limit = limit.clamp(1, Self::MAX_PAGE);
-        // One more of each tells whether there are more keys, and the first of both are the first of all.
+        // One more of each shows whether there are more keys, and the first of both are the first of all.
         let (calls, timers) = (&self.ports.calls, &self.ports.timers);
         let mut calls = calls
             .find_by_correlation(correlation_id, after.clone(), limit + 1)
@@ -82,17 +82,21 @@ impl ReadCalls {
         for call in &calls {
             let key = call.details().key.clone();
             let messages = self.ports.outbox.about(key.clone(), MESSAGES).await?;
-            steps.extend(messages.into_iter().map(|message| told(&key, message)));
+            steps.extend(
+                messages
+                    .into_iter()
+                    .map(|message| message_step(&key, message)),
+            );
             for attempt in self.ports.executions.entries(key.clone(), ATTEMPTS).await? {
-                // Its messages tell the rest; that it waits, no message tells.
+                // Its messages are the other steps; there is none for an attempt that waits.
                 if attempt.state == ExecutionState::Waiting {
-                    let accepted = seen(&key, "ExecutionAccepted", attempt.started_at);
+                    let accepted = row_step(&key, "ExecutionAccepted", attempt.started_at);
                     steps.push((Phase::AfterDueTime, accepted));
                 }
             }
         }
         for timer in &timers {
-            steps.extend(of_timer(timer, &calls));
+            steps.extend(timer_steps(timer, &calls));
         }
         // A stable sort: what happened in the same millisecond stays in the order of its causes.
         steps.sort_by_key(|(phase, step)| (step.at, *phase));
@@ -110,7 +114,7 @@ impl ReadCalls {
 /// noticed in the millisecond of what comes before or after it belongs between them.
 type PhasedStep = (Phase, TraceStep);
 
-fn told(key: &TimerKey, message: PublishedMessage) -> PhasedStep {
+fn message_step(key: &TimerKey, message: PublishedMessage) -> PhasedStep {
     let envelope = message.envelope;
     let step = TraceStep {
         at: envelope.timestamp,
@@ -123,7 +127,7 @@ fn told(key: &TimerKey, message: PublishedMessage) -> PhasedStep {
     (envelope.message.phase(), step)
 }
 
-fn seen(key: &TimerKey, what: &'static str, at: Timestamp) -> TraceStep {
+fn row_step(key: &TimerKey, what: &'static str, at: Timestamp) -> TraceStep {
     TraceStep {
         at,
         key: key.clone(),
@@ -134,20 +138,20 @@ fn seen(key: &TimerKey, what: &'static str, at: Timestamp) -> TraceStep {
     }
 }
 
-/// A timer's own life: its registration, unless that was told by a call's message, and its firing.
-fn of_timer(timer: &TimerEntry, calls: &[ServiceCall]) -> Vec<PhasedStep> {
+/// The steps of a timer: its registration, unless a call's message is that step, and its firing.
+fn timer_steps(timer: &TimerEntry, calls: &[ServiceCall]) -> Vec<PhasedStep> {
     let scheduled = timer.timer();
     let key = &scheduled.key;
     let mut steps = Vec::new();
     if !calls.iter().any(|call| call.details().key == *key) {
         let registered_at = scheduled.registration.registered_at;
-        let scheduled = seen(key, "ScheduleTimer", registered_at);
+        let scheduled = row_step(key, "ScheduleTimer", registered_at);
         steps.push((Phase::BeforeDueTime, scheduled));
     }
     if timer.state() == TimerState::Reached
         && let Some(reached_at) = timer.reached_at()
     {
-        let reached = seen(key, "DueTimeReached", reached_at);
+        let reached = row_step(key, "DueTimeReached", reached_at);
         steps.push((Phase::AtDueTime, reached));
     }
     steps

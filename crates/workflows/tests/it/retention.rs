@@ -29,9 +29,9 @@ fn daily() -> RetentionSettings {
 #[tokio::test]
 async fn a_reached_timer_is_kept_for_the_retention_time_and_no_longer() {
     let world = World::with(settings()).await;
-    let _retention = world
-        .clock
-        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
+    let _retention = world.clock.drive(Driven::new(
+        Retention::worker(&world.ports, daily()).unwrap(),
+    ));
     world.schedule(&key("old"), secs(1)).await;
     world.schedule(&key("far"), DAY * 300).await;
     world.advance(DAY * 29).await;
@@ -53,9 +53,9 @@ async fn a_large_purge_is_done_in_bites_with_rests_between() {
     world.timers.schedule(batch.collect()).await.unwrap();
     world.advance(DAY * 31).await;
     let purges = world.count_calls("purge");
-    let _retention = world
-        .clock
-        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
+    let _retention = world.clock.drive(Driven::new(
+        Retention::worker(&world.ports, daily()).unwrap(),
+    ));
     world.advance(ms(0)).await;
     assert_eq!(purges.load(Ordering::SeqCst), 1);
     world.advance(ms(249)).await;
@@ -86,9 +86,9 @@ async fn purging_keeps_up_with_twenty_thousand_firings_a_second() {
     world
         .faults
         .decide(|call| (call.operation == "purge").then_some(Fault::DelayBefore(ms(12))));
-    let _retention = world
-        .clock
-        .drive(Driven::new(Retention::new(&world.ports, daily()).unwrap()));
+    let _retention = world.clock.drive(Driven::new(
+        Retention::worker(&world.ports, daily()).unwrap(),
+    ));
     world.advance(secs(3)).await;
     assert_eq!(world.store.find(key("3-9999")).await.unwrap(), None);
     assert_eq!(world.store.purge(world.now(), 1).await.unwrap(), 0);
@@ -97,7 +97,7 @@ async fn purging_keeps_up_with_twenty_thousand_firings_a_second() {
 #[tokio::test]
 async fn a_store_that_fails_for_now_is_tried_again_and_a_broken_one_ends_it() {
     let world = World::with(settings()).await;
-    let retention = Driven::new(Retention::new(&world.ports, daily()).unwrap());
+    let retention = Driven::new(Retention::worker(&world.ports, daily()).unwrap());
     let _driving = world.clock.drive(retention.clone());
     world
         .faults
@@ -118,7 +118,7 @@ async fn it_runs_as_a_task_until_it_is_told_to_stop() {
     let world = World::with(settings()).await;
     world.schedule(&key("old"), secs(1)).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let retention = Retention::new(&world.ports, daily()).unwrap();
+    let retention = Retention::worker(&world.ports, daily()).unwrap();
     let task = tokio::spawn(retention.run(async move { _ = stopped.await }));
     tokio::task::yield_now().await;
     world.advance(DAY * 31).await;
@@ -161,7 +161,7 @@ async fn settings_that_make_no_sense_are_refused_and_named() {
             },
         ),
     ] {
-        let error = Retention::new(&world.ports, settings).err().unwrap();
+        let error = Retention::worker(&world.ports, settings).err().unwrap();
         assert_eq!(error.field, field);
     }
 }

@@ -21,10 +21,10 @@ use punctual_ports::{
 };
 use punctual_workflows::calls::{
     AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallTimers,
-    DispatchOutbox, ExecuteCalls, Notifier, ReactToEvents, ReadCalls, SubmitCalls,
+    DispatchOutbox, ExecuteCalls, ReactToEvents, ReadCalls, SubmitCalls,
 };
 use punctual_workflows::{
-    Driven, InFlightEpoch, LastPoll, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal,
+    Driven, InFlightEpoch, LastPoll, Notifier, ScheduleTimers, TimerPorts, TimerWorker, WakeSignal,
     WorkerSettings,
 };
 

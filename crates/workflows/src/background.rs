@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::Timestamp;
-use punctual_ports::ClockPort;
+use punctual_ports::{ClockPort, PortError};
 
-use super::Notifier;
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::SteppedWorker;
-use crate::fire_due_timers::WorkerStopped;
+use crate::retries::Retries;
+use crate::{Notifier, WorkerStopped};
 
 /// A background task.
 #[async_trait]
@@ -18,8 +18,11 @@ pub trait BackgroundTask: Send {
     /// Does one step, and returns the idle interval before the next, unless notified earlier.
     ///
     /// # Errors
-    /// After a critical error.
-    async fn step(&mut self) -> Result<Duration, WorkerStopped>;
+    /// After a critical error the worker stops; after any other it backs off.
+    async fn step(&mut self) -> Result<Duration, PortError>;
+
+    /// Called with the time of the next step.
+    fn next_step_at(&mut self, _at: Timestamp) {}
 }
 
 /// Runs a background task.
@@ -27,15 +30,22 @@ pub struct BackgroundWorker<C> {
     task: C,
     clock: Arc<dyn ClockPort>,
     notifier: Notifier,
+    retries: Retries,
     alarm: SharedAlarm,
 }
 
 impl<C: BackgroundTask> BackgroundWorker<C> {
-    pub(crate) fn new(task: C, clock: &Arc<dyn ClockPort>, notifier: &Notifier) -> Self {
+    pub(crate) fn new(
+        task: C,
+        clock: &Arc<dyn ClockPort>,
+        notifier: &Notifier,
+        retries: Retries,
+    ) -> Self {
         Self {
             task,
             clock: Arc::clone(clock),
             notifier: notifier.clone(),
+            retries,
             alarm: SharedAlarm::default(),
         }
     }
@@ -65,9 +75,17 @@ impl<C: BackgroundTask> BackgroundWorker<C> {
 
     async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
         self.notifier.clear();
-        let rest = self.task.step().await?;
+        let wait = match self.task.step().await {
+            Ok(idle) => {
+                self.retries.succeeded();
+                idle
+            }
+            Err(error) => self.retries.failed(error)?,
+        };
+        self.task
+            .next_step_at(self.clock.now().saturating_add(wait));
         let mut alarm = Alarm::default();
-        alarm.at_monotonic(self.clock.monotonic().saturating_add(rest));
+        alarm.at_monotonic(self.clock.monotonic().saturating_add(wait));
         self.alarm.set(alarm);
         Ok(alarm)
     }
