@@ -15,16 +15,6 @@ use crate::port_errors::is_missing_parent;
 use crate::timer_store::rows::{parsed, sql_limit, unreadable};
 use crate::writer::Transaction;
 
-pub(super) fn count_waiting(connection: &Connection, limit: usize) -> rusqlite::Result<usize> {
-    let mut statement = connection.prepare_cached(call_sql::WAITING_ATTEMPTS)?;
-    let mut rows = statement.query(params![sql_limit(limit)])?;
-    let mut count = 0;
-    while rows.next()?.is_some() {
-        count += 1;
-    }
-    Ok(count)
-}
-
 /// Stores one attempt, if the call has none.
 pub(super) fn accept(
     transaction: &mut Transaction<'_>,

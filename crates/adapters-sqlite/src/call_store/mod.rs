@@ -22,6 +22,7 @@ use punctual_ports::{
     StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
+use crate::call_sql;
 use crate::port_errors::stopped;
 use crate::writer::Transaction;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
@@ -216,7 +217,7 @@ impl OutboxPort for SqliteCallStore {
     async fn count(&self, limit: usize) -> Result<usize, PortError> {
         self.file
             .read("count unpublished messages", move |connection| {
-                outbox::count(connection, limit)
+                reading::count(connection, call_sql::WAITING_MESSAGES, limit)
             })
             .await
     }
@@ -257,7 +258,7 @@ impl ExecutionLogPort for SqliteCallStore {
     async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
         self.file
             .browse("count waiting attempts", move |connection| {
-                attempts::count_waiting(connection, limit)
+                reading::count(connection, call_sql::WAITING_ATTEMPTS, limit)
             })
             .await
     }

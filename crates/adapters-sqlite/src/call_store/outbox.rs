@@ -121,16 +121,6 @@ pub(super) fn dead_letter(
     })
 }
 
-pub(super) fn count(connection: &Connection, limit: usize) -> rusqlite::Result<usize> {
-    let mut statement = connection.prepare_cached(call_sql::WAITING_MESSAGES)?;
-    let mut rows = statement.query(params![sql_limit(limit)])?;
-    let mut count = 0;
-    while rows.next()?.is_some() {
-        count += 1;
-    }
-    Ok(count)
-}
-
 /// Messages about a call. Unreadable rows are skipped.
 pub(super) fn about(
     connection: &Connection,

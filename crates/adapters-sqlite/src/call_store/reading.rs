@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{read_call, readable};
 use crate::call_sql;
-use crate::timer_store::rows::parsed;
+use crate::timer_store::rows::{parsed, sql_limit};
 
 pub(super) fn find(
     connection: &Connection,
@@ -67,6 +67,21 @@ pub(super) fn find_by_correlation(
         }
     }
     Ok(first.into_values().collect())
+}
+
+/// Number of rows that a statement selects, up to `limit`.
+pub(super) fn count(
+    connection: &Connection,
+    statement: &str,
+    limit: usize,
+) -> rusqlite::Result<usize> {
+    let mut statement = connection.prepare_cached(statement)?;
+    let mut rows = statement.query(params![sql_limit(limit)])?;
+    let mut count = 0;
+    while rows.next()?.is_some() {
+        count += 1;
+    }
+    Ok(count)
 }
 
 pub(super) fn find_stuck(

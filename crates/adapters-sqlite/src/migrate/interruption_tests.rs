@@ -121,12 +121,12 @@ fn dies_at(statement: usize, scenario: usize, path: &Path) -> bool {
         .env(FILE, path)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("running 1 test"), "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("running 1 test"), "{stdout}");
     // A run that fails in another way than by dying is a failure of this test.
     assert!(
         output.status.success() || output.status.code().is_none(),
-        "{told}"
+        "{stdout}"
     );
     !output.status.success()
 }

@@ -81,7 +81,7 @@ pub(super) fn refuse_damaged_tables(
     Ok(())
 }
 
-/// Refuses to go on when rows of ours, or rows that refer to ours, refer to nothing.
+/// Refuses a file in which rows of ours, or rows that refer to ours, refer to missing rows.
 pub(super) fn refuse_dangling_rows(
     connection: &Connection,
     path: &Path,

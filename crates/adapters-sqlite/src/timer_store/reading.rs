@@ -1,6 +1,5 @@
 //! Finding timers and paging through them.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use punctual_domain::{
@@ -61,34 +60,12 @@ pub(super) fn find_by_correlation(
     Ok(first.into_values().map(TimerRow::entry).collect())
 }
 
-/// A row ordered by due time, as a page lists both states.
-struct ByDue(TimerRow);
-
-impl ByDue {
-    const fn position(&self) -> Position {
-        (self.0.timer.registration.due_at, self.0.row_id)
-    }
-}
-
-impl Ord for ByDue {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.position().cmp(&other.position())
-    }
-}
-impl PartialOrd for ByDue {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl PartialEq for ByDue {
-    fn eq(&self, other: &Self) -> bool {
-        self.position() == other.position()
-    }
-}
-impl Eq for ByDue {}
-
 /// The position of a page's last row: its due time and rowid.
 pub(super) type Position = (Timestamp, RowId);
+
+const fn position(row: &TimerRow) -> Position {
+    (row.timer.registration.due_at, row.row_id)
+}
 
 pub(super) fn page(
     connection: &Connection,
@@ -114,21 +91,19 @@ pub(super) fn page(
                     row_id,
                     sql_limit(wanted)
                 ],
-                |row| TimerRow::read(row).map(ByDue),
+                TimerRow::read,
             )?;
             for row in found {
                 rows.push(row?);
             }
         }
     }
-    rows.sort_unstable();
+    rows.sort_unstable_by_key(position);
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
-    let next = rows
-        .last()
-        .filter(|_| more)
-        .map(|row| write_cursor(row.position()));
-    let timers = rows.into_iter().map(|ByDue(row)| row.entry()).collect();
+    let last = rows.last().filter(|_| more);
+    let next = last.map(|row| write_cursor(position(row)));
+    let timers = rows.into_iter().map(TimerRow::entry).collect();
     Ok(TimerPage { timers, next })
 }
 
