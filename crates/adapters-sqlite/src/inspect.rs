@@ -44,7 +44,7 @@ pub enum Wholeness {
     /// What SQLite found.
     Damaged(String),
     /// The file was too large to be checked.
-    NotLooked,
+    NotChecked,
 }
 
 /// Inspects a file without changing or creating any. The integrity of a file of more than `limit` bytes
@@ -117,7 +117,7 @@ fn read(
     };
     let file_bytes = fs::metadata(path).map_err(unreadable)?.len();
     let wholeness = if file_bytes > limit {
-        Wholeness::NotLooked
+        Wholeness::NotChecked
     } else {
         wholeness(&connection).map_err(failed)?
     };

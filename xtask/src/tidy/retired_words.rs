@@ -45,7 +45,10 @@ const RETIRED: [(&str, &str); 33] = [
 ];
 
 /// The released migrations, which never change, and this list.
-const EXEMPT: [&str; 3] = [
+const EXEMPT: [&str; 5] = [
+    // They insert into tables as released migrations made them.
+    "crates/adapters-sqlite/tests/it/migrations.rs",
+    "crates/adapters-sqlite/tests/it/schema.rs",
     "migrations/sqlite/",
     "migrations/sqlite_timers/",
     "xtask/src/tidy/retired_words.rs",

@@ -140,7 +140,7 @@ fn damage_is_found_unless_the_file_is_too_large_to_check() {
         seen.unwrap().unwrap().wholeness
     };
     assert!(matches!(wholeness(NO_LIMIT), Wholeness::Damaged(_)));
-    assert_eq!(wholeness(4_096), Wholeness::NotLooked);
+    assert_eq!(wholeness(4_096), Wholeness::NotChecked);
     assert!(fs::read(scratch.path()).unwrap() == bytes);
 }
 

@@ -122,7 +122,7 @@ fn say_what_is_in_it(
                 cut_to(damage, LONGEST_DAMAGE)
             ),
         ),
-        Wholeness::NotLooked => report.ok(
+        Wholeness::NotChecked => report.ok(
             "damage",
             format!(
                 "not checked: the file has more than {}",
