@@ -1,4 +1,4 @@
-//! The bus: what the rest of Punctual sees of the broker.
+//! The bus, as the rest of Punctual sees it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,22 +17,22 @@ use crate::link::Link;
 use crate::publish::publish;
 use crate::{NatsError, NatsSettings};
 
-/// What the bus needs from others.
+/// Dependencies of the bus.
 #[derive(Clone)]
 pub struct NatsParts {
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn ClockPort>,
-    /// Where messages go that can never be handled.
+    /// The store of messages that can never be handled.
     pub dead_letters: Arc<dyn DeadLetterPort>,
-    /// Where it is kept how far the broker has acknowledged our events: not at the broker.
+    /// The store of the position up to which the broker acknowledged events: not at the broker.
     pub positions: Arc<dyn BusPositionPort>,
 }
 
-/// Carries messages through NATS JetStream. Clones are the same bus.
+/// Event bus on NATS JetStream. Clones are the same bus.
 ///
-/// It lives on the tokio runtime on which it was made. Whatever happens to the broker, it goes on:
-/// while messages cannot be published, `publish` says so at once and keeps nothing, since the timer
-/// store is the truth.
+/// It runs on the tokio runtime on which it was created, and outlasts any failure of the broker: while
+/// messages cannot be published, `publish` fails at once and buffers nothing, since the timer store is
+/// authoritative.
 #[derive(Clone)]
 pub struct NatsEventBus {
     shared: Arc<Shared>,
@@ -40,69 +40,68 @@ pub struct NatsEventBus {
 
 struct Shared {
     link: Arc<Link>,
-    keeping: JoinHandle<()>,
-    commands: Mutex<BTreeMap<Topic, CommandPlaces>>,
+    maintenance: JoinHandle<()>,
+    commands: Mutex<BTreeMap<Topic, CommandConsumers>>,
 }
 
-/// Who takes the commands of a topic: one consumer, with a place for each of its subscriptions.
-type CommandPlaces = (ConsumerName, Vec<Weak<()>>);
+/// The consumer of a topic of commands, with a registration for each of its subscriptions.
+type CommandConsumers = (ConsumerName, Vec<Weak<()>>);
 
 impl NatsEventBus {
-    /// Connects to a broker, or begins to if it does not answer. Its streams are made if they are
-    /// missing, and looked at if they are there.
+    /// Connects to a broker, in the background if it is unavailable. Missing streams are created, existing
+    /// ones are checked.
     ///
     /// # Errors
-    /// If a setting makes no sense, the broker does not let us in, or it would lose messages: with
-    /// what to change.
+    /// If a setting is invalid, or the broker denies access or would lose messages: with what to change.
     pub async fn connect(settings: NatsSettings, parts: NatsParts) -> Result<Self, NatsError> {
         let link = Link::open(settings, parts).await?;
-        let keeping = tokio::spawn(Arc::clone(&link).keep());
+        let maintenance = tokio::spawn(Arc::clone(&link).keep());
         Ok(Self {
             shared: Arc::new(Shared {
                 link,
-                keeping,
+                maintenance,
                 commands: Mutex::default(),
             }),
         })
     }
 
-    /// Keeps what is to be known at the next start, after the last message was published. Without
-    /// it the next start publishes the events of the last seconds once more.
+    /// Saves the position after the last message was published. Without it the next start publishes the
+    /// events of the last seconds again.
     pub async fn close(&self) {
         let link = &self.shared.link;
-        if let Err(error) = link.keep_position(true).await {
+        if let Err(error) = link.save_position(true).await {
             tracing::warn!(%error, "the broker's position could not be kept: some events may be published again");
         }
-        // Acknowledgements that are still on the way would otherwise be lost with the connection.
+        // Acknowledgements in flight would otherwise be lost with the connection.
         if link.connection().is_some() {
             let _ = link.client.flush().await;
         }
     }
 
-    /// Takes a place among those who consume a topic.
-    fn take_place(&self, topic: Topic, consumer: &ConsumerName) -> Result<Arc<()>, PortError> {
-        let place = Arc::new(());
+    /// Registers a subscription of a topic.
+    fn register(&self, topic: Topic, consumer: &ConsumerName) -> Result<Arc<()>, PortError> {
+        let registration = Arc::new(());
         if !topic.is_of_commands() {
-            return Ok(place);
+            return Ok(registration);
         }
         let mut commands = self
             .shared
             .commands
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (first, places) = commands
+        let (first, registrations) = commands
             .entry(topic)
             .or_insert_with(|| (consumer.clone(), Vec::new()));
-        places.retain(|place| place.strong_count() > 0);
-        if places.is_empty() {
+        registrations.retain(|registration| registration.strong_count() > 0);
+        if registrations.is_empty() {
             *first = consumer.clone();
         } else if first != consumer {
             return Err(rejected(format!(
                 "{topic} has the consumer {first} already, and commands have one: subscribe under that name"
             )));
         }
-        places.push(Arc::downgrade(&place));
-        Ok(place)
+        registrations.push(Arc::downgrade(&registration));
+        Ok(registration)
     }
 }
 
@@ -116,15 +115,15 @@ impl EventBusPort for NatsEventBus {
         publish(&self.shared.link, batch).await
     }
 
-    /// A broker that is not there, or not ready, is waited for: messages come once it is.
-    async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
-        if wish.max_batch == 0 {
+    /// If the broker is not ready, delivery starts once it is.
+    async fn subscribe(&self, request: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        if request.max_batch == 0 {
             return Err(rejected(
                 "max_batch is 0: a handler has to take at least one message".to_owned(),
             ));
         }
-        let place = self.take_place(wish.topic, &wish.consumer)?;
-        let subscribed = Subscribed::begin(&self.shared.link, wish, place).await?;
+        let registration = self.register(request.topic, &request.consumer)?;
+        let subscribed = Subscribed::start(&self.shared.link, request, registration).await?;
         Ok(Box::new(subscribed))
     }
 
@@ -149,7 +148,7 @@ impl EventBusPort for NatsEventBus {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.keeping.abort();
+        self.maintenance.abort();
     }
 }
 

@@ -1,4 +1,4 @@
-//! Making a connection, and saying in words why there is none.
+//! Connecting, and explaining why that failed.
 
 use std::error::Error;
 use std::io;
@@ -8,14 +8,13 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 
 use crate::{NatsAuth, NatsError, NatsSettings};
 
-/// How long one try to connect may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Timeout of one attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a silent connection is tried out: a broker that is gone without a word is noticed after
-/// two of these.
+/// Interval of pings: a broker that disappeared is noticed after two of them.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Connects once, for a command that somebody waits for.
+/// Connects once, without retries in the background.
 ///
 /// # Errors
 /// If there is no connection, with what to do about it.
@@ -31,12 +30,12 @@ pub(crate) async fn dial(
     connecting.await.map_err(|error| explain(settings, &error))
 }
 
-/// How to connect, with everything that the settings say.
+/// Connect options from the settings.
 pub(crate) fn options(settings: &NatsSettings) -> Result<ConnectOptions, NatsError> {
     settings.check()?;
     let mut options = ConnectOptions::new()
         .name("punctual")
-        .connection_timeout(CONNECT_LIMIT)
+        .connection_timeout(CONNECT_TIMEOUT)
         .ping_interval(PING_INTERVAL)
         .require_tls(settings.tls.is_required);
     if let Some(file) = &settings.tls.ca_file {
@@ -65,7 +64,7 @@ fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsErr
     let mut is_about_certificates = matches!(error.kind(), ConnectErrorKind::Tls);
     let mut source = error.source();
     while let Some(deeper) = source {
-        // What is no secure connection, or one with the wrong certificate, comes as bad data.
+        // A failed handshake, or a wrong certificate, is reported as invalid data.
         let data = deeper.downcast_ref::<io::Error>();
         is_about_certificates |= data.is_some_and(|it| it.kind() == io::ErrorKind::InvalidData);
         let text = deeper.to_string();
@@ -82,7 +81,7 @@ fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsErr
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             NatsError::Denied {
                 servers,
-                reason: format!("{reason}; look at the user, token, key or credentials"),
+                reason: format!("{reason}; check the user, token, key or credentials"),
             }
         }
         _ if is_about_certificates => NatsError::Tls { servers, reason },

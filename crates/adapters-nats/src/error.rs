@@ -1,44 +1,44 @@
-//! Why a broker cannot be used, in a sentence that says what would be right.
+//! Errors that say why a broker cannot be used and what to change.
 
 use thiserror::Error;
 
-/// Why a broker cannot be used.
+/// The reason why a broker cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NatsError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{field} is wrong: {advice}")]
     Setting {
-        /// Which setting.
+        /// The setting.
         field: &'static str,
-        /// What would be right.
+        /// What is allowed.
         advice: String,
     },
-    /// Nobody answers there. Trying again may help.
+    /// The broker does not respond. A retry may help.
     #[error("the broker at {servers} does not answer: {reason}")]
     Unreachable {
-        /// Where.
+        /// Addresses of the broker.
         servers: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The broker does not let us in.
+    /// The broker denies access.
     #[error("the broker at {servers} does not let us in: {reason}")]
     Denied {
-        /// Where.
+        /// Addresses of the broker.
         servers: String,
-        /// What it said, and what to look at.
+        /// The error of the broker, and what to check.
         reason: String,
     },
-    /// The connection could not be made secure.
+    /// The TLS handshake failed.
     #[error("the broker at {servers} cannot be reached securely: {reason}")]
     Tls {
-        /// Where.
+        /// Addresses of the broker.
         servers: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// The broker is not one that keeps what it acknowledges.
+    /// The broker would lose messages that it acknowledged.
     #[error("{what}")]
     Unsuitable {
         /// What it lacks or does, and what to change.
@@ -47,7 +47,7 @@ pub enum NatsError {
 }
 
 impl NatsError {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change of the configuration.
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }

@@ -1,15 +1,15 @@
 //! The event bus on NATS JetStream: commands in, events out, through a real broker.
 //!
-//! - [`NatsSettings`] says where the broker is and who we are to it;
-//! - [`NatsEventBus`] is the bus: it publishes with an acknowledgement for every message, and hands
-//!   messages over so that each is acknowledged only after it was stored;
-//! - [`examine`] tells what is wrong with a broker's streams without changing them.
+//! - [`NatsSettings`] has the address of the broker and the credentials;
+//! - [`NatsEventBus`] is the bus: it waits for the acknowledgement of every message that it publishes, and
+//!   acknowledges a delivered message only after it was handled;
+//! - [`examine`] reports what is wrong with the streams of a broker without changing them.
 //!
-//! # What the broker may do to us
-//! It may be away at the start, go away, come back, flap, lose its streams, and come back without
-//! the last messages that it had acknowledged. None of that loses a timer: nothing is marked without
-//! an acknowledgement, nothing is published over a connection before the streams behind it were
-//! looked at, and what the broker has lost is published again ([`DataLoss`](punctual_ports::DataLoss)).
+//! # Failures of the broker
+//! The broker may be unavailable at the start or later, flap, lose its streams, and come back without the
+//! last messages that it acknowledged. None of that loses a timer: nothing is marked without an
+//! acknowledgement, nothing is published over a connection before its streams were checked, and messages
+//! that the broker lost are published again ([`DataLoss`](punctual_ports::DataLoss)).
 
 mod bus;
 mod connect;
@@ -31,5 +31,5 @@ pub use error::NatsError;
 pub use settings::{NatsAuth, NatsSettings, NatsTls, Prefix};
 pub use streams::examine;
 
-/// The largest message that is sent or taken.
+/// Maximum size of a message, published or delivered.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

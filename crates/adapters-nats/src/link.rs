@@ -1,8 +1,8 @@
-//! The connection to the broker: whether it is there, whether its streams are what we need, and
-//! whether it still has what it acknowledged.
+//! The connection to the broker, and the check that its streams are suitable and still have the messages
+//! that the broker acknowledged.
 //!
-//! Nothing is published over a connection before all of that was looked at: a broker that lost its
-//! tail would otherwise be given new messages in the place of the lost ones, and never be found out.
+//! Nothing is published over a connection before that check: new messages would otherwise take the
+//! sequences of lost ones, and the loss would never be detected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,49 +21,49 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::connect::{dial, options};
 use crate::names::StreamKind;
 use crate::progress::Progress;
-use crate::tracker::{Found, Looked, StreamState, Tracker, republished};
+use crate::tracker::{Found, Snapshot, StreamState, Tracker, republished};
 use crate::{NatsError, NatsParts, NatsSettings, metric_names, streams};
 
-/// How often the streams are looked at although nothing seems to have happened.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Interval of the check of the streams without another cause.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often the position is kept while messages are published.
-const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which the position is saved while messages are published.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after a stream was removed it is made anew. nats-server 2.9 removes its files meanwhile, and
-/// takes those of a new stream along if that comes too soon.
-const AFTER_REMOVAL: Duration = Duration::from_secs(1);
+/// Delay before a deleted stream is created again. nats-server 2.9 deletes its files meanwhile, and those
+/// of a new stream with them if that is created too soon.
+const RECREATE_DELAY: Duration = Duration::from_secs(1);
 
-/// How often somebody is reminded of a broker that cannot be used.
-const REMIND_EVERY: Duration = Duration::from_mins(1);
+/// Interval of the log line about a broker that cannot be used.
+const REMINDER_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long to wait between tries while the broker cannot be used.
-const LOOKS: Backoff = Backoff {
+/// Backoff between checks while the broker cannot be used.
+const CHECK_BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(250),
     limit: Duration::from_secs(10),
 };
 
-/// How long to wait between tries to connect.
-const CONNECTS: Backoff = Backoff {
+/// Backoff between attempts to connect.
+const CONNECT_BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(50),
     limit: Duration::from_secs(5),
 };
 
-/// How many windows of messages may be on the way at once, of all publishes together.
-const WINDOWS: usize = 8;
+/// Maximum number of publish windows in flight at once, of all publishes together.
+const MAX_WINDOWS: usize = 8;
 
 /// Whether messages can be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LinkState {
-    /// There is no connection, or what is behind it does not answer.
+    /// Not connected, or the broker does not respond.
     Down(String),
-    /// There is one, and what is behind it would lose messages.
+    /// Connected to a broker that would lose messages.
     Refused(String),
-    /// Everything was looked at over this connection.
+    /// The check succeeded over this connection.
     Ready(ConnectionId),
 }
 
-/// Tells one connection from every other: how many there were before it.
+/// Number of a connection, which distinguishes it from every other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionId(u64);
 
@@ -73,7 +73,7 @@ impl ConnectionId {
     }
 }
 
-/// What all parts of the bus share.
+/// State shared by all parts of the bus.
 pub(crate) struct Link {
     pub(crate) settings: NatsSettings,
     pub(crate) client: Client,
@@ -83,14 +83,14 @@ pub(crate) struct Link {
     positions: Arc<dyn BusPositionPort>,
     state: watch::Sender<LinkState>,
     connections: watch::Receiver<u64>,
-    look: Notify,
+    check: Notify,
     tracker: Mutex<Tracker>,
     has_loss: watch::Sender<bool>,
-    /// Why the last try to connect has failed.
+    /// Why the last attempt to connect failed.
     trouble: Trouble,
-    /// Whether the streams were ever there.
+    /// Whether the streams were ever ready.
     was_ready: AtomicBool,
-    /// One for each message that may be on the way without an acknowledgement, of all publishes.
+    /// One permit for each message in flight without an acknowledgement, of all publishes.
     pub(crate) permits: Arc<Semaphore>,
     progress: Mutex<Progress>,
 }
@@ -98,8 +98,8 @@ pub(crate) struct Link {
 type Trouble = Arc<Mutex<Option<String>>>;
 
 impl Link {
-    /// Connects, or begins to. A broker that does not answer is waited for; one that does not let us
-    /// in or that would lose messages is an error now, while somebody looks.
+    /// Connects. An unavailable broker is retried in the background; one that denies access or would lose
+    /// messages is an error at once.
     pub(crate) async fn open(
         settings: NatsSettings,
         parts: NatsParts,
@@ -113,7 +113,7 @@ impl Link {
             let options = options(&settings)?
                 .reconnect_delay_callback(move |tries| match u32::try_from(tries) {
                     Ok(0 | 1) => Duration::ZERO,
-                    tries => CONNECTS.after(tries.unwrap_or(u32::MAX), &spread),
+                    tries => CONNECT_BACKOFF.after(tries.unwrap_or(u32::MAX), &spread),
                 })
                 .event_callback(move |event| {
                     note(&event, &trouble);
@@ -130,11 +130,11 @@ impl Link {
             }
             Err(error) => return Err(error),
         };
-        let most_on_the_way = settings.publish_window.max(1) * WINDOWS;
-        // The client counts what was given up on until its answer is overdue, too, and never waits.
+        let max_in_flight = settings.publish_window.max(1) * MAX_WINDOWS;
+        // The client counts abandoned messages, too, until their acknowledgement is overdue.
         let context = ContextBuilder::new()
             .timeout(settings.ack_timeout)
-            .max_ack_inflight(most_on_the_way * 2)
+            .max_ack_inflight(max_in_flight * 2)
             .backpressure_on_inflight(false)
             .build(client.clone());
         let link = Arc::new(Self {
@@ -145,18 +145,18 @@ impl Link {
             dead_letters: parts.dead_letters,
             positions: parts.positions,
             state: watch::Sender::new(LinkState::Down(
-                "the broker was not looked at yet".to_owned(),
+                "the broker has not been checked yet".to_owned(),
             )),
             connections,
-            look: Notify::new(),
+            check: Notify::new(),
             tracker: Mutex::default(),
             has_loss: watch::Sender::new(false),
             trouble,
             was_ready: AtomicBool::new(false),
-            permits: Arc::new(Semaphore::new(most_on_the_way)),
+            permits: Arc::new(Semaphore::new(max_in_flight)),
             progress: Mutex::default(),
         });
-        match link.look_once().await {
+        match link.check_once().await {
             Err(error @ NatsError::Unsuitable { .. }) => Err(error),
             _ => Ok(link),
         }
@@ -166,7 +166,7 @@ impl Link {
         lock(&self.tracker)
     }
 
-    /// The connection that is in use now, if there is one.
+    /// The current connection, if there is one.
     pub(crate) fn connection(&self) -> Option<ConnectionId> {
         if self.client.connection_state() != State::Connected {
             return None;
@@ -205,7 +205,7 @@ impl Link {
         lock(&self.progress)
     }
 
-    /// Waits so long, by the monotonic clock.
+    /// Sleeps for a duration on the monotonic clock.
     pub(crate) async fn pass(&self, time: Duration) {
         let until = self.clock.monotonic().saturating_add(time);
         while self.clock.monotonic() < until {
@@ -221,47 +221,47 @@ impl Link {
         let _ = state.wait_for(is_ready).await;
     }
 
-    /// Waits until the connection is another one, or gone.
+    /// Waits until the connection changes or ends.
     pub(crate) async fn until_disconnected(&self) {
         let mut state = self.state.subscribe();
         let before = state.borrow_and_update().clone();
         let _ = state.wait_for(|state| *state != before).await;
     }
 
-    /// Lets the broker be looked at soon: something was odd.
-    pub(crate) fn look_again(&self) {
-        self.look.notify_one();
+    /// Requests a check of the broker, after something unexpected.
+    pub(crate) fn check_soon(&self) {
+        self.check.notify_one();
     }
 
-    /// Looks after the connection until the bus is gone.
+    /// Maintains the connection and saves positions until the bus is dropped.
     pub(crate) async fn keep(self: Arc<Self>) {
-        tokio::join!(self.keep_ready(), self.keep_positions());
+        tokio::join!(self.keep_ready(), self.save_positions());
     }
 
     async fn keep_ready(&self) {
         let mut connections = self.connections.clone();
-        let (mut failures, mut said_at) = (0, self.clock.monotonic());
+        let (mut failures, mut logged_at) = (0, self.clock.monotonic());
         loop {
             let wait = if matches!(*self.state.borrow(), LinkState::Ready(_)) {
                 failures = 0;
-                LOOK_EVERY
+                CHECK_INTERVAL
             } else {
                 failures += 1;
-                LOOKS.after(failures, &std::process::id())
+                CHECK_BACKOFF.after(failures, &std::process::id())
             };
             tokio::select! {
                 changed = connections.changed() => if changed.is_err() { return },
-                () = self.look.notified() => {}
+                () = self.check.notified() => {}
                 () = self.clock.sleep_for(wait) => {}
             }
             connections.mark_unchanged();
-            // What went wrong is in the state, and was said; from time to time it is said again.
-            match self.look_once().await {
-                Ok(()) => said_at = self.clock.monotonic(),
+            // The error is in the state and was logged; it is logged again at intervals.
+            match self.check_once().await {
+                Ok(()) => logged_at = self.clock.monotonic(),
                 Err(error) => {
-                    let since = self.clock.monotonic().saturating_sub(said_at);
-                    if since >= REMIND_EVERY {
-                        said_at = self.clock.monotonic();
+                    let since = self.clock.monotonic().saturating_sub(logged_at);
+                    if since >= REMINDER_INTERVAL {
+                        logged_at = self.clock.monotonic();
                         tracing::warn!(%error, "the broker still cannot be used: timers stay stored");
                     }
                 }
@@ -269,10 +269,10 @@ impl Link {
         }
     }
 
-    /// Looks at everything over the present connection, and says what was found.
-    async fn look_once(&self) -> Result<(), NatsError> {
-        let looked = self.look_at_broker().await;
-        let state = match &looked {
+    /// Checks the broker over the current connection, and publishes the resulting state.
+    async fn check_once(&self) -> Result<(), NatsError> {
+        let checked = self.check_broker().await;
+        let state = match &checked {
             Ok(connection) => LinkState::Ready(*connection),
             Err(error @ NatsError::Unsuitable { .. }) => LinkState::Refused(error.to_string()),
             Err(error) => LinkState::Down(error.to_string()),
@@ -297,10 +297,10 @@ impl Link {
             is_news
         });
         self.has_loss.send_replace(self.tracker().loss().is_some());
-        looked.map(drop)
+        checked.map(drop)
     }
 
-    async fn look_at_broker(&self) -> Result<ConnectionId, NatsError> {
+    async fn check_broker(&self) -> Result<ConnectionId, NatsError> {
         let not_connected = || NatsError::Unreachable {
             servers: self.settings.shown(),
             reason: lock(&self.trouble)
@@ -315,11 +315,11 @@ impl Link {
             });
         }
         let prefix = &self.settings.prefix;
-        self.recall(StreamKind::Events.name(prefix)).await?;
-        let looked = self.tracker().look();
+        self.restore(StreamKind::Events.name(prefix)).await?;
+        let snapshot = self.tracker().snapshot();
         self.stream(StreamKind::Commands).await?;
         let events = self.stream(StreamKind::Events).await?;
-        self.compare(&looked, &events).await?;
+        self.compare(&snapshot, &events).await?;
         if self.connection().as_ref() == Some(&connection) {
             Ok(connection)
         } else {
@@ -327,35 +327,35 @@ impl Link {
         }
     }
 
-    /// Gets a stream, made if it is missing.
+    /// Gets a stream, creating it if it is missing.
     async fn stream(&self, kind: StreamKind) -> Result<Stream<Info>, NatsError> {
         let prefix = &self.settings.prefix;
         if let Some(found) = streams::find(&self.context, kind, prefix).await? {
             return Ok(found);
         }
         if self.was_ready.load(Ordering::Relaxed) {
-            self.pass(AFTER_REMOVAL).await;
+            self.pass(RECREATE_DELAY).await;
         }
         streams::make(&self.context, kind, prefix).await
     }
 
-    /// Tells the tracker once what an earlier process has kept.
-    async fn recall(&self, stream: String) -> Result<(), NatsError> {
-        let wants_to_recall = self.tracker().wants_to_recall();
-        if wants_to_recall {
+    /// Restores once the position that an earlier process saved.
+    async fn restore(&self, stream: String) -> Result<(), NatsError> {
+        let needs_restore = self.tracker().needs_restore();
+        if needs_restore {
             let kept = self.positions.load(stream.clone()).await;
             let kept = kept.map_err(|error| unanswered(&stream, &error))?;
             let republished = self.positions.load(republished(&stream)).await;
             let republished = republished.map_err(|error| unanswered(&stream, &error))?;
-            self.tracker().recall(kept, republished.as_ref());
+            self.tracker().restore(kept, republished.as_ref());
         }
         Ok(())
     }
 
-    /// Finds out whether the broker still has what it acknowledged.
-    async fn compare(&self, looked: &Looked, events: &Stream<Info>) -> Result<(), NatsError> {
+    /// Checks whether the broker still has the messages that it acknowledged.
+    async fn compare(&self, snapshot: &Snapshot, events: &Stream<Info>) -> Result<(), NatsError> {
         let mut stream = state_of(events.cached_info());
-        let found = match looked.sequence() {
+        let found = match snapshot.sequence() {
             Some(sequence) if sequence > 0 && sequence <= stream.last_sequence => {
                 match events.get_raw_message(sequence).await {
                     Ok(message) => {
@@ -370,16 +370,16 @@ impl Link {
             }
             _ => Found::Nothing,
         };
-        let lost_since = looked.lost_since(&stream, &found);
+        let lost_since = snapshot.lost_since(&stream, &found);
         if let Some(since) = lost_since.filter(|since| *since < stream.last_message_at) {
             stream.last_message_at = last_message_until(events, since).await?;
         }
         let now = self.clock.now();
-        self.tracker().compare(looked, &stream, &found, now);
-        let has_to_be_kept = self.tracker().has_to_be_kept();
-        if has_to_be_kept {
-            // What is published before the first note could be lost without a trace.
-            let kept = self.keep_position(false).await;
+        self.tracker().compare(snapshot, &stream, &found, now);
+        let must_be_saved_first = self.tracker().must_be_saved_first();
+        if must_be_saved_first {
+            // Messages published before the first saved position could be lost unnoticed.
+            let kept = self.save_position(false).await;
             kept.map_err(|error| unanswered(&stream.name, &error))?;
         }
         Ok(())
@@ -400,33 +400,33 @@ impl Link {
 
     pub(crate) async fn recovered(&self, loss: &DataLoss) -> Result<(), PortError> {
         let now = self.clock.now();
-        let was_it = self.tracker().recovered(loss, now);
-        if was_it {
-            self.keep_position(false).await?;
+        let is_new = self.tracker().recovered(loss, now);
+        if is_new {
+            self.save_position(false).await?;
         }
         Ok(())
     }
 
-    async fn keep_positions(&self) {
+    async fn save_positions(&self) {
         loop {
-            self.clock.sleep_for(KEEP_EVERY).await;
-            if let Err(error) = self.keep_position(false).await {
+            self.clock.sleep_for(SAVE_INTERVAL).await;
+            if let Err(error) = self.save_position(false).await {
                 tracing::debug!(%error, "the broker's position could not be kept yet");
             }
         }
     }
 
-    /// Keeps the position, if there is something new.
-    pub(crate) async fn keep_position(&self, is_the_end: bool) -> Result<(), PortError> {
+    /// Saves the position, if it changed.
+    pub(crate) async fn save_position(&self, is_closing: bool) -> Result<(), PortError> {
         let now = self.clock.now();
         let (position, republished) = {
             let mut tracker = self.tracker();
-            let Some(position) = tracker.news(now, is_the_end) else {
+            let Some(position) = tracker.unsaved(now, is_closing) else {
                 return Ok(());
             };
             (position, tracker.republished())
         };
-        // First how far back a loss goes from now on: the position says that less is to be done.
+        // First how far back a loss goes from now on: the position then covers less.
         let mut kept = Ok(());
         if let Some(republished) = republished {
             kept = self.positions.keep(republished.clone()).await;
@@ -440,7 +440,7 @@ impl Link {
         let mut tracker = self.tracker();
         match &kept {
             Ok(()) => tracker.kept(),
-            Err(_) => tracker.keep_again(),
+            Err(_) => tracker.save_again(),
         }
         drop(tracker);
         kept
@@ -454,9 +454,9 @@ fn note(event: &Event, trouble: &Trouble) {
             metrics::counter!(metric_names::CONNECTIONS).increment(1);
             tracing::info!("connected to the broker");
         }
-        // What that means is said by whoever looks next.
+        // The next check logs what that means.
         Event::Disconnected => metrics::gauge!(metric_names::READY).set(0.0),
-        // While it is away each try ends with one of these.
+        // While the broker is away each attempt ends with one of these.
         Event::ClientError(error) => *lock(trouble) = Some(error.to_string()),
         Event::ServerError(error) => {
             *lock(trouble) = Some(error.to_string());
@@ -477,9 +477,9 @@ fn unanswered(stream: &str, error: &impl std::fmt::Display) -> NatsError {
     }
 }
 
-/// When the last message came that came by then; when the stream was made, if there is none. Others
-/// may have published since the broker is back, so its last message of all does not tell how old a
-/// copy is.
+/// Time of the last message up to an instant; the creation of the stream, if there is none. Other
+/// publishers may have been active since a backup was restored, so the very last message does not tell
+/// how old the backup is.
 async fn last_message_until(
     events: &Stream<Info>,
     until: Timestamp,
@@ -494,8 +494,8 @@ async fn last_message_until(
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
             Err(error) => return Err(unanswered(&info.config.name, &error)),
         };
-        let came = next.map(|it| (it.sequence, Timestamp::from(SystemTime::from(it.time))));
-        match came {
+        let arrived = next.map(|it| (it.sequence, Timestamp::from(SystemTime::from(it.time))));
+        match arrived {
             Some((sequence, at)) if at <= until => {
                 last = last.max(at);
                 from = sequence + 1;

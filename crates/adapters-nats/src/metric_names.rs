@@ -1,25 +1,25 @@
-//! What is measured of the broker, by the names that operators see.
+//! Names of the metrics about the broker.
 
 /// Whether messages can be published: 1 or 0. Alert if it stays 0.
 pub const READY: &str = "broker_ready";
-/// How often the connection was made.
+/// Number of connections made.
 pub const CONNECTIONS: &str = "broker_connections_total";
-/// Messages that the broker has acknowledged.
+/// Messages that the broker acknowledged.
 pub const ACKNOWLEDGED: &str = "broker_publishes_acknowledged_total";
-/// Of these, those that it had already.
+/// Acknowledged messages that were duplicates.
 pub const DUPLICATES: &str = "broker_publishes_duplicate_total";
-/// Messages whose acknowledgement did not come: they are published again.
+/// Messages without an acknowledgement, which are published again.
 pub const UNKNOWN: &str = "broker_publishes_unknown_total";
-/// Messages that came from the broker.
+/// Messages delivered by the broker.
 pub const RECEIVED: &str = "broker_messages_received_total";
-/// Of these, those that it had delivered before.
+/// Delivered messages that were redeliveries.
 pub const REDELIVERED: &str = "broker_messages_redelivered_total";
-/// Messages that could not be handled and were put down as dead letters. Alert on any.
+/// Messages that could not be handled and were dead-lettered. Alert on any.
 pub const DEAD_LETTERS: &str = "broker_dead_letters_total";
-/// Times when no more was fetched because the handler's store could not be used.
+/// Pauses of fetching because the store of a handler could not be used.
 pub const PAUSED: &str = "broker_paused_total";
 
-/// Tells the recorder what each of them means. Call it once, after the recorder is installed.
+/// Describes the metrics to the recorder. Call it once, after the recorder is installed.
 pub fn describe() {
     use metrics::{describe_counter, describe_gauge};
     describe_gauge!(READY, "whether messages can be published");

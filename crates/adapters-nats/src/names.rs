@@ -1,14 +1,14 @@
-//! What streams, subjects and consumers are called.
+//! Names of streams, subjects and consumers.
 //!
-//! Subjects are made of validated ids only: a tenant id has neither dots nor wildcards, so one tenant
-//! cannot name another's subject.
+//! Subjects consist of validated ids only: a tenant id has neither dots nor wildcards, so no tenant can
+//! name a subject of another.
 
 use punctual_domain::{MessageEnvelope, Topic};
 use punctual_ports::ConsumerName;
 
 use crate::Prefix;
 
-/// A stream that we need.
+/// A required stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     Commands,
@@ -33,7 +33,7 @@ impl StreamKind {
         })
     }
 
-    /// The bare topics, and everything below them.
+    /// The bare topics and all their subtopics.
     pub(crate) fn subjects(self, prefix: &Prefix) -> [String; 2] {
         match self {
             Self::Commands => ["*.commands", "*.commands.>"],
@@ -43,7 +43,7 @@ impl StreamKind {
     }
 }
 
-/// Where a message goes: `timer.events.<tenant>.<service call>`.
+/// Subject of a message: `timer.events.<tenant>.<service call>`.
 pub(crate) fn subject(prefix: &Prefix, envelope: &MessageEnvelope) -> String {
     let message = &envelope.message;
     format!(
@@ -54,13 +54,12 @@ pub(crate) fn subject(prefix: &Prefix, envelope: &MessageEnvelope) -> String {
     )
 }
 
-/// The two subjects that a consumer of a topic listens to. One filter for both is refused by the
-/// server, so there are two durable consumers.
+/// The two subjects of a topic. The server refuses one filter for both, so there are two durable consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// The messages of tenants and service calls.
+    /// Messages whose subject names tenant and service call.
     Below,
-    /// Those of senders who left that to the envelope.
+    /// Messages whose envelope alone does.
     Bare,
 }
 
@@ -75,7 +74,7 @@ impl Filter {
         }
     }
 
-    /// The durable's name: `timer_timer-commands` and `timer_timer-commands_bare`.
+    /// Name of the durable consumer: `timer_timer-commands` and `timer_timer-commands_bare`.
     pub(crate) fn durable(self, consumer: &ConsumerName, topic: Topic) -> String {
         let topic = topic.as_str().replace('.', "-");
         match self {

@@ -1,4 +1,4 @@
-//! Publishing: each message answered for by the server, many on the way at once.
+//! Publishing: many messages in flight, each acknowledged by the server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::names::{StreamKind, subject};
 use crate::tracker::{Acknowledged, Ticket};
 use crate::{MAX_MESSAGE_BYTES, metric_names};
 
-/// Publishes messages and answers for each. Nothing but the server's own word is a success.
+/// Publishes messages. Only an acknowledgement by the server is a success.
 pub(crate) async fn publish(
     link: &Arc<Link>,
     batch: Vec<MessageEnvelope>,
@@ -29,33 +29,32 @@ pub(crate) async fn publish(
     let mut publishing = Publishing::begin(link, connection, &batch);
     let window = link.settings.publish_window;
     let mut outcomes = Vec::with_capacity(batch.len());
-    let mut on_the_way = VecDeque::with_capacity(window.min(batch.len()));
+    let mut in_flight = VecDeque::with_capacity(window.min(batch.len()));
     for envelope in batch {
-        if on_the_way.len() >= window
-            && let Some(first) = on_the_way.pop_front()
+        if in_flight.len() >= window
+            && let Some(first) = in_flight.pop_front()
         {
             outcomes.push(publishing.answer(first).await);
         }
-        // Nobody waits for a permit while holding one: publishes that each hold some and wait for
-        // more would wait for each other.
+        // A publish never waits for a permit while it holds one: several could deadlock.
         let permit = loop {
             if let Ok(permit) = Arc::clone(&link.permits).try_acquire_owned() {
                 break Ok(permit);
             }
-            match on_the_way.pop_front() {
+            match in_flight.pop_front() {
                 Some(first) => outcomes.push(publishing.answer(first).await),
                 None => break publishing.permit().await,
             }
         };
-        on_the_way.push_back(match permit {
+        in_flight.push_back(match permit {
             Ok(permit) => publishing.send(envelope, permit).await,
             Err(error) => Err(error),
         });
     }
-    for sent in on_the_way {
+    for sent in in_flight {
         outcomes.push(publishing.answer(sent).await);
     }
-    if let Err(error) = publishing.note() {
+    if let Err(error) = publishing.record() {
         for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
             *outcome = Err(error.clone());
         }
@@ -63,39 +62,39 @@ pub(crate) async fn publish(
     Ok(outcomes)
 }
 
-/// A message that was handed to the connection, or why not.
-type Sent = Result<OnTheWay, PortError>;
+/// A message given to the connection, or why not.
+type Sent = Result<PendingAck, PortError>;
 
-/// A message whose acknowledgement is to come.
-struct OnTheWay {
+/// A message in flight, waiting for its acknowledgement.
+struct PendingAck {
     acknowledgement: PublishAckFuture,
     kind: StreamKind,
     id: String,
-    /// How many of the batch were sent before it.
-    place: usize,
-    /// Given back with the answer.
+    /// Number of messages of the batch sent before it.
+    index: usize,
+    /// Released with the acknowledgement.
     _permit: OwnedSemaphorePermit,
 }
 
-/// A batch on its way. It ends however its future ends.
+/// A batch in flight. Dropping it ends it.
 struct Publishing {
     link: Arc<Link>,
     connection: ConnectionId,
     ticket: Ticket,
     /// By the monotonic clock.
-    begun: Duration,
+    started: Duration,
     sent: usize,
-    /// So many were sent before an acknowledgement was waited for in vain.
+    /// Number of messages sent before an acknowledgement timed out.
     sent_before_silence: usize,
     stream_of_commands: String,
     stream_of_events: String,
-    /// Of the events that were acknowledged, the one with the highest number.
+    /// The acknowledged event with the highest sequence.
     highest: Option<(u64, String)>,
-    /// The lowest number that was given out for an event now.
+    /// The lowest sequence newly assigned to an event.
     lowest_new: Option<u64>,
     acknowledged: u64,
     duplicates: u64,
-    /// Whether the broker has said anything of these messages.
+    /// Whether the broker responded to any of these messages.
     is_answered: bool,
 }
 
@@ -104,13 +103,13 @@ impl Publishing {
         let earliest = batch.iter().map(|envelope| envelope.timestamp).min();
         let ticket = link.tracker().begin(earliest.unwrap_or(Timestamp::MIN));
         let prefix = &link.settings.prefix;
-        let begun = link.clock.monotonic();
-        link.progress().begin(begun);
+        let started = link.clock.monotonic();
+        link.progress().begin(started);
         Self {
             link: Arc::clone(link),
             connection,
             ticket,
-            begun,
+            started,
             sent: 0,
             sent_before_silence: 0,
             stream_of_commands: StreamKind::Commands.name(prefix),
@@ -123,13 +122,13 @@ impl Publishing {
         }
     }
 
-    /// Whether the batch has had its time. Each just in time is not enough: it must not take for ever.
+    /// Whether the time limit of the batch is over, which bounds it even if each message is just in time.
     fn is_over(&self) -> bool {
-        let took = self.link.clock.monotonic().saturating_sub(self.begun);
+        let took = self.link.clock.monotonic().saturating_sub(self.started);
         took > self.link.settings.ack_timeout * 2
     }
 
-    /// Waits for room on the way to the broker, as long as for an acknowledgement.
+    /// Waits for a permit, as long as for an acknowledgement.
     async fn permit(&self) -> Result<OwnedSemaphorePermit, PortError> {
         let acquired = async {
             match Arc::clone(&self.link.permits).acquire_owned().await {
@@ -155,10 +154,10 @@ impl Publishing {
     async fn send(&mut self, envelope: MessageEnvelope, permit: OwnedSemaphorePermit) -> Sent {
         let payload = envelope
             .to_json()
-            .map_err(|error| of_the_item(error.to_string()))?;
+            .map_err(|error| rejected_item(error.to_string()))?;
         if payload.len() > MAX_MESSAGE_BYTES {
             let length = payload.len();
-            return Err(of_the_item(format!(
+            return Err(rejected_item(format!(
                 "the message has {length} bytes: at most {MAX_MESSAGE_BYTES} are sent"
             )));
         }
@@ -173,37 +172,37 @@ impl Publishing {
             .payload(payload.into())
             .message_id(&id);
         let sent = self.link.context.send_publish(subject, message).await;
-        let place = self.sent;
-        // What the client refuses was never sent, and the broker owes no answer to it.
+        let index = self.sent;
+        // A message that the client refuses is never sent, and gets no acknowledgement.
         let is_refused =
             |error: &PublishError| error.kind() == PublishErrorKind::MaxPayloadExceeded;
         if !sent.as_ref().is_err_and(is_refused) {
             self.sent += 1;
         }
-        Ok(OnTheWay {
+        Ok(PendingAck {
             acknowledgement: sent.map_err(|error| self.failed(&error))?,
             kind: StreamKind::of(envelope.message.topic()),
             id,
-            place,
+            index,
             _permit: permit,
         })
     }
 
-    /// Waits for the broker's word on a message, in the order of sending. All of a batch would have
-    /// to be woken for each other's acknowledgements otherwise, and each would need a timer.
+    /// Waits for the acknowledgement of a message, in the order of sending. Otherwise all of a batch would
+    /// be woken for each acknowledgement, and each would need a timer.
     async fn answer(&mut self, sent: Sent) -> Result<PublishOutcome, PortError> {
-        let OnTheWay {
+        let PendingAck {
             acknowledgement,
             kind,
             id,
-            place,
+            index,
             _permit,
         } = sent?;
         let acknowledgement = acknowledgement.into_future();
-        let acknowledged = if self.is_over() || place < self.sent_before_silence {
-            // It has had its time while earlier ones were waited for.
-            let had_its_time = || Self::unknown("there was no acknowledgement in time".to_owned());
-            at_once(acknowledgement).ok_or_else(had_its_time)?
+        let acknowledged = if self.is_over() || index < self.sent_before_silence {
+            // Its time passed while earlier ones were awaited.
+            let timed_out = || Self::unknown("there was no acknowledgement in time".to_owned());
+            at_once(acknowledgement).ok_or_else(timed_out)?
         } else {
             acknowledgement.await
         };
@@ -211,14 +210,14 @@ impl Publishing {
             matches!(&acknowledged, Err(error) if error.kind() == PublishErrorKind::TimedOut);
         if !is_silent {
             self.is_answered = true;
-            self.link.progress().heard(self.link.clock.monotonic());
+            self.link.progress().answered(self.link.clock.monotonic());
         }
         match acknowledged {
             Ok(acknowledgement) => self.accepted(kind, acknowledgement, id),
             Err(error) => {
                 if is_silent {
                     self.sent_before_silence = self.sent;
-                    self.link.look_again();
+                    self.link.check_soon();
                 }
                 Err(self.failed(&error))
             }
@@ -245,7 +244,7 @@ impl Publishing {
             return Err(PortError::new(
                 PortErrorKind::Unavailable,
                 "publish a message",
-                format!("stream {stream} took it in place of {expected}"),
+                format!("stream {stream} took it in index of {expected}"),
             ));
         }
         if kind == StreamKind::Events {
@@ -271,15 +270,15 @@ impl Publishing {
         Ok(PublishOutcome::Accepted)
     }
 
-    /// Notes what was acknowledged, all of it at once.
-    fn note(&mut self) -> Result<(), PortError> {
+    /// Records all acknowledgements at once.
+    fn record(&mut self) -> Result<(), PortError> {
         metrics::counter!(metric_names::ACKNOWLEDGED).increment(self.acknowledged);
         metrics::counter!(metric_names::DUPLICATES).increment(self.duplicates);
         let Some((sequence, id)) = self.highest.take() else {
             return Ok(());
         };
         counts(self.connection, self.link.connection())?;
-        let is_odd = self.link.tracker().acknowledged(
+        let is_reused = self.link.tracker().acknowledged(
             &self.ticket,
             Acknowledged {
                 sequence,
@@ -288,34 +287,34 @@ impl Publishing {
             },
             self.link.clock.now(),
         );
-        if is_odd {
+        if is_reused {
             tracing::warn!("the broker gives out numbers again that it had given before");
-            self.link.look_again();
+            self.link.check_soon();
         }
         Ok(())
     }
 
-    /// A message that is too large is its own fault; everything else is the broker's.
+    /// A message that is too large is an error of the item; any other error is of the broker.
     fn failed(&self, error: &PublishError) -> PortError {
         let text = error.to_string();
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
                 let most = self.link.client.max_payload();
-                of_the_item(format!(
+                rejected_item(format!(
                     "the broker takes at most {most} bytes a message: raise its max_payload"
                 ))
             }
-            PublishErrorKind::Other if text.contains("message size exceeds") => of_the_item(text),
+            PublishErrorKind::Other if text.contains("message size exceeds") => rejected_item(text),
             kind => {
                 if kind == PublishErrorKind::StreamNotFound {
-                    self.link.look_again();
+                    self.link.check_soon();
                 }
                 Self::unknown(text)
             }
         }
     }
 
-    /// Whether it was stored is not known.
+    /// The error of a message that may or may not be stored.
     fn unknown(reason: String) -> PortError {
         metrics::counter!(metric_names::UNKNOWN).increment(1);
         PortError::new(PortErrorKind::Unavailable, "publish a message", reason)
@@ -334,26 +333,26 @@ impl Drop for Publishing {
     }
 }
 
-/// What has come already. Not by tokio's budget: after many in a row it would say that nothing has.
+/// The result if it is ready, regardless of the cooperative budget of tokio.
 fn at_once<T>(answer: impl Future<Output = T>) -> Option<T> {
     tokio::task::unconstrained(answer).now_or_never()
 }
 
-/// Whether an answer counts. One that is heard after its connection has ended cannot be noted: the
-/// broker may have come back without the message, and nobody would know that it ever had it. So it
-/// is published again, and a broker that still has it says so.
-fn counts(asked: ConnectionId, now: Option<ConnectionId>) -> Result<(), PortError> {
-    if now == Some(asked) {
+/// Refuses an acknowledgement that arrives after its connection has ended: the broker may have come back
+/// without the message, and the loss would not be detected. The message is published again, and is a
+/// duplicate if the broker still has it.
+fn counts(sent_over: ConnectionId, now: Option<ConnectionId>) -> Result<(), PortError> {
+    if now == Some(sent_over) {
         return Ok(());
     }
     Err(PortError::new(
         PortErrorKind::Unavailable,
         "publish a message",
-        "the broker was disconnected as it answered: what it has now is asked by publishing again",
+        "the broker was disconnected as it answered: what it has now is found by publishing again",
     ))
 }
 
-fn of_the_item(reason: String) -> PortError {
+fn rejected_item(reason: String) -> PortError {
     PortError::new(PortErrorKind::HandlerFailed, "publish a message", reason)
 }
 
@@ -362,7 +361,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn however_many_answers_have_come_each_is_heard() {
+    async fn every_ready_acknowledgement_is_seen() {
         for _ in 0..1_000 {
             let (sender, answer) = tokio::sync::oneshot::channel();
             sender.send(()).unwrap();
@@ -371,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_as_long_as_its_connection_does() {
+    fn an_acknowledgement_counts_as_long_as_its_connection_lasts() {
         let (first, second) = (ConnectionId::nth(1), ConnectionId::nth(2));
         assert!(counts(first, Some(first)).is_ok());
         for now in [None, Some(second)] {

@@ -1,4 +1,4 @@
-//! Where the broker is, who we are to it, and how its streams are named.
+//! Address of the broker, credentials, TLS, and names of its streams.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,38 +10,37 @@ use punctual_domain::Topic;
 
 use crate::NatsError;
 
-/// Everything that has to be known about a broker. [`NatsSettings::new`] is enough for most.
+/// Settings of the connection to a broker. [`NatsSettings::new`] is enough for most.
 ///
-/// Its `Debug` shows no secret.
+/// `Debug` prints no secret.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct NatsSettings {
     pub(crate) servers: Vec<ServerAddr>,
-    /// Who we are: at first whoever the address names.
+    /// The credentials; by default those of the address.
     pub auth: NatsAuth,
-    /// How the connection is made secure.
+    /// TLS of the connection.
     pub tls: NatsTls,
-    /// What the names of streams and subjects begin with, for several installations on one broker.
+    /// Prefix of streams and subjects, for several installations on one broker.
     pub prefix: Prefix,
-    /// How many messages may be on the way to the broker without an acknowledgement, 1 to 10000.
+    /// Maximum number of messages in flight without an acknowledgement, 1 to 10000.
     pub publish_window: usize,
-    /// How long an acknowledgement is waited for. Then it is unknown whether the message was
-    /// stored, and it is published again under the same id.
+    /// Timeout of an acknowledgement. After it, whether the message was stored is unknown, and it is
+    /// published again under the same id.
     pub ack_timeout: Duration,
-    /// How long a message may be with us without a word before the broker gives it out again; while
-    /// a handler works, the broker hears from us. After a crash this is how long commands in hand
-    /// have to wait.
+    /// Time after which the broker redelivers a message that was not acknowledged. It is extended while a
+    /// handler works. After a crash, commands in flight wait this long.
     pub ack_wait: Duration,
-    /// How long a message that failed by itself is put off the first time. It doubles with each
-    /// failure, up to 120 times as long; after twenty failures the message is a dead letter.
+    /// Delay before the first retry of a failed message. It doubles with each failure, up to 120 times as
+    /// long; after twenty failures the message is dead-lettered.
     pub retry_delay: Duration,
 }
 
-/// Who we are to a broker.
+/// Credentials for a broker.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NatsAuth {
-    /// Nobody in particular.
+    /// No credentials.
     #[default]
     None,
     /// A user with a password.
@@ -51,33 +50,33 @@ pub enum NatsAuth {
         /// The password.
         password: String,
     },
-    /// Whoever knows this token.
+    /// A token.
     Token(String),
-    /// Whoever has this seed of an nkey.
+    /// The seed of an nkey.
     Nkey(String),
-    /// What a credentials file says: its text, not its path.
+    /// The content of a credentials file, not its path.
     Credentials(String),
 }
 
-/// How the connection is made secure. With a `tls://` address it always is.
+/// TLS of the connection, which a `tls://` address always requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NatsTls {
-    /// Refuse a connection that is not secure.
+    /// Refuse a connection without TLS.
     pub is_required: bool,
-    /// Certificates of authorities to trust besides the system's, in PEM.
+    /// CA certificates to trust besides those of the system, in PEM.
     pub ca_file: Option<PathBuf>,
-    /// Our own certificate and its key, in PEM, for brokers that ask for one.
+    /// Client certificate and its key, in PEM, for brokers that request one.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
 }
 
 impl NatsSettings {
-    /// The broker at an address such as `nats://host:4222`, with all else as usual. Several
-    /// addresses of one cluster are separated by commas; `tls://` asks for a secure connection, and
-    /// `nats://user:password@host` or `nats://token@host` says who we are.
+    /// Settings for an address such as `nats://host:4222`, with defaults for the rest. Several addresses of
+    /// one cluster are separated by commas; `tls://` requires TLS, and `nats://user:password@host` or
+    /// `nats://token@host` has the credentials.
     ///
     /// # Errors
-    /// If it is no such address.
+    /// If the address is invalid.
     pub fn new(url: &str) -> Result<Self, NatsError> {
         let servers = url
             .split(',')
@@ -97,14 +96,14 @@ impl NatsSettings {
         })
     }
 
-    /// Where the broker is, without any secret: for logs and for people.
+    /// Addresses of the broker without secrets, for display and logs.
     pub fn shown(&self) -> String {
         let shown: Vec<String> = self
             .servers
             .iter()
             .map(|server| {
                 let (scheme, host, port) = (server.scheme(), server.host(), server.port());
-                // Only in brackets can the colons of such an address be told from the port's.
+                // An IPv6 address needs brackets to separate it from the port.
                 if host.contains(':') && !host.starts_with('[') {
                     format!("{scheme}://[{host}]:{port}")
                 } else {
@@ -115,10 +114,10 @@ impl NatsSettings {
         shown.join(",")
     }
 
-    /// Checks that the settings make sense together.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// With the first field that does not, and what would be right.
+    /// With the first invalid field, and what is allowed.
     pub fn check(&self) -> Result<(), NatsError> {
         let wrong = |field, advice: &str| {
             Err(NatsError::Setting {
@@ -148,7 +147,7 @@ fn server(address: &str) -> Result<ServerAddr, NatsError> {
     if address.is_empty() {
         return Err(wrong("it is empty"));
     }
-    // The address itself is not repeated: it may hold a password.
+    // The address is not repeated: it may contain a password.
     let parsed = ServerAddr::from_str(address).map_err(|_| wrong("it cannot be understood"))?;
     if !matches!(parsed.scheme(), "nats" | "tls") {
         return Err(wrong(&format!("{}:// is not spoken here", parsed.scheme())));
@@ -172,7 +171,7 @@ fn wrong_address(what: &str) -> NatsError {
     }
 }
 
-/// Who we are by an address that says so: `nats://user:password@host`, or `nats://token@host`.
+/// Credentials of an address: `nats://user:password@host`, or `nats://token@host`.
 fn named_by(server: &ServerAddr) -> Option<NatsAuth> {
     let user = decoded(server.username()?);
     Some(match server.password() {
@@ -184,7 +183,7 @@ fn named_by(server: &ServerAddr) -> Option<NatsAuth> {
     })
 }
 
-/// The address alone. The client does not look for credentials in it, but writes it to its log.
+/// The address without credentials: the client does not use those, but logs the address.
 fn without_secrets(server: &ServerAddr) -> Result<ServerAddr, NatsError> {
     let mut url = server.clone().into_inner();
     let is_done = url.set_username("").is_ok() && url.set_password(None).is_ok();
@@ -192,14 +191,14 @@ fn without_secrets(server: &ServerAddr) -> Result<ServerAddr, NatsError> {
     left.ok_or_else(|| wrong_address("it cannot be understood"))
 }
 
-/// A part of an address, where `%40` stands for `@`. What is no such sign stays as it is.
+/// Percent-decodes a part of an address. Invalid sequences stay as they are.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let code = after.get(..2).filter(|_| *first == b'%');
         let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        // A sign before the digits would be taken for part of a number.
+        // `from_str_radix` would accept a sign.
         let code = code.filter(|code| code.bytes().all(|it| it.is_ascii_hexdigit()));
         if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
             bytes.push(byte);
@@ -239,8 +238,7 @@ impl fmt::Debug for NatsAuth {
     }
 }
 
-/// What the names of streams and subjects begin with: nothing, or 1 to 32 letters, digits, `_` and
-/// `-`.
+/// Prefix of streams and subjects: empty, or 1 to 32 letters, digits, `_` and `-`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prefix(String);
 
@@ -268,8 +266,8 @@ impl Prefix {
         }
     }
 
-    /// What the subjects of a topic's messages begin with, and where a message may be published
-    /// without naming tenant and service call.
+    /// Prefix of the subjects of a topic, and itself the subject of messages published without tenant and
+    /// service call.
     pub fn topic(&self, topic: Topic) -> String {
         self.subject(topic.as_str())
     }
@@ -298,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_enough_and_its_secrets_are_shown_to_nobody() {
+    fn an_address_is_enough_and_its_secrets_are_never_printed() {
         let settings = NatsSettings::new("nats://me:hunter2@a:4222, tls://b,nats://[::1]:7");
         let settings = settings.unwrap();
         let shown = "nats://a:4222,tls://b:4222,nats://[::1]:7";
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_say_who_we_are() {
+    fn an_address_may_have_credentials() {
         let auth = |address| NatsSettings::new(address).unwrap().auth;
         assert!(auth("nats://s%40cret@a") == NatsAuth::Token("s@cret".to_owned()));
         let both = NatsAuth::UserAndPassword {
@@ -332,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_without_repeating_it() {
+    fn an_invalid_address_is_refused_without_repeating_it() {
         for bad in [
             "",
             "nats://",
@@ -361,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn an_invalid_setting_is_named() {
         let good = NatsSettings::new("nats://a").unwrap();
         let window = NatsSettings {
             publish_window: 0,

@@ -1,6 +1,5 @@
-//! The streams and consumers that we need: made if they are missing, and looked at closely if they
-//! are there. One that would drop messages is refused with what to change, and never changed by us:
-//! somebody made it so.
+//! The required streams and consumers: created if missing, and checked if they exist. One that would drop
+//! messages is refused with what to change, and never changed: an operator configured it.
 
 use std::time::Duration;
 
@@ -17,21 +16,21 @@ use punctual_ports::ConsumerName;
 use crate::names::{Filter, StreamKind};
 use crate::{MAX_MESSAGE_BYTES, NatsError, NatsSettings, Prefix};
 
-/// How long events are kept for whoever has not read them yet.
+/// Retention of events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_hours(7 * 24);
 
-/// How long the server remembers the ids of messages. What is published again within it, after an
-/// answer was lost, is stored once.
+/// Deduplication window of the server. A message published again within it, after its acknowledgement was
+/// lost, is stored once.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-/// Maximum number of commands that may be with us unanswered. One that is put off keeps its place.
+/// Maximum number of delivered commands without an acknowledgement, deferred ones included.
 const MAX_COMMANDS_PENDING: i64 = 20_000;
 
-/// The same for events. So many unfinished ones, of one tenant or of several, hold up no other: the
-/// server gives out those behind them, too.
+/// The same for events. Up to this number, unsettled events of some tenants delay no other tenant: the
+/// server delivers those behind them, too.
 const MAX_EVENTS_PENDING: i64 = 100_000;
 
-/// The stream as we make it.
+/// Configuration of a stream.
 fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
     let (retention, max_age) = match kind {
         StreamKind::Commands => (RetentionPolicy::WorkQueue, Duration::ZERO),
@@ -45,7 +44,7 @@ fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
         max_messages: -1,
         max_bytes: -1,
         max_messages_per_subject: -1,
-        // A full store refuses the new rather than forget the old.
+        // A full stream refuses new messages instead of dropping old ones.
         discard: DiscardPolicy::New,
         storage: StorageType::File,
         num_replicas: 1,
@@ -54,7 +53,7 @@ fn wanted(kind: StreamKind, prefix: &Prefix) -> Config {
     }
 }
 
-/// Gets the stream, if it is there, and refuses one that would lose messages.
+/// Gets the stream, if it exists, and refuses one that would lose messages.
 pub(crate) async fn find(
     context: &jetstream::Context,
     kind: StreamKind,
@@ -73,7 +72,7 @@ pub(crate) async fn find(
     }
 }
 
-/// Makes the stream.
+/// Creates the stream.
 pub(crate) async fn make(
     context: &jetstream::Context,
     kind: StreamKind,
@@ -92,7 +91,7 @@ fn is_missing(kind: &GetStreamErrorKind) -> bool {
     matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-/// The server's own refusals are for an operator; that it did not answer may pass.
+/// A refusal by the server needs an operator; a missing response may be transient.
 fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display) -> NatsError {
     let (name, error) = (kind.name(prefix), error.to_string());
     let no_jetstream = ["no responders", "not enabled", "resource does not exist"];
@@ -114,14 +113,14 @@ fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display
     }
 }
 
-/// The subjects that a stream does not take.
+/// The subjects that a stream lacks.
 fn missing(wanted: &[String], found: &[String]) -> String {
     let missing = wanted.iter().filter(|subject| !found.contains(subject));
     let missing: Vec<&str> = missing.map(String::as_str).collect();
     missing.join(" and ")
 }
 
-/// What is wrong with a stream that is there, each with what to change.
+/// Problems of an existing stream, each with what to change.
 pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec<String> {
     let wanted = wanted(kind, prefix);
     let name = &wanted.name;
@@ -188,10 +187,10 @@ pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec
     problems
 }
 
-/// What is wrong with the streams that are there already. Nothing is made or changed.
+/// Problems of the existing streams. Nothing is created or changed.
 ///
 /// # Errors
-/// If the broker does not answer.
+/// If the broker does not respond.
 pub async fn examine(client: &Client, prefix: &Prefix) -> Result<Vec<String>, NatsError> {
     let context = jetstream::new(client.clone());
     let mut found = Vec::new();
@@ -208,7 +207,7 @@ pub async fn examine(client: &Client, prefix: &Prefix) -> Result<Vec<String>, Na
     Ok(found)
 }
 
-/// Gets the durable consumer, made if it is missing, and refuses one that would lose messages.
+/// Gets the durable consumer, creating it if missing, and refuses one that would lose messages.
 pub(crate) async fn ensure_consumer(
     context: &jetstream::Context,
     settings: &NatsSettings,
@@ -218,7 +217,7 @@ pub(crate) async fn ensure_consumer(
 ) -> Result<PullConsumer, NatsError> {
     let prefix = &settings.prefix;
     let kind = StreamKind::of(topic);
-    // It is made by whoever looks after the connection, at the right time.
+    // The link creates it at the right time.
     let Some(stream) = find(context, kind, prefix).await? else {
         return Err(NatsError::Unreachable {
             servers: format!("the stream {}", kind.name(prefix)),
@@ -244,7 +243,7 @@ pub(crate) async fn ensure_consumer(
         .await
         .map_err(|error| consumer_unavailable(&kind.name(prefix), &durable, &error))?;
     if (1..wanted.max_ack_pending).contains(&found.cached_info().config.max_ack_pending) {
-        // An earlier version has made it.
+        // An earlier version created it.
         match raised(&stream, &found, wanted.max_ack_pending).await {
             Ok(raised) => found = raised,
             Err(error) => tracing::warn!(
@@ -262,8 +261,7 @@ pub(crate) async fn ensure_consumer(
     }
 }
 
-/// The same consumer, which may have more messages unfinished. Whatever else somebody has changed
-/// stays.
+/// The same consumer with a higher limit of unsettled messages. The rest of its configuration stays.
 async fn raised(
     stream: &Stream<Info>,
     found: &PullConsumer,
@@ -340,14 +338,14 @@ mod tests {
     }
 
     #[test]
-    fn what_we_make_is_what_we_accept() {
+    fn created_streams_are_accepted() {
         for kind in StreamKind::ALL {
             assert!(problems(kind, &Prefix::default(), &good(kind)).is_empty());
         }
     }
 
     #[test]
-    fn what_would_lose_messages_is_refused_with_what_to_change() {
+    fn a_stream_that_would_lose_messages_is_refused_with_what_to_change() {
         type Spoil = fn(&mut Config);
         let cases: [(StreamKind, Spoil, &str); 11] = [
             (

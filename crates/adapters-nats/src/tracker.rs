@@ -1,12 +1,12 @@
-//! How far the broker has acknowledged our events, and whether it still has them.
+//! Tracks the position up to which the broker acknowledged events, and detects data loss.
 //!
-//! A broker may come back without the last messages that it had acknowledged: its default is to sync
-//! to disk every two minutes, and an operator may restore a copy. So the highest sequence that was
-//! acknowledged is remembered with the id of its message, and looked for after every connection. The
-//! id tells more than the number: another publisher may have pushed the number past ours.
+//! A broker may come back without the last messages that it acknowledged: by default it syncs to disk
+//! every two minutes, and an operator may restore a backup. So the highest acknowledged sequence is saved
+//! with the id of its message, and checked after every connect. The sequence alone is not enough: another
+//! publisher may have advanced it past ours.
 //!
-//! What is published again after a loss is younger in the stream than it is itself. So it is
-//! remembered, too, how old the oldest of it was: a second loss goes back as far.
+//! A republished event is older than its position in the stream says. So the age of the oldest one is
+//! saved, too: a second loss goes back as far.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,49 +16,49 @@ use punctual_ports::{BusPosition, DataLoss};
 
 use crate::streams::KEEP_EVENTS;
 
-/// How far back from the last acknowledgement a broker may have lost what it acknowledged.
+/// Time before the last acknowledgement whose messages a broker may have lost.
 const TAIL: Duration = Duration::from_mins(10);
 
-/// By how much the broker's clock may differ from ours, and how much older than its message an event
-/// may be that was published again without being remembered.
+/// Maximum difference between the clocks of broker and client, and maximum age that a republished event
+/// may have without being recorded.
 const MARGIN: Duration = TAIL;
 
-/// What is published again and older than this is remembered.
+/// Age from which republished events are recorded.
 const OLD: Duration = Duration::from_mins(5);
 
-/// How long it may take from the making of an event to the beginning of its publish.
+/// Maximum time between the creation of an event and the start of its publish.
 const BEFORE_PUBLISH: Duration = Duration::from_secs(2);
 
-const MADE_ANEW: &str = "the stream of events was made anew";
+const RECREATED: &str = "the stream of events was made anew";
 
-/// What a stream says of itself.
+/// State of a stream, as the broker reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StreamState {
     pub(crate) name: String,
-    /// When the broker made it, in its own words.
+    /// When it was created, as the broker formats it.
     pub(crate) made_at: String,
     pub(crate) last_sequence: u64,
-    /// When its last message came, or when it was made if it has none. What came after a loss was
-    /// found is left out: see [`Looked::lost_since`].
+    /// Time of its last message, or of its creation if it has none. Messages after a detected loss are
+    /// left out: see [`Snapshot::lost_since`].
     pub(crate) last_message_at: Timestamp,
 }
 
-/// What was known before the broker was asked. Its answer says nothing of what was acknowledged
-/// meanwhile: messages are published all the time.
+/// State of the tracker before the broker is queried. The response does not cover messages acknowledged
+/// meanwhile.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Looked {
+pub(crate) struct Snapshot {
     known: Option<Known>,
     is_suspicious: bool,
 }
 
-impl Looked {
-    /// The place of the last message that was acknowledged.
+impl Snapshot {
+    /// The sequence of the last acknowledged message.
     pub(crate) fn sequence(&self) -> Option<u64> {
         self.known.as_ref().map(|known| known.sequence)
     }
 
-    /// Whether the broker has lost something, and the instant before which a message in its stream
-    /// tells how far a copy goes. Later ones may have come after the loss.
+    /// If the broker lost messages, the instant up to which the messages in its stream tell how old the
+    /// restored backup is. Later ones may have arrived after the loss.
     pub(crate) fn lost_since(&self, stream: &StreamState, found: &Found) -> Option<Timestamp> {
         let known = self.known.as_ref()?;
         self.reason(stream, found)?;
@@ -69,7 +69,7 @@ impl Looked {
         let known = self.known.as_ref()?;
         let is_another = |id: &String| !known.message_id.is_empty() && *id != known.message_id;
         if known.made_at != stream.made_at {
-            Some(MADE_ANEW)
+            Some(RECREATED)
         } else if stream.last_sequence < known.sequence {
             Some("the stream of events went back")
         } else if matches!(found, Found::Message(id) if is_another(id)) {
@@ -82,56 +82,56 @@ impl Looked {
     }
 }
 
-/// What the broker has in the place of the last message that it acknowledged.
+/// What the broker has at the sequence of the last acknowledged message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A message with this id.
     Message(String),
-    /// Nothing: it was too old and is gone, or somebody removed it.
+    /// Nothing: the message expired or was deleted.
     Nothing,
 }
 
-/// The last message that was acknowledged.
+/// The last acknowledged message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) made_at: String,
     pub(crate) sequence: u64,
-    /// Empty if the message is nobody's that we know: then only its place counts.
+    /// Empty if the message is of another publisher: then only its sequence counts.
     pub(crate) message_id: String,
     acknowledged_at: Timestamp,
-    /// What an earlier process has noted.
+    /// As saved by an earlier process.
     covers_until: Timestamp,
-    /// Whether this process has seen the acknowledgement, or another one before it.
+    /// Whether this process received the acknowledgement, or an earlier one.
     is_our_own: bool,
 }
 
-/// Remembers acknowledgements of one stream.
+/// Tracks the acknowledgements of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     known: Option<Known>,
-    /// Whether `known` is to be kept.
-    to_keep: ToKeep,
-    /// Whether an acknowledgement came that cannot be: nothing is noted until the broker was asked.
+    /// Whether `known` is to be saved.
+    to_save: ToSave,
+    /// Whether an impossible acknowledgement was received: nothing is recorded until the next check.
     is_suspicious: bool,
-    /// Publishes under way, by number, with the earliest event in each.
-    under_way: BTreeMap<u64, Timestamp>,
+    /// Publishes in flight, by number, with the time of the earliest event in each.
+    in_flight: BTreeMap<u64, Timestamp>,
     next_number: u64,
     loss: Option<DataLoss>,
     losses: u64,
-    /// Whatever of the loss is from before this instant was published again.
+    /// Messages of the loss from before this instant were published again.
     recovered_until: Option<Timestamp>,
     republished: Option<Republished>,
-    /// The same as it is kept.
+    /// The saved value of `republished`.
     kept_republished: Option<Republished>,
-    /// Its name, and when it was made.
+    /// Its name, and when it was created.
     stream: Option<(String, String)>,
-    has_recalled: bool,
+    is_restored: bool,
 }
 
-/// Events that were published again.
+/// Republished events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Republished {
-    /// From when the oldest of them may be.
+    /// Earliest possible time of the oldest one.
     since: Timestamp,
     /// When the last of them was published.
     last_at: Timestamp,
@@ -146,71 +146,69 @@ impl Republished {
     }
 }
 
-/// Under which name it is kept how old the events were that were published again: no stream can
-/// have it. The times of that position are those of [`Republished`].
+/// Name under which the age of republished events is saved; no stream can have it. The times of that
+/// position are those of [`Republished`].
 pub(crate) fn republished(stream: &str) -> String {
     format!("{stream} (republished)")
 }
 
-/// Whether the position is to be kept.
+/// Whether the position is to be saved.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum ToKeep {
+enum ToSave {
     #[default]
     Nothing,
     Soon,
-    /// Before anything is published, because nothing was ever kept of this stream.
+    /// Before anything is published, because no position of this stream was ever saved.
     First,
 }
 
-/// What was acknowledged of a publish.
+/// Acknowledgements of a publish.
 #[derive(Debug)]
 pub(crate) struct Acknowledged {
     /// The highest sequence.
     pub(crate) sequence: u64,
-    /// The id of the message that has it.
+    /// The id of the message with that sequence.
     pub(crate) message_id: String,
-    /// The lowest sequence that was given out, if any was: not those of messages that were there
-    /// already.
+    /// The lowest newly assigned sequence, if any: duplicates keep theirs.
     pub(crate) lowest_new: Option<u64>,
 }
 
-/// A publish under way.
+/// A publish in flight.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     number: u64,
-    /// The last message when it began: what is stored now gets a higher sequence.
+    /// The last message when it started: later ones get a higher sequence.
     before: Option<Known>,
 }
 
 impl Tracker {
-    /// Notes that a publish begins, and of which time its earliest event is.
+    /// Records the start of a publish, and the time of its earliest event.
     pub(crate) fn begin(&mut self, earliest: Timestamp) -> Ticket {
         let number = self.next_number;
         self.next_number += 1;
-        self.under_way.insert(number, earliest);
+        self.in_flight.insert(number, earliest);
         let before = self.known.clone();
         Ticket { number, before }
     }
 
-    /// Notes that it has ended, however.
+    /// Records the end of a publish, whatever its outcome.
     pub(crate) fn end(&mut self, ticket: &Ticket) {
-        self.under_way.remove(&ticket.number);
+        self.in_flight.remove(&ticket.number);
     }
 
-    /// Notes what was acknowledged of a publish; answers whether the broker must have forgotten
-    /// something.
+    /// Records the acknowledgements of a publish; returns whether they prove a loss.
     pub(crate) fn acknowledged(
         &mut self,
         ticket: &Ticket,
-        news: Acknowledged,
+        acks: Acknowledged,
         now: Timestamp,
     ) -> bool {
         if self.is_suspicious {
             return false;
         }
         let highest = ticket.before.as_ref().map_or(0, |known| known.sequence);
-        if news.lowest_new.is_some_and(|lowest| lowest <= highest) {
-            // Answers come in any order: a later number may be noted already, and be there.
+        if acks.lowest_new.is_some_and(|lowest| lowest <= highest) {
+            // Acknowledgements arrive in any order: a higher sequence may be recorded already, and exist.
             self.known.clone_from(&ticket.before);
             self.is_suspicious = true;
             return true;
@@ -221,30 +219,30 @@ impl Tracker {
         if self
             .known
             .as_ref()
-            .is_none_or(|known| news.sequence > known.sequence)
+            .is_none_or(|known| acks.sequence > known.sequence)
         {
             self.known = Some(Known {
                 made_at: made_at.clone(),
-                sequence: news.sequence,
-                message_id: news.message_id,
+                sequence: acks.sequence,
+                message_id: acks.message_id,
                 acknowledged_at: now,
                 covers_until: now,
                 is_our_own: true,
             });
         }
-        self.keep_again();
+        self.save_again();
         false
     }
 
-    /// Whether it has yet to be told what an earlier process has kept. Later that is old: what is
-    /// known since may have been lost and given up on.
-    pub(crate) const fn wants_to_recall(&self) -> bool {
-        !self.has_recalled
+    /// Whether the position of an earlier process has yet to be restored. Later it would be outdated: a
+    /// newer one may have been lost and abandoned.
+    pub(crate) const fn needs_restore(&self) -> bool {
+        !self.is_restored
     }
 
-    /// What an earlier process has kept, unless this one knows better.
-    pub(crate) fn recall(&mut self, kept: Option<BusPosition>, republished: Option<&BusPosition>) {
-        let is_first = !std::mem::replace(&mut self.has_recalled, true);
+    /// Restores the position of an earlier process, unless this one has a newer one.
+    pub(crate) fn restore(&mut self, kept: Option<BusPosition>, republished: Option<&BusPosition>) {
+        let is_first = !std::mem::replace(&mut self.is_restored, true);
         if is_first {
             self.republished = republished.map(Republished::of);
             self.kept_republished.clone_from(&self.republished);
@@ -261,36 +259,35 @@ impl Tracker {
         }
     }
 
-    /// What is known now, to be compared with what the broker answers to a question that is asked
-    /// after this.
-    pub(crate) fn look(&self) -> Looked {
-        Looked {
+    /// The state to compare with the response of the broker to a later query.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
             known: self.known.clone(),
             is_suspicious: self.is_suspicious,
         }
     }
 
-    /// Compares what was known with what the broker has, and goes on from there.
+    /// Compares a snapshot with the state of the broker, and continues from there.
     pub(crate) fn compare(
         &mut self,
-        looked: &Looked,
+        snapshot: &Snapshot,
         stream: &StreamState,
         found: &Found,
         now: Timestamp,
     ) {
         self.stream = Some((stream.name.clone(), stream.made_at.clone()));
-        let Some(known) = &looked.known else {
+        let Some(known) = &snapshot.known else {
             if self.known.is_none() {
-                self.begin_at(stream, now);
-                self.to_keep = ToKeep::First;
+                self.start_at(stream, now);
+                self.to_save = ToSave::First;
             }
             return;
         };
-        if let Some(reason) = looked.reason(stream, found) {
-            // Not from now: the broker may have been away for hours.
+        if let Some(reason) = snapshot.reason(stream, found) {
+            // Not relative to now: the broker may have been unavailable for hours.
             let tail = known.acknowledged_at.saturating_sub(TAIL);
-            let further = if reason == MADE_ANEW {
-                // Nothing is left of what nobody has read yet.
+            let further = if reason == RECREATED {
+                // Unread messages are lost, too.
                 now.saturating_sub(KEEP_EVENTS)
             } else {
                 stream.last_message_at.saturating_sub(MARGIN)
@@ -302,10 +299,10 @@ impl Tracker {
                 since = since.min(republished.since);
             }
             self.is_suspicious = false;
-            self.begin_at(stream, now);
+            self.start_at(stream, now);
             self.lose(since, reason);
         } else if !known.is_our_own {
-            // What was acknowledged after the last note was noted nowhere.
+            // Acknowledgements after the last saved position are not recorded anywhere.
             let in_doubt = known.covers_until;
             if let Some(known) = &mut self.known {
                 known.is_our_own = true;
@@ -317,9 +314,9 @@ impl Tracker {
         }
     }
 
-    /// Counts from what is there now. Without this nobody could tell that the first messages of all
-    /// were lost, if that happened before the first note.
-    fn begin_at(&mut self, stream: &StreamState, now: Timestamp) {
+    /// Starts at the current end of the stream. Otherwise a loss of the very first messages, before the
+    /// first saved position, could not be detected.
+    fn start_at(&mut self, stream: &StreamState, now: Timestamp) {
         self.known = Some(Known {
             made_at: stream.made_at.clone(),
             sequence: stream.last_sequence,
@@ -328,7 +325,7 @@ impl Tracker {
             covers_until: now,
             is_our_own: true,
         });
-        self.keep_again();
+        self.save_again();
     }
 
     fn lose(&mut self, since: Timestamp, reason: &str) {
@@ -346,37 +343,37 @@ impl Tracker {
         self.loss.clone()
     }
 
-    fn is_told(&self, loss: &DataLoss) -> bool {
-        let told = self.loss.as_ref();
-        told.is_some_and(|it| it.number == loss.number)
+    fn is_current(&self, loss: &DataLoss) -> bool {
+        let current = self.loss.as_ref();
+        current.is_some_and(|it| it.number == loss.number)
     }
 
-    /// Everything of a loss was published again; answers whether that was news.
+    /// Records that all messages of a loss were published again; returns whether that was new.
     pub(crate) fn recovered(&mut self, loss: &DataLoss, now: Timestamp) -> bool {
-        let is_it = self.is_told(loss);
-        if is_it {
-            self.note_republished(loss, now);
+        let is_current = self.is_current(loss);
+        if is_current {
+            self.record_republished(loss, now);
             self.loss = None;
             self.recovered_until = None;
-            self.keep_again();
+            self.save_again();
         }
-        is_it
+        is_current
     }
 
-    /// What is from before an instant was published again.
+    /// Records that the messages from before an instant were published again.
     pub(crate) fn recovered_until(&mut self, loss: &DataLoss, until: Timestamp, now: Timestamp) {
-        if self.is_told(loss) {
-            self.note_republished(loss, now);
+        if self.is_current(loss) {
+            self.record_republished(loss, now);
             self.recovered_until = Some(until);
-            self.keep_again();
+            self.save_again();
         }
     }
 
-    fn note_republished(&mut self, loss: &DataLoss, now: Timestamp) {
+    fn record_republished(&mut self, loss: &DataLoss, now: Timestamp) {
         if now.saturating_sub(OLD) <= loss.since {
             return;
         }
-        // What is no longer in any stream does not count.
+        // Expired events do not count.
         let earlier = self.republished.take();
         let earlier = earlier.filter(|it| it.last_at >= now.saturating_sub(KEEP_EVENTS));
         self.republished = Some(Republished {
@@ -385,12 +382,11 @@ impl Tracker {
         });
     }
 
-    /// How old the events were that were published again, to be kept before the position if it is
-    /// news.
+    /// The age of republished events, to be saved before the position if it changed.
     pub(crate) fn republished(&self) -> Option<BusPosition> {
         let ((stream, made_at), it) = (self.stream.as_ref()?, self.republished.as_ref()?);
-        let is_news = self.kept_republished.as_ref() != Some(it);
-        is_news.then(|| BusPosition {
+        let is_changed = self.kept_republished.as_ref() != Some(it);
+        is_changed.then(|| BusPosition {
             stream: republished(stream),
             made_at: made_at.clone(),
             last_sequence: 0,
@@ -400,28 +396,28 @@ impl Tracker {
         })
     }
 
-    /// That was kept.
+    /// Records that the age of republished events was saved.
     pub(crate) fn kept_republished(&mut self, position: &BusPosition) {
         self.kept_republished = Some(Republished::of(position));
     }
 
-    /// What is to be kept now, if anything is. While something is lost the next process has to find
-    /// the same: nothing is kept but how much of it was published again.
-    pub(crate) fn news(&mut self, now: Timestamp, is_the_end: bool) -> Option<BusPosition> {
-        if self.is_suspicious || (self.to_keep == ToKeep::Nothing && !is_the_end) {
+    /// The position to save now, if any. While a loss is not recovered, the next process has to detect it
+    /// again: only the progress of the recovery is saved.
+    pub(crate) fn unsaved(&mut self, now: Timestamp, is_closing: bool) -> Option<BusPosition> {
+        if self.is_suspicious || (self.to_save == ToSave::Nothing && !is_closing) {
             return None;
         }
         let covers_until = if self.loss.is_some() {
-            // What came since the loss may be older, and still be under way.
+            // Publishes since the loss may have earlier events, and still be in flight.
             self.recovered_until?.min(self.covers_until(now))
-        } else if is_the_end && self.under_way.is_empty() {
+        } else if is_closing && self.in_flight.is_empty() {
             now
         } else {
             self.covers_until(now)
         };
         let (known, (stream, _)) = (self.known.as_mut()?, self.stream.as_ref()?);
-        if self.to_keep == ToKeep::Soon {
-            self.to_keep = ToKeep::Nothing;
+        if self.to_save == ToSave::Soon {
+            self.to_save = ToSave::Nothing;
         }
         Some(BusPosition {
             stream: stream.clone(),
@@ -433,28 +429,28 @@ impl Tracker {
         })
     }
 
-    /// Whether the position has to be kept before anything is published.
-    pub(crate) fn has_to_be_kept(&self) -> bool {
-        self.to_keep == ToKeep::First
+    /// Whether the position has to be saved before anything is published.
+    pub(crate) fn must_be_saved_first(&self) -> bool {
+        self.to_save == ToSave::First
     }
 
-    /// It was kept.
+    /// Records that the position was saved.
     pub(crate) fn kept(&mut self) {
-        if self.to_keep == ToKeep::First {
-            self.to_keep = ToKeep::Nothing;
+        if self.to_save == ToSave::First {
+            self.to_save = ToSave::Nothing;
         }
     }
 
-    /// There is something to keep: because it is new, or because it could not be kept.
-    pub(crate) fn keep_again(&mut self) {
-        if self.to_keep == ToKeep::Nothing {
-            self.to_keep = ToKeep::Soon;
+    /// Requests that the position is saved: it changed, or saving it failed.
+    pub(crate) fn save_again(&mut self) {
+        if self.to_save == ToSave::Nothing {
+            self.to_save = ToSave::Soon;
         }
     }
 
-    /// Whatever was published before this instant has its acknowledgement noted, or none.
+    /// Every acknowledgement of a publish from before this instant is recorded.
     fn covers_until(&self, now: Timestamp) -> Timestamp {
-        let earliest = self.under_way.values().min().copied().unwrap_or(now);
+        let earliest = self.in_flight.values().min().copied().unwrap_or(now);
         earliest.min(now).saturating_sub(BEFORE_PUBLISH)
     }
 }
@@ -479,8 +475,8 @@ mod tests {
     }
 
     fn compare(tracker: &mut Tracker, stream: &StreamState, found: &Found) {
-        let looked = tracker.look();
-        tracker.compare(&looked, stream, found, at(NOW - 60));
+        let snapshot = tracker.snapshot();
+        tracker.compare(&snapshot, stream, found, at(NOW - 60));
     }
 
     fn ack(sequence: u64, is_duplicate: bool, id: &str) -> Acknowledged {
@@ -495,7 +491,7 @@ mod tests {
         Found::Message("id-10".to_owned())
     }
 
-    /// A tracker that has seen message 10 acknowledged.
+    /// A tracker that has recorded the acknowledgement of message 10.
     fn seasoned() -> Tracker {
         let mut tracker = Tracker::default();
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
@@ -506,7 +502,7 @@ mod tests {
     }
 
     fn kept(tracker: &mut Tracker) -> BusPosition {
-        let position = tracker.news(at(NOW), false).unwrap();
+        let position = tracker.unsaved(at(NOW), false).unwrap();
         tracker.kept();
         position
     }
@@ -521,12 +517,12 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_went_back_was_made_anew_or_has_anothers_message_has_lost_its_tail() {
-        let copied_at = at(NOW - 7_200 - 600);
+    fn a_broker_that_went_back_was_recreated_or_has_another_message_has_lost_its_tail() {
+        let backup_at = at(NOW - 7_200 - 600);
         let a_week = at(NOW - 60).saturating_sub(KEEP_EVENTS);
         for (state, found, since) in [
-            (stream("m", 9), Found::Nothing, copied_at),
-            (stream("m", 12), Found::Message("x".to_owned()), copied_at),
+            (stream("m", 9), Found::Nothing, backup_at),
+            (stream("m", 12), Found::Message("x".to_owned()), backup_at),
             (stream("other", 12), ours(), a_week),
         ] {
             let mut tracker = seasoned();
@@ -536,14 +532,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_until_a_loss_is_made_good() {
+    fn no_position_is_saved_until_a_loss_is_recovered() {
         let mut tracker = seasoned();
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let loss = tracker.loss().unwrap();
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(10, false, "again"), at(NOW)));
-        assert_eq!(tracker.news(at(NOW), false), None);
-        assert_eq!(tracker.news(at(NOW), true), None, "nor at the end");
+        assert_eq!(tracker.unsaved(at(NOW), false), None);
+        assert_eq!(tracker.unsaved(at(NOW), true), None, "nor at the end");
         assert!(tracker.recovered(&loss, at(NOW)));
         assert!(!tracker.recovered(&loss, at(NOW)));
         assert_eq!(kept(&mut tracker).last_message_id, "again");
@@ -561,26 +557,26 @@ mod tests {
         assert!(second.since <= first.since);
         assert!(
             !tracker.recovered(&first, at(NOW)),
-            "the second is not made good by the first"
+            "recovering the first does not recover the second"
         );
         assert!(tracker.recovered(&second, at(NOW)));
     }
 
     #[test]
-    fn what_is_under_way_is_not_covered() {
+    fn publishes_in_flight_are_not_covered() {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW - 50));
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 52));
         tracker.acknowledged(&ticket, ack(11, false, "id-11"), at(NOW));
         tracker.end(&ticket);
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 2));
-        assert_eq!(tracker.news(at(NOW), false), None, "it is said once");
-        let end = tracker.news(at(NOW), true).unwrap();
+        assert_eq!(tracker.unsaved(at(NOW), false), None, "it is returned once");
+        let end = tracker.unsaved(at(NOW), true).unwrap();
         assert_eq!((end.covers_until, end.last_sequence), (at(NOW), 11));
     }
 
     #[test]
-    fn what_is_under_way_is_not_covered_while_a_loss_is_made_good_either() {
+    fn publishes_in_flight_are_not_covered_during_recovery_either() {
         let mut tracker = seasoned();
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         let loss = tracker.loss().unwrap();
@@ -593,22 +589,22 @@ mod tests {
     }
 
     #[test]
-    fn after_a_run_without_a_last_word_the_time_since_its_last_note_is_in_doubt() {
+    fn after_a_crash_the_time_since_the_last_saved_position_is_in_doubt() {
         let position = kept(&mut seasoned());
         let covers_until = position.covers_until;
         let mut next = Tracker::default();
-        next.recall(Some(position.clone()), None);
+        next.restore(Some(position.clone()), None);
         compare(&mut next, &stream("m", 12), &ours());
         assert_eq!(next.loss().unwrap().since, covers_until);
 
         let mut next = Tracker::default();
-        next.recall(Some(position), None);
+        next.restore(Some(position), None);
         compare(&mut next, &stream("m", 9), &Found::Nothing);
         let since = next.loss().unwrap().since;
         assert_eq!(
             since,
             at(NOW - 7_200 - 600),
-            "counted from the copy, not from now"
+            "counted from the backup, not from now"
         );
     }
 
@@ -623,14 +619,14 @@ mod tests {
         assert!(tracker.acknowledged(&ticket, ack(10, false, "new"), at(NOW)));
         assert!(
             !tracker.acknowledged(&ticket, ack(11, false, "next"), at(NOW)),
-            "said once"
+            "reported once"
         );
         assert_eq!(
             tracker.known.as_ref().unwrap().message_id,
             "id-10",
-            "until it is asked"
+            "until the check"
         );
-        assert_eq!(tracker.news(at(NOW), false), None);
+        assert_eq!(tracker.unsaved(at(NOW), false), None);
         compare(
             &mut tracker,
             &stream("m", 11),
@@ -649,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_given_out_again_is_a_loss_although_a_higher_one_was_noted_first() {
+    fn a_reused_sequence_is_a_loss_even_if_a_higher_one_was_recorded_first() {
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(12, false, "id-12"), at(NOW)));
@@ -664,54 +660,54 @@ mod tests {
         let ticket = tracker.begin(at(NOW));
         assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
         compare(&mut tracker, &stream("m", 12), &Found::Nothing);
-        assert!(tracker.loss().is_some(), "whatever is in its place");
+        assert!(tracker.loss().is_some(), "whatever has its sequence");
     }
 
     #[test]
-    fn what_is_acknowledged_while_the_broker_is_asked_is_no_loss() {
+    fn an_acknowledgement_during_a_check_is_no_loss() {
         let mut tracker = seasoned();
-        let looked = tracker.look();
+        let snapshot = tracker.snapshot();
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(20, false, "id-20"), at(NOW)));
-        tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
+        tracker.compare(&snapshot, &stream("m", 12), &ours(), at(NOW));
         assert_eq!(tracker.loss(), None);
         assert_eq!(kept(&mut tracker).last_sequence, 20);
     }
 
     #[test]
-    fn an_oddity_that_comes_while_the_broker_is_asked_is_asked_about_next() {
+    fn a_reused_sequence_during_a_check_is_found_by_the_next_one() {
         let mut tracker = seasoned();
-        let looked = tracker.look();
+        let snapshot = tracker.snapshot();
         let ticket = tracker.begin(at(NOW));
         assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
-        tracker.compare(&looked, &stream("m", 12), &ours(), at(NOW));
-        assert_eq!(tracker.news(at(NOW), false), None);
+        tracker.compare(&snapshot, &stream("m", 12), &ours(), at(NOW));
+        assert_eq!(tracker.unsaved(at(NOW), false), None);
         compare(&mut tracker, &stream("m", 9), &Found::Nothing);
         assert!(tracker.loss().is_some());
     }
 
     #[test]
-    fn what_is_published_first_of_all_is_in_doubt_too_after_a_run_without_a_last_word() {
+    fn the_very_first_messages_are_in_doubt_too_after_a_crash() {
         let mut tracker = Tracker::default();
-        tracker.recall(None, None);
+        tracker.restore(None, None);
         compare(&mut tracker, &stream("m", 500), &Found::Nothing);
-        assert!(tracker.has_to_be_kept());
+        assert!(tracker.must_be_saved_first());
         let position = kept(&mut tracker);
         assert_eq!(position.last_sequence, 500);
         tracker.kept();
-        assert!(!tracker.has_to_be_kept());
+        assert!(!tracker.must_be_saved_first());
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(501, false, "id-501"), at(NOW)));
         // It ends here, and the broker has lost 501 again.
         let mut next = Tracker::default();
-        next.recall(Some(position), None);
+        next.restore(Some(position), None);
         let foreign = Found::Message("foreign".to_owned());
         compare(&mut next, &stream("m", 500), &foreign);
         assert!(next.loss().unwrap().since <= at(NOW));
     }
 
     #[test]
-    fn a_stream_made_anew_has_lost_whatever_it_would_still_have() {
+    fn a_recreated_stream_has_lost_everything_within_its_retention() {
         let mut tracker = seasoned();
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let a_week_ago = at(NOW - 60).saturating_sub(KEEP_EVENTS);
@@ -719,11 +715,11 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_goes_on_where_this_one_ends() {
+    fn the_next_process_continues_the_recovery() {
         let mut tracker = seasoned();
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let loss = tracker.loss().unwrap();
-        assert_eq!(tracker.news(at(NOW), true), None);
+        assert_eq!(tracker.unsaved(at(NOW), true), None);
         let until = at(NOW - 90_000);
         tracker.recovered_until(&loss, until, at(NOW));
         let ticket = tracker.begin(at(NOW));
@@ -735,19 +731,19 @@ mod tests {
 
         let next = |stream: &StreamState, found: &Found| {
             let mut next = Tracker::default();
-            next.recall(Some(position.clone()), republished.as_ref());
+            next.restore(Some(position.clone()), republished.as_ref());
             compare(&mut next, stream, found);
             next.loss().unwrap().since
         };
         let same = stream("other", 1);
         assert_eq!(next(&same, &Found::Message("id-1".to_owned())), until);
-        // What was published again is lost again, however old it is.
+        // Republished events are lost again, however old they are.
         let went_back = next(&stream("other", 0), &Found::Nothing);
         assert_eq!(went_back, loss.since);
     }
 
     #[test]
-    fn what_was_published_again_and_is_lost_again_is_published_a_third_time() {
+    fn republished_events_that_are_lost_again_are_published_a_third_time() {
         let mut tracker = seasoned();
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
         let first = tracker.loss().unwrap();

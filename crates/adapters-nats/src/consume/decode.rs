@@ -1,14 +1,14 @@
-//! What a message from the broker says, or why it says nothing that we can use.
+//! Decoding of messages from the broker.
 
 use async_nats::Message;
 use punctual_domain::{MessageEnvelope, Topic};
 
 use crate::{MAX_MESSAGE_BYTES, Prefix};
 
-/// Reads a message of a topic. Envelope, payload and subject have to agree.
+/// Decodes a message of a topic. Envelope, payload and subject have to agree.
 ///
 /// # Errors
-/// With the reason for the dead letter. None of them gets better by trying again.
+/// With the reason for the dead letter. A retry never helps.
 pub(super) fn decode(
     prefix: &Prefix,
     topic: Topic,
@@ -25,10 +25,10 @@ pub(super) fn decode(
     }
     let envelope =
         MessageEnvelope::from_json(&message.payload).map_err(|error| error.to_string())?;
-    let said = envelope.message.topic();
-    if said != topic {
+    let expected = envelope.message.topic();
+    if expected != topic {
         let name = envelope.message.type_name();
-        return Err(format!("{name} belongs to {said} and came to {topic}"));
+        return Err(format!("{name} belongs to {expected} and came to {topic}"));
     }
     check_subject(&prefix.topic(topic), message.subject.as_str(), &envelope)?;
     Ok(envelope)

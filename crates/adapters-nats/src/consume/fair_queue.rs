@@ -1,36 +1,36 @@
-//! Messages that were fetched and wait for the handler, by tenant: whoever's handlers are slow, or
-//! hang, leaves room for the others.
+//! Fair queue of fetched messages, by tenant: a tenant whose handler calls are slow or hang leaves room for
+//! the others.
 //!
-//! A tenant may have a third of what is left: of the calls of the handler, and of the places to
-//! wait. So one alone gets a quarter of all, the next a quarter of the rest, and so on; nobody gets
-//! everything, and a dozen who hang leave room for the next.
+//! A tenant may have a third of the remaining capacity: of the calls of the handler, and of the slots to
+//! wait. So a single tenant gets a quarter of all, the next a quarter of the rest, and so on; no tenant
+//! gets everything, and a dozen that hang leave room for the next.
 //!
-//! Nothing of this waits or reads a clock. Times are monotonic.
+//! No I/O, no clock. Times are monotonic.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// Maximum number of calls of the handler at once: 64 of one tenant, if it is alone.
+/// Maximum number of concurrent calls of the handler: 64 of a single tenant.
 pub(super) const CALLS: usize = 256;
 
-/// Maximum number of messages that wait here: 256 of one tenant. A message of more than [`UNIT`]
+/// Maximum number of waiting messages: 256 of one tenant. A message of more than [`UNIT`]
 /// bytes counts as several, so that all of them have at most 16 MiB and one message of each tenant.
 const WAITING: usize = 1_024;
 
 const UNIT: usize = 16 << 10;
 
-/// Who needs longer than this for what waits here, or gets nothing done for so long, has no more
-/// wait here: it goes back to the broker, and the messages behind it are looked at.
+/// A tenant that needs longer than this for its waiting messages, or completes none within it, is slow: its
+/// further messages return to the broker, to make way for those behind them.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// How soon, and how late, a message that went back to the broker comes again.
-const SHORTEST_RETURN: Duration = Duration::from_millis(100);
-const LONGEST_RETURN: Duration = Duration::from_mins(1);
+/// Minimum and maximum redelivery delay of a deferred message.
+const MIN_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_mins(1);
 
-/// The same for a tenant that has nothing here, and for which others have left no place.
-const WITHOUT_A_PLACE: Duration = Duration::from_secs(1);
+/// Redelivery delay for a tenant without messages here, if others have left no room.
+const NO_ROOM_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether one more may have a place, who has so many, while so many of all are taken.
+/// Whether a tenant that holds `held` slots may take another one, while `taken` of `all` are in use.
 const fn may_take(held: usize, taken: usize, all: usize) -> bool {
     held < all.saturating_sub(taken).div_ceil(3)
 }
@@ -43,20 +43,20 @@ fn at_least_one(count: usize) -> u32 {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Now,
-    /// Its tenant gets on: it is worth waiting for.
+    /// Its tenant makes progress: wait for room.
     Soon,
-    /// Its tenant is slow: the broker keeps it meanwhile.
+    /// Its tenant is slow: the broker redelivers it after this delay.
     Later(Duration),
 }
 
-/// What waits, and who has how many calls.
+/// Waiting messages and calls in flight, by tenant.
 pub(super) struct FairQueue<T> {
     tenants: HashMap<String, Tenant<T>>,
-    /// Those with something that waits, by whose turn it is.
+    /// Tenants with waiting messages, in the order of their turns.
     turns: VecDeque<String>,
     waiting: usize,
     calls: usize,
-    /// When a call ended, of whomever.
+    /// When the last call of any tenant ended.
     done_at: Duration,
 }
 
@@ -64,14 +64,14 @@ struct Tenant<T> {
     waiting: VecDeque<(usize, T)>,
     held: usize,
     calls: usize,
-    /// When its last call ended, or when something of it began to wait.
+    /// When its last call ended, or its first message started to wait.
     done_at: Duration,
-    /// How much time there is between the ends of its calls while something of it waits.
+    /// Average time between the ends of its calls while messages wait.
     pace: Duration,
-    /// When the last message that was put off comes again.
-    returns_at: Duration,
-    /// How many were put off.
-    put_off: u32,
+    /// When the last deferred message is redelivered.
+    redelivered_at: Duration,
+    /// Number of deferred messages.
+    deferred: u32,
 }
 
 impl<T> Tenant<T> {
@@ -82,8 +82,8 @@ impl<T> Tenant<T> {
             calls: 0,
             done_at: now,
             pace: Duration::ZERO,
-            returns_at: Duration::ZERO,
-            put_off: 0,
+            redelivered_at: Duration::ZERO,
+            deferred: 0,
         }
     }
 
@@ -91,12 +91,12 @@ impl<T> Tenant<T> {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
-    /// A call has ended. As long as nothing waits that tells nothing of how fast it gets on.
+    /// Records the end of a call. Without waiting messages that does not measure the pace.
     fn done(&mut self, now: Duration) {
         if self.waiting.is_empty() {
-            (self.pace, self.returns_at) = (Duration::ZERO, Duration::ZERO);
+            (self.pace, self.redelivered_at) = (Duration::ZERO, Duration::ZERO);
         } else {
-            // Over as many as run at once: those that began together end together.
+            // Averaged over the concurrent calls: those that started together end together.
             let weight = at_least_one(self.calls).max(8);
             let took = now.saturating_sub(self.done_at);
             self.pace = (self.pace * (weight - 1) + took) / weight;
@@ -105,23 +105,23 @@ impl<T> Tenant<T> {
         self.done_at = now;
     }
 
-    /// When one more is to come again: one after the other, as fast as they are handled. Those for
-    /// which that would be too late are spread over the last two thirds of the longest time. All at
-    /// once they would hold up others: the broker delivers what comes again before what is new.
-    fn put_off(&mut self, now: Duration) -> Duration {
-        // Its calls run beside each other: none may have ended yet, and then all of them end at once.
+    /// Redelivery delay of one more message: one after the other, at the pace of the tenant. Those beyond the
+    /// maximum are spread over its last two thirds. All at once they would delay other tenants: the broker
+    /// delivers redeliveries before new messages.
+    fn defer(&mut self, now: Duration) -> Duration {
+        // Its calls are concurrent: none may have ended yet, and then all end at once.
         let pace = now.saturating_sub(self.done_at) / at_least_one(self.calls);
         let pace = self.pace.max(pace);
         let half = pace.saturating_mul(self.length() / 2);
-        let at = (self.returns_at + pace).max(now + half);
-        self.returns_at = at.min(now + LONGEST_RETURN);
-        self.put_off = self.put_off.wrapping_add(1);
-        if at < now + LONGEST_RETURN {
-            return at.saturating_sub(now).max(SHORTEST_RETURN);
+        let at = (self.redelivered_at + pace).max(now + half);
+        self.redelivered_at = at.min(now + MAX_DELAY);
+        self.deferred = self.deferred.wrapping_add(1);
+        if at < now + MAX_DELAY {
+            return at.saturating_sub(now).max(MIN_DELAY);
         }
         // Steps of the golden ratio leave no gaps, however many there are.
-        let fraction = f64::from(self.put_off.wrapping_mul(0x9E37_79B9)) / f64::from(u32::MAX);
-        LONGEST_RETURN.mul_f64((1.0 + 2.0 * fraction) / 3.0)
+        let fraction = f64::from(self.deferred.wrapping_mul(0x9E37_79B9)) / f64::from(u32::MAX);
+        MAX_DELAY.mul_f64((1.0 + 2.0 * fraction) / 3.0)
     }
 }
 
@@ -145,7 +145,7 @@ impl<T> FairQueue<T> {
             let is_stuck = now.saturating_sub(self.done_at) > SLOW;
             return match may_take(0, taken, WAITING) {
                 true => Room::Now,
-                false if is_stuck => Room::Later(WITHOUT_A_PLACE),
+                false if is_stuck => Room::Later(NO_ROOM_DELAY),
                 false => Room::Soon,
             };
         };
@@ -154,13 +154,13 @@ impl<T> FairQueue<T> {
         }
         let needs = tenant.pace.saturating_mul(tenant.length());
         if needs > SLOW || now.saturating_sub(tenant.done_at) > SLOW {
-            Room::Later(tenant.put_off(now))
+            Room::Later(tenant.defer(now))
         } else {
             Room::Soon
         }
     }
 
-    /// Lets a message wait for its turn.
+    /// Enqueues a message.
     pub(super) fn push(&mut self, name: &str, bytes: usize, message: T, now: Duration) {
         let units = 1 + bytes / UNIT;
         if self.tenants.is_empty() {
@@ -181,7 +181,7 @@ impl<T> FairQueue<T> {
         self.waiting += units;
     }
 
-    /// The message whose turn it is, with its tenant, for a call that begins now.
+    /// The message whose turn it is, with its tenant, for a call that starts now.
     pub(super) fn next(&mut self) -> Option<(String, T)> {
         for _ in 0..self.turns.len() {
             let name = self.turns.pop_front()?;
@@ -203,7 +203,7 @@ impl<T> FairQueue<T> {
         None
     }
 
-    /// A call for a tenant has ended.
+    /// Records the end of a call for a tenant.
     pub(super) fn done(&mut self, name: &str, now: Duration) {
         let Some(tenant) = self.tenants.get_mut(name) else {
             return;
@@ -216,13 +216,13 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Everything that waits.
+    /// The waiting messages.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &T> {
         let all = self.tenants.values().flat_map(|tenant| &tenant.waiting);
         all.map(|(_, message)| message)
     }
 
-    /// Takes out everything that waits.
+    /// Removes and returns the waiting messages.
     pub(super) fn take_all(&mut self) -> Vec<T> {
         self.turns.clear();
         self.waiting = 0;
@@ -256,20 +256,20 @@ mod tests {
         count
     }
 
-    /// Lets every call begin that may.
+    /// Starts every call that may start.
     fn begin(queue: &mut FairQueue<u64>) -> Vec<String> {
         std::iter::from_fn(|| queue.next().map(|(tenant, _)| tenant)).collect()
     }
 
     #[test]
-    fn one_tenant_alone_has_a_quarter_of_the_calls_and_of_the_places() {
+    fn a_single_tenant_has_a_quarter_of_the_calls_and_of_the_slots() {
         let mut queue = FairQueue::default();
         assert_eq!(fill(&mut queue, "a", ms(0)), WAITING / 4);
         assert_eq!(begin(&mut queue).len(), CALLS / 4);
     }
 
     #[test]
-    fn a_dozen_tenants_that_hang_leave_calls_and_places_for_the_next() {
+    fn a_dozen_tenants_that_hang_leave_calls_and_slots_for_the_next() {
         let mut queue = FairQueue::default();
         for number in 0..12 {
             fill(&mut queue, &format!("hangs-{number}"), ms(0));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_on_is_waited_for_and_who_hangs_is_put_off() {
+    fn a_tenant_that_makes_progress_is_waited_for_and_one_that_hangs_is_deferred() {
         let mut queue = FairQueue::default();
         fill(&mut queue, "a", ms(0));
         let calls = begin(&mut queue).len() as u64;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_comes_again_as_fast_as_it_is_handled_and_after_a_minute_at_the_latest() {
+    fn deferred_messages_are_redelivered_at_the_pace_of_the_tenant_within_a_minute() {
         let mut queue = FairQueue::default();
         fill(&mut queue, "slow", ms(0));
         let mut now = ms(0);
@@ -325,7 +325,7 @@ mod tests {
         assert!(waits[0] > ms(500) && waits[0] < ms(2_000), "{:?}", waits[0]);
         let gap = waits[101].saturating_sub(waits[100]);
         assert!(gap > ms(8) && gap < ms(12), "{gap:?}");
-        let (late, later) = (LONGEST_RETURN / 3, LONGEST_RETURN);
+        let (late, later) = (MAX_DELAY / 3, MAX_DELAY);
         let last = &waits[10_000..];
         assert!(last.iter().all(|wait| (late..=later).contains(wait)));
         let spread = |until: u32| {
@@ -337,8 +337,8 @@ mod tests {
         assert!((7_400..7_600).contains(&spread(50)), "{}", spread(50));
     }
 
-    /// Handles events of one tenant that are due at once, with a handler that takes so long; answers
-    /// how long after they were due the last was handled.
+    /// Handles events of one tenant that are due at once, with a handler that takes `takes`; returns how
+    /// long after they were due the last was handled.
     fn handle_all(
         queue: &mut FairQueue<u64>,
         count: usize,
@@ -348,8 +348,8 @@ mod tests {
         let mut at_the_broker: BinaryHeap<_> = vec![Reverse(due); count].into();
         let (mut running, mut left, mut now) = (VecDeque::new(), count, due);
         while left > 0 {
-            assert!(now < due + LONGEST_RETURN * 2, "{left} are left");
-            // What comes meanwhile is looked at between two calls that end together, too.
+            assert!(now < due + MAX_DELAY * 2, "{left} are left");
+            // Arriving messages are examined between two calls that end together, too.
             loop {
                 while at_the_broker.peek().is_some_and(|at| at.0 <= now) {
                     let room = queue.room("a", now);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_a_tenant_that_gets_on_is_handled_in_about_the_time_its_handler_needs() {
+    fn a_burst_of_a_tenant_that_makes_progress_takes_about_the_time_of_its_handler() {
         for (count, best) in [(400, ms(1_050)), (5_000, ms(11_850))] {
             let took = handle_all(&mut FairQueue::default(), count, ms(150), ms(0));
             assert!(took >= best && took < best * 3 / 2, "{count}: {took:?}");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_an_idle_minute_nor_what_came_one_by_one_tells_how_fast_a_tenant_gets_on() {
+    fn neither_an_idle_minute_nor_single_messages_measure_the_pace_of_a_tenant() {
         let mut queue = FairQueue::default();
         queue.push("a", 100, 0, ms(0));
         assert_eq!(begin(&mut queue).len(), 1, "which hangs");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_with_all_calls_is_put_off_for_longer_and_longer() {
+    fn a_tenant_whose_calls_all_hang_is_deferred_for_longer_and_longer() {
         let mut queue = FairQueue::default();
         fill(&mut queue, "hangs", ms(0));
         begin(&mut queue);
@@ -409,7 +409,7 @@ mod tests {
         };
         assert!((ms(100)..ms(300)).contains(&wait(ms(101))));
         assert!((ms(1_900)..ms(2_200)).contains(&wait(ms(1_000))));
-        assert!(wait(ms(60_000)) >= LONGEST_RETURN / 3);
+        assert!(wait(ms(60_000)) >= MAX_DELAY / 3);
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_can_be_taken_out() {
+    fn waiting_messages_can_be_removed() {
         let mut queue = FairQueue::default();
         queue.push("a", 0, 1, ms(0));
         queue.push("b", 0, 2, ms(0));

@@ -1,4 +1,4 @@
-//! Fetching, as much as there is room for.
+//! Fetching as many messages as there is room for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,56 +10,56 @@ use punctual_domain::Backoff;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Consumer;
-use super::lane::give_back;
+use super::lane::nak_all;
 use super::pull::Puller;
 use crate::NatsError;
 use crate::names::Filter;
 use crate::streams::ensure_consumer;
 
-/// How long to wait before trying again what has failed.
-const PAUSES: Backoff = Backoff {
+/// Backoff after a failed fetch.
+const FETCH_BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(100),
     limit: Duration::from_secs(5),
 };
 
-/// How many messages are asked for at once where tenants take turns.
+/// Number of messages requested at once where tenants take turns.
 const FETCHED_AHEAD: usize = 128;
 
-/// How many of them are lined up at once.
-const LINED_UP: usize = 16;
+/// Number of messages enqueued at once.
+const ENQUEUED_AT_ONCE: usize = 16;
 
 impl Consumer {
     pub(super) async fn durable(&self, filter: Filter) -> Result<PullConsumer, NatsError> {
-        let (link, wish) = (&self.link, &self.wish);
-        let (name, topic) = (&wish.consumer, wish.topic);
+        let (link, request) = (&self.link, &self.request);
+        let (name, topic) = (&request.consumer, request.topic);
         ensure_consumer(&link.context, &link.settings, name, topic, filter).await
     }
 
     /// Fetches until the subscription is stopped.
     pub(super) async fn fetch(self: Arc<Self>, filter: Filter) {
-        let _ends = EndsFetching(&self);
+        let _ends = FetchingGuard(&self);
         let mut failures = 0;
         while !self.is_stopping() {
-            let Err(reason) = self.fetch_for_a_while(filter).await else {
+            let Err(reason) = self.fetch_until_disconnected(filter).await else {
                 failures = 0;
                 continue;
             };
             failures += 1;
-            // A broker that says good-bye, or is away: somebody else says so.
+            // A shutdown or an unavailable broker is logged by the link.
             let is_away = reason.contains("Server Shutdown") || self.link.ready().is_err();
             if is_away {
-                tracing::debug!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+                tracing::debug!(topic = %self.request.topic, reason, "messages cannot be fetched now");
             } else {
-                tracing::warn!(topic = %self.wish.topic, reason, "messages cannot be fetched now");
+                tracing::warn!(topic = %self.request.topic, reason, "messages cannot be fetched now");
             }
-            self.link.look_again();
-            let wait = PAUSES.after(failures, &(std::process::id(), failures));
+            self.link.check_soon();
+            let wait = FETCH_BACKOFF.after(failures, &(std::process::id(), failures));
             self.unless_stopped(self.link.clock.sleep_for(wait)).await;
         }
     }
 
     /// Fetches over one connection, until it ends or something fails.
-    async fn fetch_for_a_while(self: &Arc<Self>, filter: Filter) -> Result<(), String> {
+    async fn fetch_until_disconnected(self: &Arc<Self>, filter: Filter) -> Result<(), String> {
         self.unless_stopped(self.link.until_ready()).await;
         if self.is_stopping() {
             return Ok(());
@@ -70,12 +70,12 @@ impl Consumer {
         let mut fetching = Fetching {
             puller: Puller::new(&self.link, &durable).await?,
             waiting: Vec::new(),
-            in_turn: VecDeque::new(),
+            to_enqueue: VecDeque::new(),
         };
         let ends = async {
             tokio::select! {
                 () = self.until_stopped() => {}
-                // A request that the broker has forgotten would be waited for in vain.
+                // The broker has forgotten a request of another connection.
                 () = disconnected => {}
             }
         };
@@ -84,57 +84,55 @@ impl Consumer {
             let fetched = tokio::select! {
                 biased;
                 () = &mut ends => break Ok(()),
-                fetched = self.fetch_and_hand_over(&mut fetching) => fetched,
+                fetched = self.fetch_and_deliver(&mut fetching) => fetched,
             };
             if let Err(reason) = fetched {
                 break Err(reason);
             }
         };
         let mut rest = fetching.waiting;
-        rest.extend(fetching.in_turn);
+        rest.extend(fetching.to_enqueue);
         if self.is_stopping() {
-            // After a disconnection there is nothing to be heard of it.
+            // After a disconnect it cannot be completed.
             rest.append(&mut fetching.puller.close().await);
         }
-        give_back(&self.link, rest).await;
+        nak_all(&self.link, rest).await;
         failed
     }
 
-    /// Fetches some messages, and hands them over or lets them wait for their turn. Dropping the
-    /// future loses nothing.
-    async fn fetch_and_hand_over(
+    /// Fetches messages, and delivers or enqueues them. Cancel safe.
+    async fn fetch_and_deliver(
         self: &Arc<Self>,
         fetching: &mut Fetching<'_>,
     ) -> Result<(), String> {
         if self.takes_turns() {
-            if fetching.in_turn.is_empty() {
+            if fetching.to_enqueue.is_empty() {
                 if !fetching.puller.is_waiting() {
-                    self.until_let_through().await;
+                    self.until_resumed().await;
                     fetching.puller.request(FETCHED_AHEAD).await?;
                 }
-                let fetched = fetching.puller.next(LINED_UP).await?;
-                fetching.in_turn.extend(fetched.unwrap_or_default());
+                let fetched = fetching.puller.next(ENQUEUED_AT_ONCE).await?;
+                fetching.to_enqueue.extend(fetched.unwrap_or_default());
             }
-            self.line_up(&mut fetching.in_turn).await;
+            self.enqueue(&mut fetching.to_enqueue).await;
             return Ok(());
         }
         let lane = self.fetch_some(fetching).await?;
         let chunk = std::mem::take(&mut fetching.waiting);
-        tokio::spawn(Arc::clone(self).hand_over(chunk, lane));
+        tokio::spawn(Arc::clone(self).deliver(chunk, lane));
         Ok(())
     }
 
-    /// Fetches until messages are waiting and there is a lane for them. Dropping the future loses
-    /// nothing.
+    /// Fetches until messages are waiting and there is a lane for them. Cancel safe.
     async fn fetch_some(
         &self,
         fetching: &mut Fetching<'_>,
     ) -> Result<OwnedSemaphorePermit, String> {
-        let most = self.wish.max_batch;
+        let most = self.request.max_batch;
         while fetching.waiting.is_empty() {
             if !fetching.puller.is_waiting() {
-                self.until_let_through().await;
-                // As much as there is room for, so that nothing has to wait once it is here.
+                self.until_resumed().await;
+                // As many as there is room for, so that none has to wait here.
                 let lane = self.lane().await;
                 let room = (1 + self.lanes.available_permits()) * most;
                 drop(lane);
@@ -143,7 +141,7 @@ impl Consumer {
             fetching.waiting = fetching.puller.next(most).await?.unwrap_or_default();
         }
         let lane = self.lane().await;
-        // More may have come while all lanes were taken.
+        // More may have arrived while all lanes were in use.
         fetching.puller.top_up(&mut fetching.waiting, most);
         Ok(lane)
     }
@@ -166,19 +164,19 @@ impl Consumer {
     }
 }
 
-/// What one task has fetched.
+/// State of one fetching task.
 struct Fetching<'a> {
     puller: Puller<'a>,
-    /// Messages that wait for a lane.
+    /// Messages waiting for a lane.
     waiting: Vec<Message>,
-    /// Messages that have yet to be lined up for their turn.
-    in_turn: VecDeque<Message>,
+    /// Messages to be enqueued for their turn.
+    to_enqueue: VecDeque<Message>,
 }
 
-/// A task that fetches, however it ends.
-struct EndsFetching<'a>(&'a Consumer);
+/// Counts a fetching task, however it ends.
+struct FetchingGuard<'a>(&'a Consumer);
 
-impl Drop for EndsFetching<'_> {
+impl Drop for FetchingGuard<'_> {
     fn drop(&mut self) {
         self.0.fetching.send_modify(|count| *count -= 1);
     }

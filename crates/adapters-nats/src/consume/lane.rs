@@ -1,5 +1,4 @@
-//! One call of the handler: the messages in it, what the handler says of each, and what the broker
-//! is told then.
+//! One call of the handler: its messages, the answer for each, and the acknowledgement to the broker.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -14,37 +13,37 @@ use punctual_ports::{Answer, DeadLetter};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::decode::decode;
-use super::{Consumer, MOST_FAILURES, Place};
+use super::{Consumer, MAX_FAILURES, Position};
 use crate::link::Link;
 use crate::metric_names;
 
-/// How long to wait for the handler's store before it is tried again.
-const HOLD_BACK: Backoff = Backoff {
+/// Backoff between calls of a handler that answers with a pause.
+const PAUSE_BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(100),
     limit: Duration::from_secs(5),
 };
 
-/// A reason is for people; a handler's whole backtrace is not.
+/// Maximum number of characters kept of a reason, which is a message and not a backtrace.
 const LONGEST_REASON: usize = 1_000;
 
-/// Gives messages back to the broker, for somebody else or for later.
-pub(super) async fn give_back(link: &Link, messages: impl IntoIterator<Item = Message>) {
+/// Returns messages to the broker for redelivery.
+pub(super) async fn nak_all(link: &Link, messages: impl IntoIterator<Item = Message>) {
     for message in messages {
-        tell(link, &message, AckKind::Nak(None)).await;
+        acknowledge(link, &message, AckKind::Nak(None)).await;
     }
 }
 
-/// A message in hand.
+/// A message in flight.
 struct InFlight {
     message: Message,
-    place: Place,
-    /// What it says, or what it is to be put down for.
+    position: Position,
+    /// The decoded message, or the reason to dead-letter it.
     content: Result<MessageEnvelope, String>,
 }
 
 impl Consumer {
-    /// Hands messages to the handler until all of them are answered for.
-    pub(super) async fn hand_over(
+    /// Delivers messages to the handler until all of them are settled.
+    pub(super) async fn deliver(
         self: Arc<Self>,
         messages: Vec<Message>,
         lane: OwnedSemaphorePermit,
@@ -53,30 +52,29 @@ impl Consumer {
             .into_iter()
             .map(|message| self.take_in(message))
             .collect();
-        let mut held: Option<HeldBack> = None;
-        let mut tries = 0;
+        let mut pause: Option<Paused> = None;
+        let mut attempts = 0;
         while !rest.is_empty() {
-            if held.is_some() && self.is_stopping() {
-                // The broker gives them to somebody else, or to us after the next start.
+            if pause.is_some() && self.is_stopping() {
+                // The broker redelivers them to another process, or to us after a restart.
                 self.until_nothing_is_fetched().await;
-                give_back(&self.link, rest.into_iter().map(|it| it.message)).await;
+                nak_all(&self.link, rest.into_iter().map(|it| it.message)).await;
                 break;
             }
             rest = self.try_once(rest).await;
             if rest.is_empty() {
                 break;
             }
-            tries += 1;
-            let held = held.get_or_insert_with(|| HeldBack::new(&self));
-            held.note();
-            let wait = HOLD_BACK.after(tries, &(std::process::id(), tries));
+            attempts += 1;
+            pause.get_or_insert_with(|| Paused::new(&self));
+            let wait = PAUSE_BACKOFF.after(attempts, &(std::process::id(), attempts));
             let waiting = async {
                 tokio::select! {
                     () = self.until_stopped() => {}
                     () = self.link.clock.sleep_for(wait) => {}
                 }
             };
-            self.while_telling_progress(&rest, waiting).await;
+            self.while_extending_ack_wait(&rest, waiting).await;
         }
         drop(lane);
     }
@@ -84,21 +82,23 @@ impl Consumer {
     fn take_in(&self, message: Message) -> InFlight {
         metrics::counter!(metric_names::RECEIVED).increment(1);
         let info = message.info();
-        let place = info.as_ref().map_or_else(|_| Place::default(), place_of);
+        let position = info
+            .as_ref()
+            .map_or_else(|_| Position::default(), position_of);
         if info.is_ok_and(|info| info.delivered > 1) {
             metrics::counter!(metric_names::REDELIVERED).increment(1);
         }
         let prefix = &self.link.settings.prefix;
-        let content = decode(prefix, self.wish.topic, &message.message);
+        let content = decode(prefix, self.request.topic, &message.message);
         InFlight {
             message,
-            place,
+            position,
             content,
         }
     }
 
-    /// Calls the handler with what can be read, and tells the broker what became of each message.
-    /// What has to wait for the handler's store, or for ours, comes back.
+    /// Calls the handler with the decoded messages, and settles each with the broker. Returns the messages
+    /// that have to wait for a store.
     async fn try_once(&self, batch: Vec<InFlight>) -> Vec<InFlight> {
         let envelopes: Vec<MessageEnvelope> = batch
             .iter()
@@ -109,7 +109,7 @@ impl Consumer {
             Vec::new()
         } else {
             let handling = self.call_handler(envelopes);
-            self.while_telling_progress(&batch, handling).await
+            self.while_extending_ack_wait(&batch, handling).await
         };
         answers.resize_with(length, || Answer::RetryLater {
             reason: "the handler gave no answer for this message".to_owned(),
@@ -132,7 +132,7 @@ impl Consumer {
 
     async fn call_handler(&self, envelopes: Vec<MessageEnvelope>) -> Vec<Answer> {
         // Within the future: a handler may panic before it returns its own.
-        let handling = async { self.wish.handler.handle(envelopes).await };
+        let handling = async { self.request.handler.handle(envelopes).await };
         let handled = AssertUnwindSafe(handling).catch_unwind().await;
         handled.unwrap_or_else(|panic| {
             let reason = panic_text(panic.as_ref());
@@ -144,47 +144,47 @@ impl Consumer {
         })
     }
 
-    /// Tells the broker what became of a message; answers false if that is not known yet.
+    /// Settles a message with the broker; returns false if it has to be tried again.
     async fn settle(&self, it: &mut InFlight, answer: Option<Answer>) -> bool {
         match answer {
             Some(Answer::Done) => {
-                self.forget(it.place);
-                self.tell(it, AckKind::Ack).await;
+                self.forget(it.position);
+                self.acknowledge(it, AckKind::Ack).await;
                 true
             }
-            Some(Answer::Poison { reason }) => self.put_down(it, reason).await,
+            Some(Answer::Poison { reason }) => self.record_dead_letter(it, reason).await,
             Some(Answer::Pause { reason }) => {
-                tracing::debug!(reason, "a message is held back");
+                tracing::debug!(reason, "a message is paused");
                 false
             }
-            Some(Answer::RetryLater { reason }) => self.put_off(it, reason).await,
-            // An answer that this version does not know is not a success.
+            Some(Answer::RetryLater { reason }) => self.retry_later(it, reason).await,
+            // An unknown answer is not a success.
             other => {
-                self.put_off(it, format!("the handler answered {other:?}"))
+                self.retry_later(it, format!("the handler answered {other:?}"))
                     .await
             }
         }
     }
 
-    async fn put_off(&self, it: &mut InFlight, reason: String) -> bool {
-        let failures = self.failed(it.place);
-        if failures >= MOST_FAILURES {
+    async fn retry_later(&self, it: &mut InFlight, reason: String) -> bool {
+        let failures = self.failed(it.position);
+        if failures >= MAX_FAILURES {
             let reason = format!("it failed {failures} times: {reason}");
-            return self.put_down(it, reason).await;
+            return self.record_dead_letter(it, reason).await;
         }
         let first = self.link.settings.retry_delay;
-        let put_off = Backoff {
+        let retry_later = Backoff {
             first,
             limit: first * 120,
         };
-        let wait = put_off.after(failures, &it.place.sequence);
+        let wait = retry_later.after(failures, &it.position.sequence);
         tracing::warn!(reason, failures, "a message failed and is delivered again");
-        self.tell(it, AckKind::Nak(Some(wait))).await;
+        self.acknowledge(it, AckKind::Nak(Some(wait))).await;
         true
     }
 
-    /// Puts a message down as a dead letter, and only then ends it.
-    async fn put_down(&self, it: &mut InFlight, reason: String) -> bool {
+    /// Dead-letters a message, and only then terminates it at the broker.
+    async fn record_dead_letter(&self, it: &mut InFlight, reason: String) -> bool {
         let dead_letter = self.dead_letter(it, &reason);
         let recorded = self.link.dead_letters.record(vec![dead_letter]).await;
         match recorded.map(|mut answers| answers.pop()) {
@@ -192,12 +192,12 @@ impl Consumer {
                 metrics::counter!(metric_names::DEAD_LETTERS).increment(1);
                 tracing::error!(
                     subject = %it.message.subject,
-                    sequence = it.place.sequence,
+                    sequence = it.position.sequence,
                     reason,
                     "a message can never be handled and is kept as a dead letter"
                 );
-                self.forget(it.place);
-                self.tell(it, AckKind::Term).await;
+                self.forget(it.position);
+                self.acknowledge(it, AckKind::Term).await;
                 true
             }
             failed => {
@@ -217,10 +217,10 @@ impl Consumer {
         let subject = it.message.subject.to_string();
         let (id, origin) = match it.message.info() {
             Ok(info) => {
-                let place = place_of(&info);
-                // By its time, too: a stream that was made anew begins to count anew.
-                let since = place.published.as_millis();
-                let id = format!("{}:{}:{since}", info.stream, place.sequence);
+                let position = position_of(&info);
+                // With its time: a recreated stream starts its sequences again.
+                let since = position.published.as_millis();
+                let id = format!("{}:{}:{since}", info.stream, position.sequence);
                 let origin = DeadLetterOrigin::Delivery {
                     subject,
                     stream: info.stream.to_owned(),
@@ -244,8 +244,8 @@ impl Consumer {
         }
     }
 
-    /// Does something while the broker hears from time to time that we still have these messages.
-    async fn while_telling_progress<T>(
+    /// Runs a future while extending the ack wait of these messages.
+    async fn while_extending_ack_wait<T>(
         &self,
         batch: &[InFlight],
         work: impl Future<Output = T>,
@@ -257,33 +257,33 @@ impl Consumer {
                 done = &mut work => return done,
                 () = self.link.clock.sleep_for(self.link.settings.ack_wait / 3) => {
                     for it in batch {
-                        self.tell(it, AckKind::Progress).await;
+                        self.acknowledge(it, AckKind::Progress).await;
                     }
                 }
             }
         }
     }
 
-    async fn tell(&self, it: &InFlight, what: AckKind) {
-        tell(&self.link, &it.message, what).await;
+    async fn acknowledge(&self, it: &InFlight, what: AckKind) {
+        acknowledge(&self.link, &it.message, what).await;
     }
 }
 
-/// Tells the broker about a message. If it does not hear, it delivers the message again, which
-/// changes nothing.
-pub(super) async fn tell(link: &Link, message: &Message, what: AckKind) {
+/// Sends an acknowledgement to the broker. If it is lost, the broker redelivers the message, which is
+/// harmless.
+pub(super) async fn acknowledge(link: &Link, message: &Message, what: AckKind) {
     if link.connection().is_none() {
-        // It would only lie about, and belong to a delivery that is over.
+        // It would be buffered, and concern a delivery that has ended.
         return;
     }
     if let Err(error) = message.ack_with(what).await {
-        tracing::debug!(error, "the broker could not be told about a message");
+        tracing::debug!(error, "an acknowledgement could not be sent to the broker");
     }
 }
 
-fn place_of(info: &Info<'_>) -> Place {
+fn position_of(info: &Info<'_>) -> Position {
     let published = SystemTime::from(info.published);
-    Place {
+    Position {
         sequence: info.stream_sequence,
         published: published.duration_since(UNIX_EPOCH).unwrap_or_default(),
     }
@@ -295,34 +295,20 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("a panic without a message")
 }
 
-/// A lane that waits for the handler's store: as long as it lives, nothing is fetched.
-struct HeldBack<'a> {
-    consumer: &'a Consumer,
-    is_noted: bool,
-}
+/// A paused lane: as long as it exists, nothing is fetched.
+struct Paused<'a>(&'a Consumer);
 
-impl<'a> HeldBack<'a> {
-    const fn new(consumer: &'a Consumer) -> Self {
-        Self {
-            consumer,
-            is_noted: false,
-        }
-    }
-
-    fn note(&mut self) {
-        if !self.is_noted {
-            self.is_noted = true;
-            metrics::counter!(metric_names::PAUSED).increment(1);
-            tracing::warn!(topic = %self.consumer.wish.topic, "the store cannot be used: no more messages are fetched until it can");
-            self.consumer.held_back.send_modify(|count| *count += 1);
-        }
+impl<'a> Paused<'a> {
+    fn new(consumer: &'a Consumer) -> Self {
+        metrics::counter!(metric_names::PAUSED).increment(1);
+        tracing::warn!(topic = %consumer.request.topic, "the store cannot be used: no more messages are fetched until it can");
+        consumer.paused.send_modify(|count| *count += 1);
+        Self(consumer)
     }
 }
 
-impl Drop for HeldBack<'_> {
+impl Drop for Paused<'_> {
     fn drop(&mut self) {
-        if self.is_noted {
-            self.consumer.held_back.send_modify(|count| *count -= 1);
-        }
+        self.0.paused.send_modify(|count| *count -= 1);
     }
 }

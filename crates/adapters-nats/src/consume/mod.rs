@@ -1,17 +1,17 @@
-//! Consuming: messages are fetched when there is room for them, handed over in batches, and each is
-//! acknowledged only after the handler has said that it is done.
+//! Consuming: messages are fetched when there is room for them, delivered in batches, and acknowledged
+//! only after their handler has answered.
 //!
-//! | what | bounded by |
+//! | resource | limit |
 //! |---|---|
-//! | messages with the handler | [`room`] times its batch size; one at a time: 256 calls, 64 of one tenant alone |
-//! | messages fetched and not yet handed over | the same again, and 16 MiB; one at a time: [`fair_queue`] |
-//! | messages fetched, put off or failed, and not done | `max_ack_pending` of the consumer |
-//! | tries of a message that fails by itself | [`MOST_FAILURES`], then it is a dead letter |
-//! | fetching while the handler's store is away | nothing is fetched; what is in hand is tried again |
+//! | messages in flight to the handler | [`max_calls`] times its batch size; one at a time: 256 calls, 64 of one tenant alone |
+//! | messages fetched and not yet delivered | the same again, and 16 MiB; one at a time: [`fair_queue`] |
+//! | messages fetched, deferred or failed, and not settled | `max_ack_pending` of the consumer |
+//! | failures of a message | [`MAX_FAILURES`], then it is dead-lettered |
+//! | fetching while a handler answers with a pause | none; the messages in flight are retried |
 //!
-//! A handler that takes one message at a time is called for tenants in turn, and one whose calls hang
-//! or are slow holds up no other: see [`fair_queue`] and [`turns`]. One that takes several gets them as
-//! they come, whosever they are.
+//! A handler that takes one message at a time is called for tenants in turn, and a tenant whose calls hang
+//! or are slow delays no other: see [`fair_queue`] and [`turns`]. One that takes several gets the messages
+//! of all tenants as they arrive.
 
 mod decode;
 mod fair_queue;
@@ -35,82 +35,82 @@ use crate::NatsError;
 use crate::link::Link;
 use crate::names::Filter;
 
-/// How many calls of a handler run at once: 32 of two messages, two of a thousand.
-fn room(max_batch: usize) -> usize {
+/// Maximum number of concurrent calls of a handler: 32 of two messages, two of a thousand.
+fn max_calls(max_batch: usize) -> usize {
     match max_batch {
         1 => CALLS,
         _ => (64 / max_batch).max(2),
     }
 }
 
-/// A message that has failed so often by itself will not succeed.
-const MOST_FAILURES: u32 = 20;
+/// Number of failures after which a message is dead-lettered.
+const MAX_FAILURES: u32 = 20;
 
-/// How many failing messages are remembered: as many as a consumer may have unfinished. What is
-/// forgotten gets its tries anew.
-const MOST_REMEMBERED: usize = 100_000;
+/// Maximum number of messages whose failures are counted: as many as a consumer may have unsettled. The
+/// count of a message beyond it starts again.
+const MAX_REMEMBERED: usize = 100_000;
 
-/// Where a message is: its sequence, and when it was published. A stream that was made anew begins to
-/// count anew.
+/// Position of a message: its sequence, and when it was published, since a recreated stream starts its
+/// sequences again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-struct Place {
+struct Position {
     sequence: u64,
     published: Duration,
 }
 
-/// A subscription, and everything that runs for it.
+/// A subscription and its tasks.
 pub(crate) struct Subscribed {
     consumer: Arc<Consumer>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What the tasks of one subscription share.
+/// State shared by the tasks of one subscription.
 pub(crate) struct Consumer {
     link: Arc<Link>,
-    wish: Subscribe,
+    request: Subscribe,
     stop: watch::Sender<bool>,
-    /// One for each call of the handler that may run.
+    /// One permit for each concurrent call of the handler.
     lanes: Arc<Semaphore>,
     lane_count: u32,
-    /// How many tasks still fetch.
+    /// Number of tasks that still fetch.
     fetching: watch::Sender<usize>,
-    /// How many lanes wait for the handler's store.
-    held_back: watch::Sender<usize>,
-    /// How often messages have failed by themselves.
-    failures: Mutex<HashMap<Place, u32>>,
-    /// What waits for its turn, if the handler takes one message at a time.
+    /// Number of paused lanes.
+    paused: watch::Sender<usize>,
+    /// Number of failures of each message.
+    failures: Mutex<HashMap<Position, u32>>,
+    /// Messages waiting for their turn, if the handler takes one at a time.
     turns: Mutex<FairQueue<Message>>,
-    /// Rung when there may be room in `turns` again.
+    /// Notified when there may be room in `turns` again.
     has_room: Notify,
-    /// Given back when the subscription is gone.
-    _place: Arc<()>,
+    /// Released when the subscription is dropped.
+    _registration: Arc<()>,
 }
 
 impl Subscribed {
-    /// Begins to fetch, as soon as the broker is ready. A broker that is there and refuses the
-    /// consumer is an error now.
-    pub(crate) async fn begin(
+    /// Starts fetching as soon as the broker is ready. A broker that is ready and refuses the consumer is an
+    /// error at once.
+    pub(crate) async fn start(
         link: &Arc<Link>,
-        wish: Subscribe,
-        place: Arc<()>,
+        request: Subscribe,
+        position: Arc<()>,
     ) -> Result<Self, PortError> {
-        let lane_count = room(wish.max_batch);
+        let lane_count = max_calls(request.max_batch);
         let consumer = Arc::new(Consumer {
             link: Arc::clone(link),
             stop: watch::Sender::new(false),
             lanes: Arc::new(Semaphore::new(lane_count)),
             lane_count: u32::try_from(lane_count).unwrap_or(u32::MAX),
             fetching: watch::Sender::new(Filter::ALL.len()),
-            held_back: watch::Sender::new(0),
+            paused: watch::Sender::new(0),
             failures: Mutex::default(),
             turns: Mutex::default(),
             has_room: Notify::new(),
-            wish,
-            _place: place,
+            request,
+            _registration: position,
         });
         if link.ready().is_ok() {
             for filter in Filter::ALL {
-                // Whatever else is wrong may pass, and is tried again.
+                // Any other error may be transient, and is retried.
                 if let Err(NatsError::Unsuitable { what }) = consumer.durable(filter).await {
                     return Err(PortError::new(PortErrorKind::Rejected, "subscribe", what));
                 }
@@ -119,30 +119,30 @@ impl Subscribed {
         let mut tasks =
             Vec::from(Filter::ALL.map(|filter| tokio::spawn(Arc::clone(&consumer).fetch(filter))));
         if consumer.takes_turns() {
-            tasks.push(tokio::spawn(Arc::clone(&consumer).keep_what_waits()));
+            tasks.push(tokio::spawn(Arc::clone(&consumer).extend_waiting()));
         }
         Ok(Self { consumer, tasks })
     }
 }
 
 impl Consumer {
-    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<Place, u32>> {
+    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<Position, u32>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a message failed by itself, and answers how often that was.
-    fn failed(&self, place: Place) -> u32 {
+    /// Counts a failure of a message, and returns the number of them.
+    fn failed(&self, position: Position) -> u32 {
         let mut failures = self.failures();
-        if failures.len() >= MOST_REMEMBERED && !failures.contains_key(&place) {
+        if failures.len() >= MAX_REMEMBERED && !failures.contains_key(&position) {
             failures.clear();
         }
-        let count = failures.entry(place).or_default();
+        let count = failures.entry(position).or_default();
         *count += 1;
         *count
     }
 
-    fn forget(&self, place: Place) {
-        self.failures().remove(&place);
+    fn forget(&self, position: Position) {
+        self.failures().remove(&position);
     }
 
     fn is_stopping(&self) -> bool {
@@ -150,12 +150,11 @@ impl Consumer {
     }
 
     async fn until_stopped(&self) {
-        // An error means that everybody is gone, which is the same.
+        // An error means that the sender is dropped, which is the same.
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
-    /// Waits until nothing is fetched any more: what is given back before that would come to us
-    /// again.
+    /// Waits until fetching has stopped: a message nacked before that would be redelivered to us.
     async fn until_nothing_is_fetched(&self) {
         let _ = self
             .fetching
@@ -164,13 +163,9 @@ impl Consumer {
             .await;
     }
 
-    /// Waits until no lane is held back.
-    async fn until_let_through(&self) {
-        let _ = self
-            .held_back
-            .subscribe()
-            .wait_for(|count| *count == 0)
-            .await;
+    /// Waits until no lane is paused.
+    async fn until_resumed(&self) {
+        let _ = self.paused.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
@@ -178,16 +173,16 @@ impl Consumer {
 impl Subscription for Subscribed {
     async fn stop(&self) {
         self.consumer.stop.send_replace(true);
-        // Whoever has all lanes knows that no handler runs and that none will.
+        // Once all lanes are acquired, no handler runs or will.
         let all_lanes = self.consumer.lanes.acquire_many(self.consumer.lane_count);
-        // What waits has no need to wait for the slowest handler: no call begins any more.
-        let (lanes, ()) = tokio::join!(all_lanes, self.consumer.give_back_what_waits());
+        // Waiting messages need not wait for the slowest handler: no call starts any more.
+        let (lanes, ()) = tokio::join!(all_lanes, self.consumer.nak_waiting());
         if lanes.is_ok() {
-            // Closed rather than kept: whoever stops it again need not wait for them.
+            // Closed, so that another stop does not wait for them.
             self.consumer.lanes.close();
         }
         if self.consumer.link.connection().is_some() {
-            // What was acknowledged last is still on its way.
+            // The last acknowledgements are still in flight.
             let _ = self.consumer.link.client.flush().await;
         }
     }

@@ -1,9 +1,8 @@
-//! Asking the broker for messages, and giving back what is not handled.
+//! Pull requests to the broker.
 //!
-//! The client library can do this too, but who drops its batches leaves a request behind. Messages
-//! that the broker gives to such a request are heard of only when it loses patience, and
-//! nats-server 2.9 even mislays what is given back while one is waiting. So a request here is short,
-//! and is always heard to its end.
+//! The client library has them, too, but a dropped batch leaves its request behind. Messages that the
+//! broker sends to such a request are redelivered only after the ack wait, and nats-server 2.9 even loses
+//! track of messages nacked meanwhile. So a request here is short, and is always awaited to its end.
 
 use std::time::Duration;
 
@@ -14,33 +13,33 @@ use futures_util::{FutureExt, StreamExt};
 
 use crate::link::Link;
 
-/// How long the broker waits for messages before it says that there are none; also how long it may
-/// take to stop.
+/// Time the broker waits for messages before it ends a request without any; also the time a stop may
+/// take.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 
-/// How much longer we wait before we believe that it has forgotten the request, or us: a broker whose
-/// stream was made anew no longer knows our consumer, and says nothing to who asks for its messages.
+/// Additional time after which the request counts as forgotten: a broker whose stream was recreated no
+/// longer has the consumer, and does not respond to its requests.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// How long messages are gathered that the broker has for us. As it says that there are more, they
-/// are on their way, and this is only reached if another process gets them.
+/// Maximum time to gather messages. The broker said that there are more, so this is only reached if
+/// another process gets them.
 const GATHERING: Duration = Duration::from_millis(20);
 
-/// At most so many bytes come at once. It has to be more than the largest message that a broker may
-/// carry, which would never come otherwise.
-const MOST_BYTES: usize = 16 << 20;
+/// Maximum number of bytes of one request. It has to exceed the largest message of the broker, which
+/// would never be delivered otherwise.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// Asks for messages of one durable consumer, one request at a time.
+/// Requests messages of one durable consumer, one request at a time.
 pub(super) struct Puller<'a> {
     link: &'a Link,
     subject: String,
     inbox: String,
     messages: Subscriber,
-    /// How many messages are still to come for the request under way.
+    /// Number of messages still to come for the request in flight.
     open: usize,
-    /// Messages that have come and were not given out yet.
+    /// Messages that arrived and were not returned yet.
     gathered: Vec<Message>,
-    /// Why the broker ended the request, if that was no good reason.
+    /// Why the broker ended the request, if that is an error.
     ended: Option<String>,
 }
 
@@ -63,27 +62,27 @@ impl<'a> Puller<'a> {
         })
     }
 
-    /// Whether a request is under way, or something of it has yet to be given out.
+    /// Whether a request is in flight, or something of it was not returned yet.
     pub(super) const fn is_waiting(&self) -> bool {
         self.open > 0 || !self.gathered.is_empty() || self.ended.is_some()
     }
 
-    /// Asks for so many messages at most.
+    /// Requests at most `most` messages.
     pub(super) async fn request(&mut self, most: usize) -> Result<(), String> {
-        let bytes = MOST_BYTES.max(self.link.client.max_payload() * 2);
+        let bytes = MAX_REQUEST_BYTES.max(self.link.client.max_payload() * 2);
         let expires = REQUEST_LIMIT.as_nanos();
         let request = format!("{{\"batch\":{most},\"expires\":{expires},\"max_bytes\":{bytes}}}");
         let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
         let client = &self.link.client;
-        let asked = client.publish_with_reply(subject, inbox, request.into());
-        asked.await.map_err(|error| error.to_string())?;
+        let sent = client.publish_with_reply(subject, inbox, request.into());
+        sent.await.map_err(|error| error.to_string())?;
         self.open = most;
         Ok(())
     }
 
-    /// Some messages, one at least; `None` when the request has ended. As long as the broker says that
-    /// it has more for us they are gathered, for [`GATHERING`] at most: a handler that gets what one
-    /// packet of the network held commits ten times as often. Dropping the future loses nothing.
+    /// At least one message; `None` when the request has ended. While the broker has more they are gathered,
+    /// for [`GATHERING`] at most: a handler called for each network packet commits ten times as often.
+    /// Cancel safe.
     pub(super) async fn next(&mut self, most: usize) -> Result<Option<Vec<Message>>, String> {
         while self.open > 0 && self.gathered.is_empty() {
             let arrived = self.arrived().await?;
@@ -108,7 +107,7 @@ impl<'a> Puller<'a> {
         self.ended.take().map_or(Ok(None), Err)
     }
 
-    /// Adds what has come since, without waiting.
+    /// Adds the messages that arrived since, without waiting.
     pub(super) fn top_up(&mut self, messages: &mut Vec<Message>, most: usize) {
         self.take_in_what_is_here(most.saturating_sub(messages.len()));
         messages.append(&mut self.gathered);
@@ -118,20 +117,19 @@ impl<'a> Puller<'a> {
         while self.open > 0 && self.gathered.len() < most {
             match self.messages.next().now_or_never() {
                 Some(Some(arrived)) => self.take_in(arrived),
-                // What a closed connection means is found out by the next to wait.
+                // The next wait reports a closed connection.
                 Some(None) | None => return,
             }
         }
     }
 
-    /// Whether the broker said with the last message that there are more. They may go to another
-    /// process, so that this is no promise.
+    /// Whether the last message says that there are more, which may go to another process.
     fn has_more_to_come(&self) -> bool {
         let last = self.gathered.last().map(Message::info);
         last.is_some_and(|info| info.is_ok_and(|info| info.pending > 0))
     }
 
-    /// What comes next.
+    /// Waits for the next arrival.
     async fn arrived(&mut self) -> Result<async_nats::Message, String> {
         let clock = &self.link.clock;
         let patience = clock.monotonic().saturating_add(REQUEST_LIMIT + SILENCE);
@@ -152,7 +150,7 @@ impl<'a> Puller<'a> {
         }
     }
 
-    /// Tells messages from what the broker says about the request.
+    /// Handles an arrival: a message, or the status of the request.
     fn take_in(&mut self, arrived: async_nats::Message) {
         match arrived.status {
             None | Some(StatusCode::OK) => {
@@ -168,7 +166,7 @@ impl<'a> Puller<'a> {
             Some(status) => {
                 self.open = 0;
                 let words = arrived.description.unwrap_or_default();
-                // That as many bytes came as were asked for is no failure.
+                // Reaching the requested number of bytes is no error.
                 if status != StatusCode::REQUEST_TERMINATED || !words.contains("MaxBytes") {
                     self.ended = Some(format!("the broker ended the request: {status} {words}"));
                 }
@@ -176,7 +174,7 @@ impl<'a> Puller<'a> {
         }
     }
 
-    /// Hears the request to its end, and returns what came meanwhile.
+    /// Awaits the end of the request, and returns the messages that arrived meanwhile.
     pub(super) async fn close(mut self) -> Vec<Message> {
         let mut rest = Vec::new();
         while self.is_waiting() && self.link.connection().is_some() {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::fixture::{Recorder, World, command, commands};
 
-/// What the broker says of our consumer: delivered and not answered, and not delivered.
+/// State of our consumer: messages delivered and not acknowledged, and not delivered.
 async fn pending(world: &World) -> (usize, u64) {
     let broker = jetstream::new(world.client().await);
     let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
@@ -23,7 +23,7 @@ async fn pending(world: &World) -> (usize, u64) {
     (info.num_ack_pending, info.num_pending)
 }
 
-/// Begins, and goes on when it is let.
+/// Starts, and continues when it is released.
 #[derive(Default)]
 struct Slow {
     calls: AtomicUsize,
@@ -46,8 +46,8 @@ async fn nothing_is_acknowledged_before_the_handler_is_done() {
     let handler = Arc::new(Slow::default());
     let subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     bus.publish(vec![command(1)]).await.unwrap();
-    let has_begun = || handler.calls.load(Ordering::SeqCst) == 1;
-    world.until("it has begun", has_begun).await;
+    let has_started = || handler.calls.load(Ordering::SeqCst) == 1;
+    world.until("it has started", has_started).await;
     assert_eq!(pending(&world).await, (1, 0));
     handler.go_on.notify_one();
     subscription.stop().await;
@@ -57,7 +57,7 @@ async fn nothing_is_acknowledged_before_the_handler_is_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_slower_than_the_broker_s_patience_gets_its_message_once() {
+async fn a_handler_slower_than_the_ack_wait_gets_its_message_once() {
     let Some(mut world) = World::shared() else {
         return;
     };
@@ -66,9 +66,9 @@ async fn a_handler_slower_than_the_broker_s_patience_gets_its_message_once() {
     let handler = Arc::new(Slow::default());
     let _subscription = bus.subscribe(commands(handler.clone())).await.unwrap();
     bus.publish(vec![command(1)]).await.unwrap();
-    let has_begun = || handler.calls.load(Ordering::SeqCst) == 1;
-    world.until("it has begun", has_begun).await;
-    // Three times as long as the broker would wait without a word, by the machine's clock.
+    let has_started = || handler.calls.load(Ordering::SeqCst) == 1;
+    world.until("it has started", has_started).await;
+    // Three times the ack wait, by the system clock.
     world.pass(Duration::from_secs(3)).await;
     assert_eq!(handler.calls.load(Ordering::SeqCst), 1);
     assert_eq!(pending(&world).await, (1, 0));
@@ -76,7 +76,7 @@ async fn a_handler_slower_than_the_broker_s_patience_gets_its_message_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
+async fn nothing_is_fetched_while_the_store_of_the_handler_is_unavailable() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     bus.publish((0..1_000).map(command).collect())
@@ -99,7 +99,7 @@ async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
     let (in_flight, left) = pending(&world).await;
     assert!(
         in_flight <= 200 && left >= 800,
-        "{in_flight} in hand, {left} left"
+        "{in_flight} in flight, {left} left"
     );
     assert!(
         handler
@@ -114,7 +114,7 @@ async fn while_the_handler_s_store_is_away_no_more_is_fetched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_in_hand_when_it_stops_goes_back_at_once() {
+async fn messages_in_flight_at_a_stop_are_redelivered_at_once() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     let handler = Recorder::answering(|_, _| Answer::Pause {
@@ -123,7 +123,7 @@ async fn what_is_in_hand_when_it_stops_goes_back_at_once() {
     let first = bus.subscribe(commands(handler.clone())).await.unwrap();
     bus.publish((0..50).map(command).collect()).await.unwrap();
     world
-        .until("they are in hand", || !handler.seen().is_empty())
+        .until("they are in flight", || !handler.seen().is_empty())
         .await;
     first.stop().await;
     let next = Recorder::content();
@@ -136,7 +136,7 @@ async fn what_is_in_hand_when_it_stops_goes_back_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_that_was_removed_is_made_anew_and_what_comes_again_is_handled() {
+async fn a_deleted_consumer_is_created_again_and_redelivered_messages_are_handled() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     let handler = Recorder::content();
@@ -158,7 +158,7 @@ async fn a_consumer_that_was_removed_is_made_anew_and_what_comes_again_is_handle
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_bytes_than_one_request_takes_come_with_the_next_one() {
+async fn messages_beyond_the_bytes_of_one_request_come_with_the_next_one() {
     let Some(mut world) = World::shared() else {
         return;
     };
@@ -178,11 +178,11 @@ async fn more_bytes_than_one_request_takes_come_with_the_next_one() {
         answer.unwrap();
     }
     let handler = Recorder::content();
-    let wish = Subscribe {
+    let request = Subscribe {
         max_batch: 1_000,
         ..commands(handler.clone())
     };
-    let subscription = bus.subscribe(wish).await.unwrap();
+    let subscription = bus.subscribe(request).await.unwrap();
     let all = || handler.seen().len() >= usize::try_from(count).unwrap();
     world.until("all arrive", all).await;
     subscription.stop().await;
@@ -192,7 +192,7 @@ async fn more_bytes_than_one_request_takes_come_with_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_commands_that_was_removed_is_made_anew_and_heard_again() {
+async fn a_deleted_stream_of_commands_is_created_again_and_consumed() {
     let Some(mut world) = World::shared() else {
         return;
     };

@@ -25,7 +25,7 @@ fn accepted(answers: BatchResult<PublishOutcome>) -> u64 {
     accepted as u64
 }
 
-/// Waits for the work, as long as it gets on; tells how far it came.
+/// Waits for the work as long as it makes progress; returns how far it came.
 async fn until_done_or_stuck(world: &World, work: JoinHandle<()>, done: &AtomicU64) -> u64 {
     let (mut before, mut quiet) = (0, 0);
     while !work.is_finished() && quiet < 15 {
@@ -38,7 +38,7 @@ async fn until_done_or_stuck(world: &World, work: JoinHandle<()>, done: &AtomicU
     done.load(Ordering::SeqCst)
 }
 
-/// As a worker does it: one task has so many publishes of so many messages under way.
+/// Like a worker: one task with `publishes` publishes of `size` messages in flight.
 async fn in_flight(publishes: usize, size: u64, rounds: u64) {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
@@ -61,7 +61,7 @@ async fn in_flight(publishes: usize, size: u64, rounds: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixteen_publishes_of_a_whole_window_each_come_to_their_end() {
+async fn sixteen_publishes_of_a_full_window_each_come_to_their_end() {
     in_flight(16, 256, 64).await;
 }
 
@@ -93,7 +93,7 @@ async fn a_hundred_publishes_in_tasks_of_their_own_come_to_their_end() {
 
 /// A worker's eight, and three others that send 500 at a time, all in one task.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_a_dispatcher_and_who_publishes_again_share_the_way() {
+async fn a_worker_a_dispatcher_and_a_recovery_share_the_permits() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     let done = Arc::new(AtomicU64::new(0));
@@ -114,7 +114,7 @@ async fn a_worker_a_dispatcher_and_who_publishes_again_share_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishes_that_nobody_drives_are_waited_for_within_a_limit() {
+async fn publishes_that_are_never_polled_are_waited_for_within_a_limit() {
     let Some(mut world) = World::shared() else {
         return;
     };
@@ -122,7 +122,7 @@ async fn publishes_that_nobody_drives_are_waited_for_within_a_limit() {
     let bus = world.bus().await;
     let mut left: Vec<_> = (0..40).map(|n| bus.publish(batch(n, 300))).collect();
     for publish in &mut left {
-        // Once, and never again: what was sent holds its place.
+        // Once, and never again: sent messages keep their permits.
         assert!(publish.now_or_never().is_none());
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! A broker that is away, comes back, and has forgotten something.
+//! A broker that is unavailable, comes back, and has lost messages.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ async fn a_broker_that_hangs_is_an_answer_in_bounded_time_and_the_message_is_sto
     assert_eq!(*answers[0].as_ref().unwrap(), PublishOutcome::Duplicate);
 }
 
-/// A broker whose store is put back to what it was after the first of two messages.
+/// Restores a broker to its state after the first of two messages.
 async fn went_back(world: &World, server: &mut NatsServer, bus: &NatsEventBus) {
     let copy = tempfile::tempdir().unwrap();
     publish(world, bus, 1).await;
@@ -130,7 +130,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_while_we_run() {
     let loss = bus.lost().await;
     assert_eq!(loss.reason, "the stream of events went back");
     assert!(loss.since < begun);
-    assert_eq!(bus.lost().await, loss, "until it is made good");
+    assert_eq!(bus.lost().await, loss, "until it is recovered");
     let handler = Recorder::content();
     let _subscription = bus.subscribe(events(handler.clone())).await.unwrap();
     for n in 2..4 {
@@ -160,7 +160,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
     server.kill();
     server.replace_store_from(copy.path());
     server.restart();
-    // Another publisher pushes the numbers past ours before we look.
+    // Another publisher advances the sequence past ours before the check.
     let other = World::at(&server.url()).bus().await;
     for n in 100..110 {
         publish(&world, &other, n).await;
@@ -173,7 +173,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
     );
     drop(bus);
     let bus = world.bus().await;
-    assert_eq!(bus.lost().await.since, loss.since, "until it is made good");
+    assert_eq!(bus.lost().await.since, loss.since, "until it is recovered");
     bus.recovered(&bus.lost().await).await.unwrap();
     publish(&world, &bus, 3).await;
     bus.close().await;
@@ -187,7 +187,7 @@ async fn a_broker_put_back_to_an_older_copy_is_found_out_by_the_next_process() {
 
 /// The stream keeps events for seven days, so as much is lost with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_there() {
+async fn a_recreated_stream_has_lost_a_week_and_an_interrupted_recovery_continues() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     publish(&world, &bus, 1).await;
@@ -215,7 +215,7 @@ async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_t
     let bus = world.bus().await;
     let rest = bus.lost().await;
     assert!(rest.since >= now, "and then only the last word is in doubt");
-    // What was published again is lost again, and is older than its messages.
+    // Republished events are lost again, and are older than their messages.
     broker.delete_stream(world.stream("EVENTS")).await.unwrap();
     bus.publish(vec![event(3, now)]).await.unwrap();
     while bus.lost().await.since >= now {
@@ -225,7 +225,7 @@ async fn a_stream_made_anew_has_lost_a_week_and_who_ends_in_the_middle_goes_on_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whom_the_broker_does_not_let_in_hears_it_at_once() {
+async fn denied_access_is_an_error_at_once() {
     let Some(server) = NatsServer::start_with("authorization { user: me, password: hunter2 }")
     else {
         return;
@@ -238,7 +238,7 @@ async fn whom_the_broker_does_not_let_in_hears_it_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_before_the_first_note_is_in_doubt_too() {
+async fn messages_before_the_first_saved_position_are_in_doubt_too() {
     let Some(mut server) = NatsServer::start() else {
         return;
     };
@@ -264,11 +264,11 @@ async fn what_is_lost_before_the_first_note_is_in_doubt_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn publishing_while_the_broker_is_looked_at_is_not_taken_for_a_loss() {
+async fn publishing_during_a_check_of_the_broker_is_not_taken_for_a_loss() {
     let Some(world) = World::shared() else { return };
     let bus = world.bus().await;
     let now = world.clock.now();
-    // On this clock the broker is looked at nearly twice a second.
+    // On this clock the broker is checked nearly twice a second.
     let until = world.monotonic() + Duration::from_secs(3);
     let publish_all = async |from: u128| {
         let mut n = from;
@@ -285,7 +285,7 @@ async fn publishing_while_the_broker_is_looked_at_is_not_taken_for_a_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_old_a_copy_is_does_not_depend_on_what_others_publish_after_it() {
+async fn the_age_of_a_backup_does_not_depend_on_what_others_publish_after_it() {
     let Some(mut server) = NatsServer::start() else {
         return;
     };
