@@ -164,7 +164,7 @@ forward! {
     OutboxPort {
         unpublished(after: Option<OutboxPosition>, limit: usize) -> Result<Vec<OutboxRow>, PortError>;
         mark_published(batch: Vec<OutboxPosition>, at: Timestamp) -> BatchResult<OutboxOutcome>;
-        dead_letter(batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> as "bury_messages";
+        dead_letter(batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> as "dead_letter_messages";
         count(limit: usize) -> Result<usize, PortError>;
         about(key: TimerKey, limit: usize) -> Result<Vec<PublishedMessage>, PortError>;
         purge(before: Timestamp, limit: usize) -> Result<usize, PortError> as "purge_messages";

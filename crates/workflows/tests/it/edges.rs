@@ -29,12 +29,13 @@ async fn a_save_wakes_the_worker_after_it_was_stored_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_the_store_has_yet_to_hear_is_told_under_the_claim_that_is_ours_by_then() {
+async fn an_outcome_is_settled_under_the_current_claim_of_its_timer() {
     let world = World::new().await;
     world.ledger.answers(|_, _| reply(poison()));
     let (until, clock) = (world.in_(secs(60)), world.clock.clone());
     world.faults.decide(move |call| {
-        let fails = call.operation == "renew" || (call.operation == "bury" && clock.now() < until);
+        let fails =
+            call.operation == "renew" || (call.operation == "dead_letter" && clock.now() < until);
         fails.then_some(Fault::FailBefore(PortErrorKind::Busy))
     });
     world.schedule(&key("a"), secs(1)).await;
@@ -66,7 +67,7 @@ async fn a_broken_store_is_not_forgotten_for_a_later_smaller_failure() {
 }
 
 #[tokio::test]
-async fn a_bus_that_fails_is_asked_no_more_for_what_waits() {
+async fn waiting_claims_are_not_published_on_a_bus_that_fails() {
     let world = World::with(WorkerSettings {
         publishes_in_flight: 1,
         ..WorkerSettings::default()

@@ -62,7 +62,7 @@ async fn fresh_timers_do_not_wait_for_the_commits_of_a_backlog() {
     world.timers.schedule(backlog.collect()).await.unwrap();
     world.advance(Duration::from_hours(1)).await;
     world.restart(rare_polls());
-    // A commit takes half a second, in which all that may be in hand is claimed.
+    // A commit takes half a second, in which as much is claimed as may be in flight.
     world.faults.decide(|call| {
         let is_mark = call.operation == "mark_fired";
         is_mark.then_some(Fault::DelayBefore(ms(500)))
@@ -81,15 +81,14 @@ async fn fresh_timers_do_not_wait_for_the_commits_of_a_backlog() {
 }
 
 #[tokio::test]
-async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late() {
+async fn a_claim_of_a_saturated_tenant_is_polled_for_again_although_its_release_comes_late() {
     let world = World::with(WorkerSettings {
         publishes_in_flight: 2,
         ..rare_polls()
     })
     .await;
     world.answers_after(secs(1));
-    // What goes back because it waits for a place is released only after the place is free, and so
-    // after the look for it.
+    // A claim without a slot is released only after a slot is free, and so after the poll for it.
     let late = Fault::DelayBefore(secs(5));
     world.faults.at_call_of("release", 1, late);
     let keys: Vec<_> = (0..12).map(|n| key_of("a", &n.to_string())).collect();
@@ -103,7 +102,7 @@ async fn what_was_held_back_is_looked_for_again_although_its_release_comes_late(
     assert_eq!(world.ledger.firings().len(), 12);
 }
 
-/// So many handlers of one tenant wait for hours.
+/// Handlers of one tenant that wait for hours.
 async fn a_tenant_hangs(world: &World, timers: usize) {
     let clock = world.clock.clone();
     world.ledger.answers(move |event, _| {
@@ -122,9 +121,9 @@ async fn a_tenant_hangs(world: &World, timers: usize) {
 }
 
 #[tokio::test]
-async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
+async fn a_tenant_whose_handlers_hang_leaves_slots_for_the_others() {
     let world = World::new().await;
-    // More than may be in hand at all.
+    // As many as may be in flight at all.
     a_tenant_hangs(&world, 2_000).await;
     for n in 0..20 {
         world
@@ -142,7 +141,7 @@ async fn a_tenant_whose_handlers_hang_leaves_places_for_the_others() {
 }
 
 #[tokio::test]
-async fn of_a_few_places_too_one_is_left_for_the_others() {
+async fn of_a_few_slots_too_one_is_left_for_the_others() {
     for places in [8, 9, 12] {
         let world = World::with(WorkerSettings {
             batch_size: 4,
@@ -184,7 +183,7 @@ async fn a_tenant_s_timers_fire_in_the_order_of_their_due_times() {
 }
 
 #[tokio::test]
-async fn slow_timers_in_larger_batches_leave_places_too() {
+async fn slow_timers_in_larger_batches_leave_slots_too() {
     let world = World::with(WorkerSettings {
         publishes_in_flight: 8,
         publish_batch: 8,
@@ -299,7 +298,7 @@ async fn the_others_are_on_time_beside(crowd: Crowd) {
 }
 
 #[tokio::test]
-async fn one_tenant_that_hangs_makes_nobody_late() {
+async fn one_tenant_that_hangs_delays_no_other() {
     the_others_are_on_time_beside(Crowd {
         slow: 1,
         backlog_of_each: 2_000,
@@ -310,7 +309,7 @@ async fn one_tenant_that_hangs_makes_nobody_late() {
 }
 
 #[tokio::test]
-async fn one_tenant_with_a_great_backlog_and_slow_handlers_makes_nobody_late() {
+async fn one_tenant_with_a_great_backlog_and_slow_handlers_delays_no_other() {
     the_others_are_on_time_beside(Crowd {
         slow: 1,
         backlog_of_each: 20_000,
@@ -345,7 +344,7 @@ async fn a_hundred_tenants_that_hang_make_the_other_hundred_not_late() {
 }
 
 #[tokio::test]
-async fn tenants_that_begin_to_hang_one_after_the_other_make_nobody_late() {
+async fn tenants_that_begin_to_hang_one_after_the_other_delay_no_other() {
     the_others_are_on_time_beside(Crowd {
         slow: 10,
         backlog_of_each: 500,
@@ -382,7 +381,7 @@ async fn three_tenants_whose_handlers_hang_hold_up_no_fourth() {
 }
 
 #[tokio::test]
-async fn a_hanging_handler_and_one_hold_back_stop_nobody_else() {
+async fn a_hanging_handler_and_one_pause_stop_no_other() {
     let world = World::new().await;
     let clock = world.clock.clone();
     world.ledger.answers(move |event, earlier| {

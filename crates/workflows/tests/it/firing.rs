@@ -50,7 +50,7 @@ async fn the_event_carries_data_correlation_and_no_cause() {
 }
 
 #[tokio::test]
-async fn what_became_due_while_nobody_looked_fires_first_at_start() {
+async fn what_became_due_while_no_worker_ran_fires_first_at_start() {
     let mut world = World::new().await;
     world.stop();
     world.schedule(&key("late"), secs(1)).await;

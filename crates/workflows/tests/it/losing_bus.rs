@@ -30,7 +30,7 @@ pub(crate) struct LosingBus {
     script: Mutex<Script>,
     /// What `recovered` answers first.
     recovery_fails: Mutex<VecDeque<PortErrorKind>>,
-    /// The numbers that were made good, each with how many calls of `publish` were before it.
+    /// The recovered losses, each with the number of calls of `publish` before it.
     recovered: Mutex<Vec<(u64, usize)>>,
     recovered_until: Mutex<Vec<Timestamp>>,
 }
@@ -133,7 +133,7 @@ impl EventBusPort for LosingBus {
         }
     }
 
-    async fn subscribe(&self, _wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+    async fn subscribe(&self, _request: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
         Err(trouble(PortErrorKind::Rejected))
     }
 

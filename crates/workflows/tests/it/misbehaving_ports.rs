@@ -83,7 +83,7 @@ fn with_marks(world: &World, marks: &Altered<Vec<Result<MarkOutcome, PortError>>
 }
 
 #[tokio::test]
-async fn a_mark_without_an_answer_is_told_again() {
+async fn a_mark_without_an_answer_is_repeated() {
     let mut world = World::new().await;
     world.stop();
     let mut is_first = true;
@@ -139,7 +139,7 @@ async fn each_command_is_answered_by_what_became_of_itself() {
 }
 
 #[tokio::test]
-async fn a_mark_that_is_refused_for_ever_holds_up_nobody() {
+async fn a_mark_that_is_refused_for_ever_delays_no_other() {
     let mut world = World::new().await;
     world.stop();
     let marks = Altered::new("mark_fired", |answers: BatchResult<MarkOutcome>| {

@@ -48,7 +48,7 @@ async fn a_timer_that_always_fails_is_tried_at_most_hourly_and_for_ever() {
 }
 
 #[tokio::test]
-async fn a_hundred_failing_timers_hold_up_nobody() {
+async fn a_hundred_failing_timers_delay_no_other() {
     let world = World::new().await;
     world.ledger.answers(|event, _| {
         reply(if event.tenant_id.as_str() == "failing" {
@@ -174,7 +174,7 @@ async fn published_but_unmarked_is_bounded_and_full_means_no_more_claims() {
     let in_flight = world.ledger.seen().len();
     assert!(
         (10..=20).contains(&in_flight),
-        "no more than may be in hand: {in_flight}"
+        "at most max_in_flight: {in_flight}"
     );
     world.advance(Duration::from_mins(5)).await;
     assert_eq!(world.ledger.seen().len(), 100, "each once");
@@ -204,7 +204,7 @@ async fn a_store_that_fails_for_now_is_left_alone_for_a_while_and_then_all_is_we
 }
 
 #[tokio::test]
-async fn a_broken_store_stops_the_worker_and_tells_why() {
+async fn a_broken_store_stops_the_worker_with_the_cause() {
     for operation in ["claim_due", "mark_fired", "retry_later"] {
         let world = World::new().await;
         if operation == "retry_later" {

@@ -373,7 +373,7 @@ async fn a_loss_that_is_found_meanwhile_is_the_next() {
 }
 
 #[tokio::test]
-async fn a_loss_without_firings_is_made_good_without_publishing() {
+async fn a_loss_without_firings_is_recovered_without_publishing() {
     let lossy = Lossy::new().await;
     lossy.bus.loses(1, lossy.world.now());
     let task = lossy.start();
@@ -383,7 +383,7 @@ async fn a_loss_without_firings_is_made_good_without_publishing() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_for_now_is_asked_again() {
+async fn a_store_that_fails_for_now_is_read_again() {
     let lossy = Lossy::new().await;
     let since = lossy.world.now();
     lossy.fire(&["a"]).await;

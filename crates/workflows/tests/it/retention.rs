@@ -1,4 +1,4 @@
-//! Old rows go, in small bites, and nothing that is still wanted does.
+//! Retention purges old rows in small batches, and no others.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn a_reached_timer_is_kept_for_the_retention_time_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_large_purge_is_done_in_bites_with_rests_between() {
+async fn a_large_purge_is_done_in_batches_with_pauses_between() {
     let world = World::with(settings()).await;
     let due_at = world.in_(secs(1));
     let batch = (0..2_000).map(|n| TimerRequest::at(key(&n.to_string()), due_at));
@@ -62,13 +62,13 @@ async fn a_large_purge_is_done_in_bites_with_rests_between() {
     assert_eq!(
         purges.load(Ordering::SeqCst),
         1,
-        "it rests between two bites"
+        "it pauses between two batches"
     );
     world.advance(secs(2)).await;
     assert_eq!(
         purges.load(Ordering::SeqCst),
         5,
-        "four full bites and one that found nothing"
+        "four full batches and one that found nothing"
     );
     assert_eq!(world.store.find(key("0")).await.unwrap(), None);
 }
@@ -82,7 +82,7 @@ async fn purging_keeps_up_with_twenty_thousand_firings_a_second() {
         world.timers.schedule(batch.collect()).await.unwrap();
     }
     world.advance(DAY * 31).await;
-    // Each bite of five hundred takes twelve milliseconds: two seconds for all, with the rests.
+    // Each batch of five hundred takes twelve milliseconds: two seconds for all, with the pauses.
     world
         .faults
         .decide(|call| (call.operation == "purge").then_some(Fault::DelayBefore(ms(12))));
@@ -114,7 +114,7 @@ async fn a_store_that_fails_for_now_is_tried_again_and_a_broken_one_ends_it() {
 }
 
 #[tokio::test]
-async fn it_runs_as_a_task_until_it_is_told_to_stop() {
+async fn it_runs_as_a_task_until_shutdown() {
     let world = World::with(settings()).await;
     world.schedule(&key("old"), secs(1)).await;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -49,13 +49,13 @@ async fn on_the_real_clock_timers_fire_in_order_and_none_early() {
         fired.send((envelope, now.now())).ok();
         async { Answer::Done }
     });
-    let wish = Subscribe {
+    let request = Subscribe {
         topic: Topic::TimerEvents,
         consumer: ConsumerName::new("receiver"),
         max_batch: 1,
         handler,
     };
-    let _subscription = bus.subscribe(wish).await.unwrap();
+    let _subscription = bus.subscribe(request).await.unwrap();
     let worker = TimerWorker::new(&ports, WorkerSettings::default()).unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(worker.run(async move { _ = stopped.await }));

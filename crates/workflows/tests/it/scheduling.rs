@@ -36,13 +36,13 @@ fn command(key: &TimerKey, sent_at: Timestamp, due_at: Timestamp) -> MessageEnve
 #[tokio::test]
 async fn a_command_from_the_bus_becomes_a_timer_that_fires() {
     let world = World::new().await;
-    let wish = Subscribe {
+    let request = Subscribe {
         topic: Topic::TimerCommands,
         consumer: ConsumerName::new("timer"),
         max_batch: 100,
         handler: Arc::new(world.timers.clone()),
     };
-    let _subscription = world.bus.subscribe(wish).await.unwrap();
+    let _subscription = world.bus.subscribe(request).await.unwrap();
     let due_at = world.in_(secs(30));
     let sent = command(&key("a"), world.now(), due_at);
     let published = world.bus.publish(vec![sent.clone(), sent]).await.unwrap();

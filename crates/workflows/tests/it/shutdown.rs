@@ -103,7 +103,7 @@ async fn a_shutdown_keeps_telling_a_store_that_fails_for_now() {
 }
 
 #[tokio::test]
-async fn claims_that_arrive_during_a_shutdown_are_given_back() {
+async fn claims_that_arrive_during_a_shutdown_are_released() {
     let mut world = World::new().await;
     let (stop, task) = run(&mut world, WorkerSettings::default());
     world.advance(secs(1)).await;

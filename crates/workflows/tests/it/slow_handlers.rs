@@ -9,8 +9,8 @@ use punctual_workflows::WorkerSettings;
 use crate::world::{World, key, rare_polls, secs};
 
 #[tokio::test]
-async fn the_lease_of_a_slow_handler_is_renewed_and_nobody_else_gets_its_timer() {
-    // No polls: the worker's own look would claim anew what it failed to renew.
+async fn the_lease_of_a_slow_handler_is_renewed_and_no_other_worker_gets_its_timer() {
+    // No polls: the worker's own poll would claim anew what it failed to renew.
     let world = World::with(rare_polls()).await;
     world.answers_after(Duration::from_mins(10));
     world.schedule(&key("a"), secs(1)).await;
@@ -105,7 +105,7 @@ async fn renewals_go_on_after_the_clock_was_set_back() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_place_past_its_lease_is_left_to_whoever_has_it() {
+async fn a_timer_that_waits_for_a_slot_past_its_lease_is_released() {
     let world = World::with(WorkerSettings {
         publishes_in_flight: 1,
         ..rare_polls()

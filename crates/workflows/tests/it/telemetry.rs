@@ -287,8 +287,8 @@ fn losses_and_firings_that_are_published_again_are_counted() {
 }
 
 #[test]
-fn a_loss_is_told_in_two_lines_and_one_that_lost_nothing_in_none() {
-    if !alone("telemetry::a_loss_is_told_in_two_lines_and_one_that_lost_nothing_in_none") {
+fn a_loss_is_logged_in_two_lines_and_one_that_lost_nothing_in_none() {
+    if !alone("telemetry::a_loss_is_logged_in_two_lines_and_one_that_lost_nothing_in_none") {
         return;
     }
     let log = Log::default();

@@ -25,11 +25,11 @@ async fn an_earlier_save_wakes_the_worker() {
 }
 
 #[tokio::test]
-async fn a_save_while_the_worker_looks_is_not_slept_through() {
+async fn a_save_during_a_poll_wakes_the_worker() {
     let world = World::with(rare_polls()).await;
     world.advance(secs(1)).await;
     world.schedule(&key("far"), secs(1_000)).await;
-    // The look sees the far one, and a nearer one is saved before its answer arrives.
+    // The poll sees the far one, and a nearer one is saved before its result arrives.
     world
         .faults
         .at_call_of("claim_due", 2, Fault::DelayAfter(secs(10)));
@@ -157,7 +157,7 @@ async fn a_timer_claimed_during_a_glitch_of_the_clock_waits_for_its_time() {
 }
 
 #[tokio::test]
-async fn a_look_that_failed_is_repeated_long_before_the_next_poll() {
+async fn a_failed_poll_is_retried_long_before_the_next_interval() {
     let world = World::with(rare_polls()).await;
     world.advance(secs(1)).await;
     world.faults.at_call_of(
@@ -171,7 +171,7 @@ async fn a_look_that_failed_is_repeated_long_before_the_next_poll() {
 }
 
 #[tokio::test]
-async fn a_schedule_whose_caller_has_gone_away_fires_on_time() {
+async fn a_schedule_whose_caller_dropped_it_fires_on_time() {
     // Before the store has it, and after.
     for fault in [Fault::DelayBefore(secs(1)), Fault::DelayAfter(secs(1))] {
         let world = World::with(rare_polls()).await;

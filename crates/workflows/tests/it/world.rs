@@ -36,7 +36,7 @@ pub(crate) fn key(name: &str) -> TimerKey {
     key_of("tenant-a", name)
 }
 
-/// For tests in which a poll would hide what they look for.
+/// For tests whose failure a poll would hide.
 pub(crate) fn rare_polls() -> WorkerSettings {
     WorkerSettings {
         polling_interval: Duration::from_hours(6),
@@ -119,14 +119,14 @@ impl World {
     }
 
     pub(crate) async fn subscribe(&mut self) {
-        let wish = Subscribe {
+        let request = Subscribe {
             topic: Topic::TimerEvents,
             consumer: ConsumerName::new("receiver"),
             max_batch: 1,
             handler: self.ledger.clone(),
         };
         self.subscriptions
-            .push(self.bus.subscribe(wish).await.unwrap());
+            .push(self.bus.subscribe(request).await.unwrap());
     }
 
     pub(crate) fn unsubscribe(&mut self) {

@@ -112,7 +112,7 @@ async fn what_the_sweeps_send_has_causes_too() {
 }
 
 #[tokio::test]
-async fn the_trace_tells_the_story_in_order_also_within_one_millisecond() {
+async fn the_trace_is_in_order_also_within_one_millisecond() {
     for latency in [ms(0), ms(250)] {
         let world = CallWorld::new().await;
         world.outside.http.does(Behaviour::Answer(200, latency));

@@ -118,7 +118,7 @@ async fn messages_go_out_in_the_order_of_their_commits_each_once() {
 }
 
 #[tokio::test]
-async fn one_stuck_message_holds_up_nobody_and_is_tried_again_ever_more_rarely() {
+async fn one_stuck_message_delays_no_other_and_is_retried_with_backoff() {
     let mut world = CallWorld::with_rare_polls().await;
     let stuck = key("stuck").service_call_id;
     let receiver = Receiver::of_events(&mut world, move |envelope, earlier| {
@@ -166,9 +166,9 @@ async fn one_stuck_message_holds_up_nobody_and_is_tried_again_ever_more_rarely()
 }
 
 #[tokio::test]
-async fn a_message_that_is_poison_becomes_a_dead_letter_also_after_it_was_set_aside() {
+async fn a_poison_message_becomes_a_dead_letter_also_after_it_was_parked() {
     for first_answer in [poison(), retry()] {
-        for fails in [None, Some("bury_messages")] {
+        for fails in [None, Some("dead_letter_messages")] {
             let mut world = CallWorld::new().await;
             let bad = key("bad").service_call_id;
             let first_answer = first_answer.clone();
@@ -208,7 +208,7 @@ async fn a_message_that_is_poison_becomes_a_dead_letter_also_after_it_was_set_as
 }
 
 #[tokio::test]
-async fn what_nobody_subscribes_to_waits_and_the_rest_goes_on() {
+async fn a_message_without_a_subscriber_waits_and_the_rest_goes_on() {
     let mut world = CallWorld::new().await;
     world.process.unsubscribe(Topic::OrchestrationEvents);
     world.submit(call("a", world.in_(secs(2)))).await;
@@ -222,7 +222,7 @@ async fn what_nobody_subscribes_to_waits_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn a_bus_that_is_away_sets_nothing_aside_and_all_goes_out_in_order_soon_after() {
+async fn nothing_is_parked_while_the_bus_is_unavailable_and_all_is_published_in_order_after() {
     let mut world = CallWorld::new().await;
     let receiver = Receiver::of_events(&mut world, |_, _| Answer::Done).await;
     let (clock, back_at) = (

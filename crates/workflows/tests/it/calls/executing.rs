@@ -25,7 +25,7 @@ async fn until_crash(world: &CallWorld) {
 }
 
 #[tokio::test]
-async fn an_attempt_that_had_begun_when_the_process_ended_is_interrupted_and_not_made_again() {
+async fn an_attempt_that_had_started_when_the_process_ended_is_interrupted_and_not_repeated() {
     for (operation, fault, requests, failure) in [
         // It was not marked: it is made, once, by the next process.
         ("begin", Fault::CrashBefore, 1, None),
@@ -201,7 +201,7 @@ async fn an_attempt_under_way_holds_up_no_retry_of_another() {
 }
 
 #[tokio::test]
-async fn what_has_begun_is_sent_although_the_store_is_slow_to_tell_what_else_waits() {
+async fn a_started_attempt_is_sent_although_the_store_is_slow_to_read_more() {
     let world = CallWorld::new().await;
     world.process.faults.decide(|call| {
         let is_slow = call.operation == "waiting" && call.number_of_operation > 1;

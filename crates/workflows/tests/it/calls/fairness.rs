@@ -10,7 +10,7 @@ use super::world::{CallWorld, call_to};
 use crate::world::{key_of, ms, secs};
 
 #[tokio::test]
-async fn ten_thousand_calls_to_a_host_that_never_answers_delay_nobody_else() {
+async fn ten_thousand_calls_to_a_host_that_never_answers_delay_no_other() {
     let world = CallWorld::new().await;
     world
         .outside

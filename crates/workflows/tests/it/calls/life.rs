@@ -183,7 +183,7 @@ async fn what_goes_wrong_on_the_way_is_what_the_call_has_failed_by() {
 }
 
 #[tokio::test]
-async fn a_deleted_call_is_never_made_and_its_timer_is_gone() {
+async fn a_deleted_call_is_never_made_and_its_timer_is_deleted() {
     let world = CallWorld::new().await;
     world.submit(call("a", world.in_(secs(10)))).await;
     world.submit(call("b", world.in_(secs(10)))).await;
@@ -200,7 +200,7 @@ async fn a_deleted_call_is_never_made_and_its_timer_is_gone() {
 }
 
 #[tokio::test]
-async fn a_call_deleted_before_its_timer_was_asked_for_stays_deleted() {
+async fn a_call_deleted_before_its_timer_was_scheduled_stays_deleted() {
     let world = CallWorld::new().await;
     world.submit(call("a", world.now())).await;
     // Nothing was published yet: the command for the timer comes after the deletion.
@@ -226,7 +226,7 @@ async fn a_call_that_has_started_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn nobody_deletes_the_call_of_another_tenant() {
+async fn a_tenant_cannot_delete_the_call_of_another() {
     let world = CallWorld::new().await;
     let due_at = world.in_(secs(1));
     world.submit(call("a", due_at)).await;
@@ -245,7 +245,7 @@ async fn nobody_deletes_the_call_of_another_tenant() {
 
 #[tokio::test]
 async fn a_deletion_that_races_with_the_due_time_means_what_it_says() {
-    // Whichever call of the store is slow, and whoever looks first.
+    // Whichever operation of the store is slow, and whichever side reads first.
     for operation in ["find_calls", "delete_calls", "change", "accept", "begin"] {
         for nth in 1..=3 {
             for fault in [Fault::DelayBefore(secs(2)), Fault::DelayAfter(secs(2))] {

@@ -59,7 +59,7 @@ async fn bring_about(world: &CallWorld, submission: &Submission, state: &str) {
 }
 
 #[tokio::test]
-async fn the_same_submission_again_is_one_call_also_when_that_is_gone_or_done() {
+async fn the_same_submission_again_is_one_call_also_when_that_is_deleted_or_finished() {
     for state in ["scheduled", "deleted", "finished"] {
         for keyed in [false, true] {
             let world = CallWorld::new().await;
@@ -205,20 +205,20 @@ async fn a_thousand_due_times_in_one_batch_cost_a_handful_of_store_calls() {
         .outside
         .wire
         .decides(|envelope| match envelope.message.type_name() {
-            "DueTimeReached" => Fate::Held,
+            "DueTimeReached" => Fate::Delayed,
             _ => Fate::Delivered(1),
         });
     for n in 0..1_000 {
         world.submit(call(&n.to_string(), due_at)).await;
     }
     world.advance_to(due_at).await;
-    let held = world.outside.wire.take_held();
+    let held = world.outside.wire.take_delayed();
     assert_eq!(held.len(), 1_000);
     let counts = ["find_calls", "change"].map(|name| world.count_calls(name));
     let answers = world.outside.wire.deliver(held.clone()).await.unwrap();
     assert!(answers.iter().all(Result::is_ok));
     let counted: Vec<u64> = counts.iter().map(|it| it.load(Ordering::SeqCst)).collect();
-    assert_eq!(counted, [1, 1], "one look and one write");
+    assert_eq!(counted, [1, 1], "one read and one write");
     // Again, when all have started: nothing is written.
     world.outside.wire.deliver(held).await.unwrap();
     let counted: Vec<u64> = counts.iter().map(|it| it.load(Ordering::SeqCst)).collect();

@@ -26,7 +26,7 @@ use super::world::{Outside, Process, call_to};
 use crate::simulation::random::Random;
 use crate::world::key_of;
 
-/// Each happens once in so many; zero is never.
+/// One fault in each this many events; zero is never.
 #[derive(Debug, Clone, Copy)]
 struct Chaos {
     failures: u64,
@@ -130,7 +130,7 @@ impl Scenario {
             if random.once_in(chaos.lost) {
                 Fate::Delivered(0)
             } else if random.once_in(chaos.late) {
-                Fate::Held
+                Fate::Delayed
             } else if random.once_in(chaos.repeated) {
                 Fate::Delivered(usize::try_from(random.below(4) + 2).unwrap())
             } else {
@@ -283,9 +283,9 @@ impl Scenario {
         }
     }
 
-    /// What was held back arrives, in another order, and some of it is held back further.
+    /// Delivers delayed messages in another order, and delays some of them further.
     async fn deliver_late(&mut self) {
-        let mut held = self.outside.wire.take_held();
+        let mut held = self.outside.wire.take_delayed();
         self.happened.late += held.len() as u64;
         let mut places = self.random.fork();
         held.sort_by_cached_key(|_| places.next());
@@ -300,7 +300,7 @@ impl Scenario {
         self.deliver_late().await;
         self.outside.wire.is_good();
         self.outside.http.does(OK);
-        // As long as asking again takes at its rarest, and a message that was set aside.
+        // Longer than the longest redispatch interval, and than a message is parked.
         for _ in 0..40 {
             self.outside.clock.advance(Duration::from_mins(5)).await;
             if self.is_quiet().await {
@@ -310,7 +310,7 @@ impl Scenario {
         for passed in self.outside.wire.passed() {
             match passed.fate {
                 Fate::Delivered(0) => self.happened.lost += 1,
-                Fate::Delivered(1) | Fate::Held | Fate::Refused => {}
+                Fate::Delivered(1) | Fate::Delayed | Fate::Refused => {}
                 Fate::Delivered(_) => self.happened.repeated += 1,
             }
         }

@@ -1,4 +1,4 @@
-//! Timers that belong to no call, beside those of calls.
+//! Standalone timers, beside those of calls.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::wire::Fate;
 use super::world::{CallWorld, call};
 use crate::world::{key, secs};
 
-/// Notes what it is told, and answers as it is asked to.
+/// Records the messages it receives, and refuses them if it is set to.
 #[derive(Default)]
 struct Listener {
-    heard: Mutex<Vec<ServiceCallId>>,
+    received: Mutex<Vec<ServiceCallId>>,
     refuses: Mutex<bool>,
 }
 
@@ -31,7 +31,7 @@ struct Listener {
 impl MessageHandler for Listener {
     async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
         let ids = batch.iter().map(|it| it.message.service_call_id());
-        self.heard.lock().unwrap().extend(ids);
+        self.received.lock().unwrap().extend(ids);
         let reason = || "not now".to_owned();
         let answer = if *self.refuses.lock().unwrap() {
             Answer::RetryLater { reason: reason() }
@@ -42,12 +42,12 @@ impl MessageHandler for Listener {
     }
 }
 
-async fn told(world: &mut CallWorld, whom: Arc<dyn MessageHandler>) {
-    let tell = Arc::new(ForwardStandaloneTimers::new(&world.process.ports, whom));
+async fn forward_to(world: &mut CallWorld, handler: Arc<dyn MessageHandler>) {
+    let forward = Arc::new(ForwardStandaloneTimers::new(&world.process.ports, handler));
     let outside = world.outside.clone();
     world
         .process
-        .subscribe(&outside, Topic::TimerEvents, "others", tell)
+        .subscribe(&outside, Topic::TimerEvents, "others", forward)
         .await;
 }
 
@@ -70,89 +70,89 @@ async fn is_reached(world: &CallWorld, key: &TimerKey) -> bool {
 }
 
 #[tokio::test]
-async fn whoever_is_told_of_other_timers_hears_those_of_no_call_and_no_others() {
+async fn only_timers_without_a_call_are_forwarded() {
     let mut world = CallWorld::new().await;
     let listener = Arc::new(Listener::default());
-    told(&mut world, listener.clone()).await;
+    forward_to(&mut world, listener.clone()).await;
     world.submit(call("a", world.in_(secs(1)))).await;
-    schedule(&world, key("nobody's")).await;
+    schedule(&world, key("standalone")).await;
     world.advance(secs(10)).await;
-    let heard = listener.heard.lock().unwrap().clone();
-    assert_eq!(heard, [key("nobody's").service_call_id]);
+    let received = listener.received.lock().unwrap().clone();
+    assert_eq!(received, [key("standalone").service_call_id]);
     assert_eq!(world.outside.http.requests().len(), 1);
-    assert!(is_reached(&world, &key("nobody's")).await);
+    assert!(is_reached(&world, &key("standalone")).await);
 }
 
 #[tokio::test]
-async fn the_timer_of_a_deleted_call_is_told_to_nobody() {
+async fn the_timer_of_a_deleted_call_is_not_forwarded() {
     let mut world = CallWorld::new().await;
     let listener = Arc::new(Listener::default());
-    told(&mut world, listener.clone()).await;
-    let submitted = call("gone", world.in_(Duration::from_hours(1)));
+    forward_to(&mut world, listener.clone()).await;
+    let submitted = call("deleted", world.in_(Duration::from_hours(1)));
     world.submit(submitted).await;
     world.settle().await;
-    let gone = key("gone");
+    let deleted = key("deleted");
     world
         .process
         .submit
-        .delete(gone.clone(), None)
+        .delete(deleted.clone(), None)
         .await
         .unwrap();
     world.settle().await;
     world.advance(secs(1)).await;
-    // As in a file of its own that has not heard of the deletion.
-    schedule(&world, gone.clone()).await;
+    // As in a file of its own that has not received the deletion.
+    schedule(&world, deleted.clone()).await;
     world.advance(secs(10)).await;
-    assert!(is_reached(&world, &gone).await);
-    assert!(listener.heard.lock().unwrap().is_empty());
+    assert!(is_reached(&world, &deleted).await);
+    assert!(listener.received.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn a_timer_that_is_registered_after_a_deletion_outlives_the_event_of_it() {
     let world = CallWorld::new().await;
-    let submitted = call("gone", world.in_(Duration::from_hours(1)));
+    let submitted = call("deleted", world.in_(Duration::from_hours(1)));
     world.submit(submitted).await;
     world.settle().await;
-    let gone = key("gone");
+    let deleted = key("deleted");
     world.outside.wire.decides(|envelope| {
         let is_deletion = matches!(envelope.message, Message::ServiceCallDeleted(_));
         if is_deletion {
-            Fate::Held
+            Fate::Delayed
         } else {
             Fate::Delivered(1)
         }
     });
     let delete = &world.process.submit;
-    delete.delete(gone.clone(), None).await.unwrap();
+    delete.delete(deleted.clone(), None).await.unwrap();
     world.advance(secs(1)).await;
-    schedule(&world, gone.clone()).await;
-    let late = world.outside.wire.take_held();
+    schedule(&world, deleted.clone()).await;
+    let late = world.outside.wire.take_delayed();
     assert_eq!(late.len(), 1);
     world.outside.wire.deliver(late).await.unwrap();
-    let found = world.outside.timers.find(gone.clone()).await.unwrap();
+    let found = world.outside.timers.find(deleted.clone()).await.unwrap();
     assert!(found.is_some(), "it is another timer");
 }
 
 #[tokio::test]
-async fn what_the_listener_does_not_take_is_not_marked_and_comes_again() {
+async fn a_timer_that_the_listener_refuses_is_not_marked_and_is_retried() {
     let mut world = CallWorld::new().await;
     let listener = Arc::new(Listener::default());
     *listener.refuses.lock().unwrap() = true;
-    told(&mut world, listener.clone()).await;
+    forward_to(&mut world, listener.clone()).await;
     schedule(&world, key("x")).await;
     world.advance(secs(6)).await;
     assert!(!is_reached(&world, &key("x")).await);
     *listener.refuses.lock().unwrap() = false;
     world.advance(Duration::from_mins(1)).await;
     assert!(is_reached(&world, &key("x")).await);
-    assert!(listener.heard.lock().unwrap().len() > 1);
+    assert!(listener.received.lock().unwrap().len() > 1);
 }
 
 #[tokio::test]
-async fn while_it_is_not_known_whose_a_timer_is_it_waits() {
+async fn a_timer_waits_while_calls_cannot_be_read() {
     let mut world = CallWorld::new().await;
     let listener = Arc::new(Listener::default());
-    told(&mut world, listener.clone()).await;
+    forward_to(&mut world, listener.clone()).await;
     world.process.faults.at_call_of(
         "was_submitted",
         1,
@@ -161,13 +161,13 @@ async fn while_it_is_not_known_whose_a_timer_is_it_waits() {
     schedule(&world, key("x")).await;
     world.advance(Duration::from_mins(1)).await;
     assert!(is_reached(&world, &key("x")).await);
-    assert_eq!(listener.heard.lock().unwrap().len(), 1);
+    assert_eq!(listener.received.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn a_timer_that_nobody_can_be_told_of_is_a_dead_letter() {
+async fn a_standalone_timer_without_a_subscriber_is_a_dead_letter() {
     let mut world = CallWorld::new().await;
-    told(&mut world, Arc::new(RejectStandaloneTimers)).await;
+    forward_to(&mut world, Arc::new(RejectStandaloneTimers)).await;
     schedule(&world, key("x")).await;
     world.advance(secs(10)).await;
     let dead_letters = world.outside.timers.list(None, 10).await.unwrap();

@@ -59,13 +59,13 @@ async fn a_due_time_that_arrives_after_the_sweep_starts_nothing_again() {
         .outside
         .wire
         .decides(|envelope| match envelope.message {
-            Message::DueTimeReached(_) => Fate::Held,
+            Message::DueTimeReached(_) => Fate::Delayed,
             _ => Fate::Delivered(1),
         });
     world.submit(call("a", world.now())).await;
     world.advance(secs(61)).await;
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
-    let late = world.outside.wire.take_held();
+    let late = world.outside.wire.take_delayed();
     assert_eq!(late.len(), 1);
     world.outside.wire.deliver(late).await.unwrap();
     world.advance(Duration::from_hours(1)).await;
@@ -142,7 +142,7 @@ async fn a_call_whose_result_is_lost_twice_fails_by_timeout_after_another_grace(
 }
 
 #[tokio::test]
-async fn when_beginning_and_result_are_both_lost_asking_again_brings_the_result() {
+async fn when_start_and_result_are_both_lost_a_redispatch_brings_the_result() {
     for status in [200, 500] {
         let world =
             world_that_loses(&["ExecutionStarted", "ExecutionSucceeded", "ExecutionFailed"]).await;
@@ -175,7 +175,7 @@ async fn when_beginning_and_result_are_both_lost_asking_again_brings_the_result(
 }
 
 #[tokio::test]
-async fn asking_again_during_the_attempt_tells_of_its_beginning() {
+async fn a_redispatch_during_the_attempt_publishes_its_start_again() {
     let world = CallWorld::with(CallSettings {
         timeout: Duration::from_mins(10),
         ..CallSettings::default()
@@ -288,14 +288,14 @@ async fn a_result_that_comes_too_late_changes_nothing() {
         .outside
         .wire
         .decides(|envelope| match envelope.message {
-            Message::ExecutionSucceeded(_) => Fate::Held,
+            Message::ExecutionSucceeded(_) => Fate::Delayed,
             _ => Fate::Delivered(1),
         });
     world.submit(call("a", world.now())).await;
     world.advance(Duration::from_mins(2)).await;
     let before = world.find(&key("a")).await;
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Failed));
-    let late = world.outside.wire.take_held();
+    let late = world.outside.wire.take_delayed();
     world.outside.wire.deliver(late).await.unwrap();
     world.advance(Duration::from_hours(1)).await;
     assert_eq!(world.find(&key("a")).await, before);
@@ -308,7 +308,7 @@ async fn a_result_that_comes_too_late_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_result_of_an_attempt_that_was_not_asked_for_changes_nothing() {
+async fn the_result_of_an_attempt_that_was_not_dispatched_changes_nothing() {
     let world = CallWorld::new().await;
     world.outside.http.does(Behaviour::Hang);
     world.submit(call("a", world.now())).await;
@@ -357,7 +357,7 @@ async fn the_result_of_an_attempt_that_was_not_asked_for_changes_nothing() {
 }
 
 #[tokio::test]
-async fn many_overlooked_calls_are_all_helped() {
+async fn many_stuck_calls_are_all_rescued() {
     let world = world_that_loses(&["ScheduleTimer"]).await;
     let due_at = world.in_(secs(10));
     for n in 0..1_001 {
@@ -370,11 +370,11 @@ async fn many_overlooked_calls_are_all_helped() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_fails_is_made_again_and_helps_once() {
+async fn a_sweep_that_fails_is_retried_and_rescues_once() {
     use punctual_adapters_memory::faults::Fault;
     use punctual_ports::PortErrorKind::Unavailable;
     for (operation, fault) in [
-        ("overlooked", Fault::FailBefore(Unavailable)),
+        ("find_stuck", Fault::FailBefore(Unavailable)),
         ("change", Fault::FailBefore(Unavailable)),
         ("change", Fault::FailAfter(Unavailable)),
     ] {

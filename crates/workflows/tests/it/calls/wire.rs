@@ -1,5 +1,4 @@
-//! What lies between modules: everything that is published passes here, and may be lost, repeated
-//! or held back on the way although it was accepted.
+//! The bus between modules, which may lose, repeat or delay a message although it was accepted.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,10 +13,10 @@ use punctual_ports::{
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is delivered so many times; not at all with none, and accepted all the same.
+    /// Number of deliveries; with zero it is lost, although it was accepted.
     Delivered(usize),
     /// It is accepted and delivered when somebody lets go of it.
-    Held,
+    Delayed,
     /// It can never be delivered.
     Refused,
 }
@@ -37,7 +36,7 @@ pub(crate) struct Wire {
     clock: FakeClock,
     script: Mutex<Script>,
     passed: Mutex<Vec<Passed>>,
-    held: Mutex<Vec<MessageEnvelope>>,
+    delayed: Mutex<Vec<MessageEnvelope>>,
 }
 
 impl Wire {
@@ -47,7 +46,7 @@ impl Wire {
             clock: clock.clone(),
             script: Mutex::new(Arc::new(|_| Fate::Delivered(1))),
             passed: Mutex::default(),
-            held: Mutex::default(),
+            delayed: Mutex::default(),
         })
     }
 
@@ -85,12 +84,12 @@ impl Wire {
         self.of_type(type_name).len()
     }
 
-    /// What is held back, which is then nobody's.
-    pub(crate) fn take_held(&self) -> Vec<MessageEnvelope> {
-        std::mem::take(&mut self.held.lock().unwrap())
+    /// Removes and returns the delayed messages.
+    pub(crate) fn take_delayed(&self) -> Vec<MessageEnvelope> {
+        std::mem::take(&mut self.delayed.lock().unwrap())
     }
 
-    /// Delivers messages as they are, without another look at their fate.
+    /// Delivers messages as they are, whatever their fate would be.
     pub(crate) async fn deliver(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome> {
         self.bus.publish(batch).await
     }
@@ -127,8 +126,8 @@ impl EventBusPort for Wire {
                 Fate::Refused => answers.push(Ok(PublishOutcome::Refused {
                     reason: "it is too long".to_owned(),
                 })),
-                Fate::Held => {
-                    self.held.lock().unwrap().push(envelope);
+                Fate::Delayed => {
+                    self.delayed.lock().unwrap().push(envelope);
                     answers.push(Ok(PublishOutcome::Accepted));
                 }
             }
@@ -136,7 +135,7 @@ impl EventBusPort for Wire {
         Ok(answers)
     }
 
-    async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
-        self.bus.subscribe(wish).await
+    async fn subscribe(&self, request: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        self.bus.subscribe(request).await
     }
 }

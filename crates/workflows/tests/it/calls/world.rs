@@ -181,13 +181,13 @@ impl Process {
         name: &'static str,
         handler: Arc<dyn MessageHandler>,
     ) {
-        let wish = Subscribe {
+        let request = Subscribe {
             topic,
             consumer: ConsumerName::new(name),
             max_batch: 1_000,
             handler,
         };
-        let subscription = outside.bus.subscribe(wish).await.unwrap();
+        let subscription = outside.bus.subscribe(request).await.unwrap();
         self.subscriptions.push((topic, subscription));
     }
 
@@ -206,7 +206,7 @@ impl CallWorld {
         Self::with(CallSettings::default()).await
     }
 
-    /// For tests in which a poll would hide what they look for.
+    /// For tests whose failure a poll would hide.
     pub(crate) async fn with_rare_polls() -> Self {
         Self::with(CallSettings {
             polling_interval: Duration::from_hours(6),

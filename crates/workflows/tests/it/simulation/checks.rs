@@ -16,7 +16,7 @@ pub(super) enum Promise {
     None,
     /// There is a timer that fires at this time.
     WillFire { due_at: Timestamp },
-    /// There is no such timer; so many of its events were seen by then.
+    /// There is no such timer; the number of its events by then.
     WillNotFire { seen: usize },
     /// A command is taken care of.
     IsKnown { sent_at: Timestamp },
@@ -87,7 +87,7 @@ impl Checks {
     }
 
     /// Compares all rows with what they were.
-    pub(super) async fn look(
+    pub(super) async fn compare(
         &mut self,
         store: &MemoryTimerStore,
         ledger: &Ledger,

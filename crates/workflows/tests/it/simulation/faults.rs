@@ -7,7 +7,7 @@ use punctual_ports::PortErrorKind;
 
 use super::random::Random;
 
-/// Each happens once in so many port calls or actions; zero is never.
+/// One fault in each this many port calls or actions; zero is never.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chaos {
     pub(super) failures: u64,

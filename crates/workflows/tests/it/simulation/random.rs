@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudo-random numbers, the same for the same seed.
 
 /// SplitMix64.
 #[derive(Debug, Clone)]

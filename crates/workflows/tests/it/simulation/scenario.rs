@@ -78,7 +78,7 @@ impl Scenario {
             scenario.act().await?;
             scenario
                 .checks
-                .look(&scenario.store, &scenario.ledger)
+                .compare(&scenario.store, &scenario.ledger)
                 .await?;
         }
         scenario.settle().await?;
@@ -109,8 +109,8 @@ impl Scenario {
                 (true, true) => poison(),
             })
         });
-        let wish = subscribe(Topic::TimerEvents, "receiver", ledger.clone());
-        let receiver = bus.subscribe(wish).await.unwrap();
+        let request = subscribe(Topic::TimerEvents, "receiver", ledger.clone());
+        let receiver = bus.subscribe(request).await.unwrap();
         let process = start(&mut random, chaos, &clock, &store, &bus).await;
         Self {
             random,
@@ -288,7 +288,7 @@ impl Scenario {
                 break;
             }
         }
-        self.checks.look(&self.store, &self.ledger).await?;
+        self.checks.compare(&self.store, &self.ledger).await?;
         self.checks
             .end(&self.store, &self.ledger, self.clock.now())
             .await
@@ -318,8 +318,8 @@ async fn start(
     let faults = Faults::new(Arc::new(clock.clone()));
     let ports = faulty_ports(clock, store, bus, &faults);
     let timers = ScheduleTimers::new(&ports);
-    let wish = subscribe(Topic::TimerCommands, "timer", Arc::new(timers.clone()));
-    let subscription = bus.subscribe(wish).await.unwrap();
+    let request = subscribe(Topic::TimerCommands, "timer", Arc::new(timers.clone()));
+    let subscription = bus.subscribe(request).await.unwrap();
     let worker = Driven::new(TimerWorker::new(&ports, SETTINGS).unwrap());
     let driving = clock.drive(worker);
     let mut decisions = random.fork();
