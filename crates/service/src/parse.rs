@@ -2,7 +2,6 @@
 //!
 //! The same function reads a setting wherever it comes from, so that all accept the same.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -17,15 +16,6 @@ use tracing::level_filters::LevelFilter;
 
 use crate::display::cut;
 use crate::settings::LogFormat;
-
-/// A part of the service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Module {
-    Api,
-    Orchestration,
-    Timer,
-    Execution,
-}
 
 /// What to run, in a combination that makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,27 +53,21 @@ pub(crate) fn text<T>(
 }
 
 pub(crate) fn modules(text: &str) -> Result<Modules, String> {
-    let mut named = BTreeSet::new();
-    for name in text.split(',').map(str::trim) {
-        named.insert(match name {
-            "api" => Module::Api,
-            "orchestration" => Module::Orchestration,
-            "timer" => Module::Timer,
-            "execution" => Module::Execution,
-            other => {
-                return Err(format!(
-                    "there is no module \"{}\": api, orchestration, timer and execution exist",
-                    cut(other)
-                ));
-            }
-        });
+    let mut names: Vec<&str> = text.split(',').map(str::trim).collect();
+    let exists = |name: &&str| ["api", "orchestration", "timer", "execution"].contains(name);
+    if let Some(other) = names.iter().find(|name| !exists(name)) {
+        return Err(format!(
+            "there is no module \"{}\": api, orchestration, timer and execution exist",
+            cut(other)
+        ));
     }
-    let named: Vec<Module> = named.into_iter().collect();
-    match named.as_slice() {
-        [Module::Timer] => Ok(Modules::Timer),
-        [Module::Api, Module::Timer] => Ok(Modules::TimerAndApi),
-        [Module::Api, Module::Orchestration, Module::Timer, Module::Execution] => Ok(Modules::Calls),
-        [Module::Orchestration, Module::Timer, Module::Execution] => Ok(Modules::CallsWithoutApi),
+    names.sort_unstable();
+    names.dedup();
+    match names.as_slice() {
+        ["timer"] => Ok(Modules::Timer),
+        ["api", "timer"] => Ok(Modules::TimerAndApi),
+        ["api", "execution", "orchestration", "timer"] => Ok(Modules::Calls),
+        ["execution", "orchestration", "timer"] => Ok(Modules::CallsWithoutApi),
         _ => Err(
             "these do not run without the others: give api,orchestration,timer,execution for service calls, api,timer for timers over HTTP, or timer alone"
                 .to_owned(),

@@ -30,7 +30,7 @@ pub(super) fn check(sources: &Sources<'_>, is_served: bool, report: &mut Report)
             format!("{listen} is taken, and the database is being served"),
         ),
         Err(Refusal::AddressInUse(sentence) | Refusal::Wrong(sentence)) => {
-            report.wrong(WHAT, sentence)
+            report.wrong(WHAT, sentence);
         }
     }
 }

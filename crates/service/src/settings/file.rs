@@ -1,5 +1,4 @@
-//! The settings file `punctual.toml`: read once, checked as a whole, and every problem said with its
-//! line.
+//! The settings file `punctual.toml`: read once, and every problem reported with its line.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -48,14 +47,7 @@ impl SettingsFile {
     pub(crate) fn named(path: &Path, named_by: &str) -> Self {
         match read(path) {
             Ok(text) => Self::parse(path, &text),
-            Err(error) => Self::broken(
-                path,
-                format!(
-                    "the settings file {}, named by {named_by}, cannot be read: {}",
-                    crate::display::path(path),
-                    reason(&error)
-                ),
-            ),
+            Err(error) => Self::unreadable(path, &format!(", named by {named_by},"), &error),
         }
     }
 
@@ -64,14 +56,7 @@ impl SettingsFile {
         match read(path) {
             Ok(text) => Some(Self::parse(path, &text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(Self::broken(
-                path,
-                format!(
-                    "the settings file {} cannot be read: {}",
-                    crate::display::path(path),
-                    reason(&error)
-                ),
-            )),
+            Err(error) => Some(Self::unreadable(path, "", &error)),
         }
     }
 
@@ -93,6 +78,12 @@ impl SettingsFile {
     pub(crate) fn is_wrong_in(&self, about: &About) -> bool {
         let keys = self.problems.iter().filter_map(|it| it.key.as_deref());
         keys.into_iter().any(|key| key == about.key())
+    }
+
+    fn unreadable(path: &Path, origin: &str, error: &io::Error) -> Self {
+        let (path_text, why) = (crate::display::path(path), reason(error));
+        let sentence = format!("the settings file {path_text}{origin} cannot be read: {why}");
+        Self::broken(path, sentence)
     }
 
     fn broken(path: &Path, sentence: String) -> Self {

@@ -75,8 +75,8 @@ fn publish(broker: &Broker, timers: &[&Commands], random: &mut Random) {
     let mut commands = Vec::new();
     for timer in timers {
         for version in &timer.versions {
-            let times = 1 + below(random, 5);
-            commands.extend(std::iter::repeat_n((&timer.key, version), times));
+            let repeats = 1 + below(random, 5);
+            commands.extend(std::iter::repeat_n((&timer.key, version), repeats));
         }
     }
     for n in (1..commands.len()).rev() {
