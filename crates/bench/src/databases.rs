@@ -85,7 +85,7 @@ impl Databases {
         if let Some(path) = self.built.get(&recipe) {
             return Ok(path.clone());
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let Recipe {
             rows,
             tenants,
@@ -102,7 +102,7 @@ impl Databases {
             grouped(recipe.rows),
             grouped(recipe.tenants),
             bytes / 1_000_000,
-            begun.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         );
         self.built.insert(recipe, path.clone());
         Ok(path)

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Outcome<()> {
     let chosen = lines::choose(&options.lines, options.plots.is_some())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let folder = work_folder(options.dir.as_deref())?;
     let machine = Machine::read(folder.path());
     let load_before = machine::load();
@@ -111,7 +111,7 @@ fn measure(options: &Options) -> Outcome<()> {
         "{} of {} targets hold; {:.0} s; load average {load_before} before, {} after",
         targets.clone().count() - missed,
         targets.count(),
-        begun.elapsed().as_secs_f64(),
+        started.elapsed().as_secs_f64(),
         machine::load(),
     ));
     if let Some(folder) = &options.plots {
@@ -126,7 +126,7 @@ fn measure(options: &Options) -> Outcome<()> {
     let json = json!({
         "at": SystemClock::start()?.now().to_string(),
         "quick": options.quick,
-        "seconds": begun.elapsed().as_secs_f64(),
+        "seconds": started.elapsed().as_secs_f64(),
         "machine": machine.json(),
         "loadBefore": load_before,
         "loadAfter": machine::load(),

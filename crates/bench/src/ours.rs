@@ -9,10 +9,11 @@ use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::Topic;
 use punctual_ports::{
-    Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, SaveOutcome, Subscribe,
+    Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, MessageHandler, SaveOutcome,
+    Subscribe, Subscription,
 };
 use punctual_workflows::{
-    ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, handler_fn,
+    Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, handler_fn,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -57,21 +58,7 @@ impl Ours {
         timers: Vec<TimerRequest>,
         tasks: usize,
     ) -> Outcome<Duration> {
-        let scheduling = ScheduleTimers::new(&self.ports);
-        let shares = shares(timers, tasks);
-        let begun = Instant::now();
-        let mut running = JoinSet::new();
-        for share in shares {
-            let scheduling = scheduling.clone();
-            running.spawn(async move {
-                for timer in share {
-                    all_created(scheduling.schedule(vec![timer]).await)?;
-                }
-                Outcome::Ok(())
-            });
-        }
-        join(running).await?;
-        Ok(begun.elapsed())
+        self.schedule_batches(timers, 1, tasks).await
     }
 
     /// Schedules one batch after the other in each of several tasks; returns how long all took.
@@ -84,7 +71,7 @@ impl Ours {
         let scheduling = ScheduleTimers::new(&self.ports);
         let batches: Vec<_> = timers.chunks(batch).map(<[_]>::to_vec).collect();
         let shares = shares(batches, callers);
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut running = JoinSet::new();
         for share in shares {
             let scheduling = scheduling.clone();
@@ -96,7 +83,20 @@ impl Ours {
             });
         }
         join(running).await?;
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
+    }
+
+    pub(crate) async fn subscribe(
+        &self,
+        handler: Arc<dyn MessageHandler>,
+    ) -> Outcome<Box<dyn Subscription>> {
+        let request = Subscribe {
+            topic: Topic::TimerEvents,
+            consumer: ConsumerName::new("bench"),
+            max_batch: 1,
+            handler,
+        };
+        Ok(self.bus.subscribe(request).await?)
     }
 
     /// Runs the worker until `count` firings were handled, and then until all are settled.
@@ -111,13 +111,7 @@ impl Ours {
             }
             async { Answer::Done }
         });
-        let request = Subscribe {
-            topic: Topic::TimerEvents,
-            consumer: ConsumerName::new("bench"),
-            max_batch: 1,
-            handler,
-        };
-        let subscription = self.bus.subscribe(request).await?;
+        let subscription = self.subscribe(handler).await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
         let shutdown = async move {
             tokio::select! {
@@ -125,16 +119,14 @@ impl Ours {
                 () = tokio::time::sleep(LONGEST) => {}
             }
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let drained = tokio::spawn(worker.run(shutdown)).await??;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         subscription.stop().await;
         if took > LONGEST {
             return Err(format!("less than {count} timers fired within {LONGEST:?}").into());
         }
-        if drained.unfinished > 0 {
-            return Err(format!("{} firings were not settled", drained.unfinished).into());
-        }
+        all_settled(drained)?;
         Ok(Firing {
             first: seen.first.get().copied().ok_or("nothing was fired")?,
             took,
@@ -162,8 +154,8 @@ pub(crate) struct Firing {
 /// Splits work into shares that differ by one at most.
 pub(crate) fn shares<T>(work: Vec<T>, count: usize) -> Vec<Vec<T>> {
     let mut shares: Vec<Vec<T>> = (0..count).map(|_| Vec::new()).collect();
-    for (place, item) in work.into_iter().enumerate() {
-        shares[place % count].push(item);
+    for (index, item) in work.into_iter().enumerate() {
+        shares[index % count].push(item);
     }
     shares
 }
@@ -173,6 +165,13 @@ pub(crate) async fn join(mut running: JoinSet<Outcome<()>>) -> Outcome<()> {
         ended??;
     }
     Ok(())
+}
+
+pub(crate) fn all_settled(drained: Drained) -> Outcome<()> {
+    match drained.unfinished {
+        0 => Ok(()),
+        unfinished => Err(format!("{unfinished} firings were not settled").into()),
+    }
 }
 
 /// Every timer of this benchmark is new; any other answer would measure something else.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use punctual_domain::{Timestamp, Topic};
-use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
+use punctual_domain::Timestamp;
+use punctual_ports::{MessageHandler, Subscription};
 use punctual_workflows::{Drained, TimerWorker, WorkerSettings, WorkerStopped};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::Outcome;
-use crate::ours::Ours;
+use crate::ours::{Ours, all_settled};
 
 /// A worker with a handler, and the watch for other programs' commits.
 pub(crate) struct Running {
@@ -26,13 +26,7 @@ impl Ours {
         settings: WorkerSettings,
         handler: Arc<dyn MessageHandler>,
     ) -> Outcome<Running> {
-        let request = Subscribe {
-            topic: Topic::TimerEvents,
-            consumer: ConsumerName::new("bench"),
-            max_batch: 1,
-            handler,
-        };
-        let subscription = self.bus.subscribe(request).await?;
+        let subscription = self.subscribe(handler).await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
         let (stop, stopped) = oneshot::channel();
         let worker = tokio::spawn(worker.run(async { _ = stopped.await }));
@@ -58,9 +52,6 @@ impl Running {
         let _ = self.stop.send(());
         let drained = self.worker.await??;
         self.subscription.stop().await;
-        if drained.unfinished > 0 {
-            return Err(format!("{} firings were not settled", drained.unfinished).into());
-        }
-        Ok(())
+        all_settled(drained)
     }
 }

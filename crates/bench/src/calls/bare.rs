@@ -106,7 +106,7 @@ impl BareCalls {
         for chunk in calls.calls.chunks(batch) {
             let first = self.next_message()?;
             for phase in 0..PHASES.len() {
-                let begun = Instant::now();
+                let started = Instant::now();
                 if phase == REQUESTS {
                     let requests: Vec<_> =
                         chunk.iter().map(|record| record.request.clone()).collect();
@@ -114,7 +114,7 @@ impl BareCalls {
                 } else {
                     self.transact(|transaction| write(transaction, phase, chunk, first))?;
                 }
-                self.spent[phase] += begun.elapsed();
+                self.spent[phase] += started.elapsed();
             }
         }
         Ok(())
@@ -290,7 +290,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The call hears that its attempt has begun.
+    /// The call hears that its attempt has started.
     fn began(&mut self) -> Outcome<()> {
         for record in self.calls.iter().filter(|it| it.heard_of_the_beginning()) {
             self.change(record, "Running", &record.attempt[1])?;

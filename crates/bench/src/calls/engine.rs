@@ -143,19 +143,19 @@ impl Engine {
         let running: Running = self.punctual.start().await?;
         let reader = Bare::open(path, Synchronous::Full)?.into_connection();
         let writing = on_a_processor(WRITER);
-        let begun = Instant::now();
+        let started = Instant::now();
         submit(&self.submit, calls).await?;
-        let submitting = begun.elapsed();
+        let submitting = started.elapsed();
         let mut answered = 0;
         while answered < count || is_left(&reader)? {
-            if begun.elapsed() > LONGEST {
+            if started.elapsed() > LONGEST {
                 return Err(format!("{count} calls were not over after {LONGEST:?}").into());
             }
             tokio::time::sleep(POLL_EVERY).await;
             answered += target.answered();
         }
         let worked = Worked {
-            took: begun.elapsed(),
+            took: started.elapsed(),
             submitting,
             requesting: self.http.busy(),
             writing: on_a_processor(WRITER).saturating_sub(writing),

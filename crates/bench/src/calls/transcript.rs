@@ -34,7 +34,7 @@ pub(super) struct CallRecord {
 }
 
 impl CallRecord {
-    /// Whether the call was written when its attempt had begun, and not only when that was over: an
+    /// Whether the call was written when its attempt had started, and not only when that was over: an
     /// engine that hears of both at once writes it once.
     pub(super) fn heard_of_the_beginning(&self) -> bool {
         const CHANGES: i64 = 3;

@@ -109,7 +109,7 @@ fn stored(bench: &mut Bench, work: Work) -> Outcome<f64> {
     let timers = bench.rows(work.recipe.tenants)?.many_pending(work.rows);
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
     bare.tune(work.tuning.cache, work.tuning.checkpoint)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     bare.upsert(&timers, work.per_transaction, bench.now())?;
-    Ok(rate(work.rows, begun.elapsed()))
+    Ok(rate(work.rows, started.elapsed()))
 }

@@ -101,7 +101,7 @@ pub(super) fn bare(
     let copy = bench.copy(start)?;
     let timers = bench.rows(start.tenants)?.many_pending(rows);
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     bare.upsert(&timers, per_transaction, bench.now())?;
-    Ok(rate(rows, begun.elapsed()))
+    Ok(rate(rows, started.elapsed()))
 }

@@ -106,14 +106,14 @@ fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outc
             max_batch: BATCH,
             handler: Arc::<Committed>::clone(&committed),
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let subscription = bus.subscribe(request).await?;
         let empty = async {
             committed.enough.notified().await;
             while streams.count(&plain, "COMMANDS").await? > 0 {
                 tokio::time::sleep(POLL_EVERY).await;
             }
-            Outcome::Ok(begun.elapsed())
+            Outcome::Ok(started.elapsed())
         };
         let took = tokio::time::timeout(LONGEST, empty).await;
         let took = took.map_err(|_| format!("commands were left over after {LONGEST:?}"))??;

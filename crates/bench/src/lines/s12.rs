@@ -175,9 +175,9 @@ fn bare(bench: &mut Bench, calls: &Transcript, target: &Target, shares: &Shares)
     target.answered();
     let mut bare = BareCalls::open(&copy.path())?;
     let used = process::processor_time();
-    let begun = Instant::now();
+    let started = Instant::now();
     bare.make(calls, BATCH, target.address)?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     let requesting = PHASES.iter().zip(bare.spent);
     let requesting: Duration = requesting
         .filter_map(|(phase, spent)| (*phase == "REQUESTS").then_some(spent))

@@ -96,21 +96,21 @@ fn over(ours: &Rounds, bare: &Rounds) -> Outcome<Rounds> {
 fn first_firing(bench: &mut Bench, original: &Path) -> Outcome<f64> {
     let copy = bench.databases.copy_of(original)?;
     bench.runtime.block_on(async {
-        let begun = Instant::now();
+        let started = Instant::now();
         let clock = SystemClock::start()?;
         let ours = Ours::open(&copy.path(), &clock)?;
         let firing = ours.fire(1, WorkerSettings::default()).await?;
         ours.close().await;
-        Ok(firing.first.duration_since(begun).as_secs_f64() * 1e3)
+        Ok(firing.first.duration_since(started).as_secs_f64() * 1e3)
     })
 }
 
 fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
     let copy = bench.databases.copy_of(original)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let bare = Bare::open(&copy.path(), Synchronous::Full)?;
     bare.poll()?.ok_or("the file is empty")?;
-    Ok(begun.elapsed().as_secs_f64() * 1e3)
+    Ok(started.elapsed().as_secs_f64() * 1e3)
 }
 
 /// Lets another process write a log of this size beside the file, and kills it.

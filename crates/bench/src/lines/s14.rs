@@ -109,11 +109,11 @@ fn crates_of(package: &str) -> Outcome<Option<usize>> {
 /// Builds into a folder of its own; returns how many seconds it took.
 fn build(bench: &Bench, what: &[&str]) -> Outcome<f64> {
     let folder = bench.databases.folder().join("build");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut command = cargo();
     command.args(["build", "--quiet", "--locked", "--target-dir"]);
     let status = command.arg(&folder).args(what).status()?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     std::fs::remove_dir_all(&folder)?;
     if !status.success() {
         return Err(format!("the build of {what:?} failed").into());

@@ -96,9 +96,9 @@ fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
             due_at = due_at.saturating_add(step);
         }
         submit(&calls.submit, others).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         while http.late.count() < count {
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > PATIENCE {
                 let made = http.late.count();
                 return Err(format!("{made} of {count} calls were made in {PATIENCE:?}").into());
             }

@@ -89,9 +89,9 @@ fn bare(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
     let mut handled = 0_usize;
-    let begun = Instant::now();
+    let started = Instant::now();
     let marked = bare.drain(BATCH, bench.now(), || handled += 1)?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     if marked != recipe.due || handled != recipe.due {
         return Err(format!("the bare loop marked {marked} of {} due timers", recipe.due).into());
     }

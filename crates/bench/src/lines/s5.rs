@@ -82,22 +82,22 @@ fn open(bench: &mut Bench, recipe: Recipe) -> Outcome<Pending> {
 
 async fn poll_ours(bench: &Bench, file: &Pending) -> Outcome<f64> {
     let now = bench.now();
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..POLLS {
         let batch = file.ours.store.claim_due(now, LIMIT, LEASE).await?;
         if !batch.claims.is_empty() || batch.next_due_at.is_none() {
             return Err("a poll that should have found nothing due went otherwise".into());
         }
     }
-    Ok(micros_each(begun.elapsed()))
+    Ok(micros_each(started.elapsed()))
 }
 
 fn poll_bare(file: &Pending) -> Outcome<f64> {
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..POLLS {
         file.bare.poll()?.ok_or("the bare poll found nothing")?;
     }
-    Ok(micros_each(begun.elapsed()))
+    Ok(micros_each(started.elapsed()))
 }
 
 fn micros_each(took: Duration) -> f64 {

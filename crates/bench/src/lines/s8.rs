@@ -151,10 +151,10 @@ impl Rounded {
 fn first_come(bench: &mut Bench, recipe: Recipe, seconds: u64) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
-    let begun = Instant::now();
-    let ends = begun + Duration::from_secs(seconds);
+    let started = Instant::now();
+    let ends = started + Duration::from_secs(seconds);
     let drained = bare.drain_until(s3::BATCH, bench.now(), || Instant::now() >= ends)?;
-    Ok(rate(drained, begun.elapsed()))
+    Ok(rate(drained, started.elapsed()))
 }
 
 /// The child process: works off the backlog for a number of seconds, and reports the result.
@@ -166,9 +166,9 @@ fn catch_up(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let clock = SystemClock::start()?;
     // The first tenant may be the one with the backlog.
     let others = tenants(usize::try_from(of_tenants)?)?.split_off(1);
-    let begun = clock.now();
-    let rows = Rows::new(others, 88, begun);
-    let lateness = Lateness::of(begun, Timestamp::MAX);
+    let now = clock.now();
+    let rows = Rows::new(others, 88, now);
+    let lateness = Lateness::of(now, Timestamp::MAX);
     let old = Arc::new(AtomicUsize::new(0));
     let (noting, counting) = (Arc::clone(&lateness), Arc::clone(&old));
     let handler = handler_fn(move |envelope| {

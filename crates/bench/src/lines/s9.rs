@@ -115,9 +115,9 @@ fn ours(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
         let clock = &bench.clock;
         let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
         let bus = streams.bus(clock, &store).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         broker::publish(&bus, batches).await?;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         bus.close().await;
         store.close().await;
         check(streams, count).await?;
@@ -143,7 +143,7 @@ fn bare(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
         }
         let plain = streams.plain().await?;
         let sending = async move {
-            let begun = Instant::now();
+            let started = Instant::now();
             let mut on_the_way = VecDeque::with_capacity(WINDOW);
             for (subject, id, payload) in messages {
                 if on_the_way.len() == WINDOW
@@ -159,7 +159,7 @@ fn bare(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
             for last in on_the_way {
                 last.await?;
             }
-            Outcome::Ok(begun.elapsed())
+            Outcome::Ok(started.elapsed())
         };
         // As a task: what `block_on` runs itself is on a thread of its own, and every wake-up of it
         // would cost a hand-over more.
@@ -202,9 +202,9 @@ fn drain(bench: &mut Bench, broker: &Broker, recipe: Recipe) -> Outcome<f64> {
                 () = tokio::time::sleep(LONGEST) => {}
             }
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let drained = tokio::spawn(worker.run(shutdown)).await??;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         bus.close().await;
         store.close().await;
         if drained.unfinished > 0 {

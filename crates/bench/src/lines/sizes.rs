@@ -93,14 +93,14 @@ fn our_prices(bench: &mut Bench, recipe: Recipe) -> Outcome<Prices> {
     let long_ago = bench.now().saturating_sub(LONG_AGO);
     bench.runtime.block_on(async {
         let ours = Ours::open(&copy.path(), &bench.clock)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         for _ in 0..POLLS {
             let batch = ours.store.claim_due(long_ago, 100, LEASE).await?;
             if !batch.claims.is_empty() {
                 return Err("a poll that should have found nothing due went otherwise".into());
             }
         }
-        let poll = micros(POLLS, begun.elapsed());
+        let poll = micros(POLLS, started.elapsed());
         let scheduled = ours.schedule_one_by_one(timers, CALLERS).await?;
         let firing = ours.fire(amount(recipe), s3::draining()).await?;
         ours.close().await;
@@ -116,22 +116,22 @@ fn bare_prices(bench: &mut Bench, recipe: Recipe) -> Outcome<Prices> {
     let copy = bench.copy(recipe)?;
     let timers = bench.rows(recipe.tenants)?.many_pending(amount(recipe));
     let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     for _ in 0..POLLS {
         bare.poll()?.ok_or("the bare poll found nothing")?;
     }
-    let poll = micros(POLLS, begun.elapsed());
-    let begun = Instant::now();
+    let poll = micros(POLLS, started.elapsed());
+    let started = Instant::now();
     bare.upsert(&timers, CALLERS, bench.now())?;
-    let scheduled = micros(timers.len(), begun.elapsed());
-    let begun = Instant::now();
+    let scheduled = micros(timers.len(), started.elapsed());
+    let started = Instant::now();
     let (mut left, now) = (amount(recipe), bench.now());
     let drained = bare.drain_while(s3::BATCH, now, |due| {
         let goes_on = left > 0;
         left = left.saturating_sub(due);
         goes_on
     })?;
-    Ok([micros(drained, begun.elapsed()), scheduled, poll])
+    Ok([micros(drained, started.elapsed()), scheduled, poll])
 }
 
 fn micros(count: usize, took: Duration) -> f64 {

@@ -116,9 +116,9 @@ fn submit_directly(bench: &Bench, path: &std::path::Path, count: usize) -> Outco
     let calls = submissions(count, URL, bench.now().saturating_add(AHEAD))?;
     bench.runtime.block_on(async {
         let engine = Engine::open(path, false).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         submit(&engine.submit, calls).await?;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         engine.punctual().close().await;
         Outcome::Ok(took)
     })
@@ -127,9 +127,9 @@ fn submit_directly(bench: &Bench, path: &std::path::Path, count: usize) -> Outco
 fn bare(bench: &mut Bench, calls: &Transcript) -> Outcome<f64> {
     let copy = empty_file(bench)?;
     let mut bare = BareCalls::open(&copy.path())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     bare.submit(calls, AT_ONCE)?;
-    Ok(rate(calls.len(), begun.elapsed()))
+    Ok(rate(calls.len(), started.elapsed()))
 }
 
 /// How far a request goes.
@@ -225,7 +225,7 @@ async fn send(to: SocketAddr, requests: Vec<Vec<u8>>, path: Path) -> Outcome<Dur
         stream.set_nodelay(true)?;
         connections.push((stream, share));
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut running = JoinSet::new();
     for (mut stream, share) in connections {
         running.spawn(async move {
@@ -241,5 +241,5 @@ async fn send(to: SocketAddr, requests: Vec<Vec<u8>>, path: Path) -> Outcome<Dur
         });
     }
     join(running).await?;
-    Ok(begun.elapsed())
+    Ok(started.elapsed())
 }
