@@ -43,32 +43,15 @@ impl RetentionSettings {
     /// # Errors
     /// With the first field that is not, and what would be right.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let hour = Duration::from_hours(1);
-        let (ms, century) = (Duration::from_millis(1), hour * 24 * 36_500);
-        check(
-            "keep",
-            &self.keep,
-            hour..=century,
-            "give an hour to a century",
-        )?;
-        check(
-            "batch_size",
-            &self.batch_size,
-            1..=10_000,
-            "give 1 to 10000",
-        )?;
-        check(
-            "between_batches",
-            &self.between_batches,
-            ms..=hour,
-            "give 1 ms to an hour",
-        )?;
-        check(
-            "every",
-            &self.every,
-            ms * 1_000..=hour * 24,
-            "give a second to a day",
-        )
+        let (ms, hour) = (Duration::from_millis(1), Duration::from_hours(1));
+        let valid = "give an hour to a century";
+        check("keep", &self.keep, hour..=hour * 24 * 36_500, valid)?;
+        let valid = "give 1 to 10000";
+        check("batch_size", &self.batch_size, 1..=10_000, valid)?;
+        let valid = "give 1 ms to an hour";
+        check("between_batches", &self.between_batches, ms..=hour, valid)?;
+        let valid = "give a second to a day";
+        check("every", &self.every, ms * 1_000..=hour * 24, valid)
     }
 }
 

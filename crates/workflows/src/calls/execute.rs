@@ -164,15 +164,14 @@ impl ExecuteCalls {
         running.extend(started);
         let count = u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX);
         metrics::gauge!(metric_names::EXECUTIONS_RUNNING).set(f64::from(count));
-        let wait = match failure {
-            Some(error) => self.retries.failed(error)?,
-            None => {
-                self.retries.succeeded();
-                if again {
-                    Duration::ZERO
-                } else {
-                    self.settings.polling_interval
-                }
+        let wait = if let Some(error) = failure {
+            self.retries.failed(error)?
+        } else {
+            self.retries.succeeded();
+            if again {
+                Duration::ZERO
+            } else {
+                self.settings.polling_interval
             }
         };
         let mut alarm = Alarm::default();

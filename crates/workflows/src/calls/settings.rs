@@ -45,18 +45,10 @@ impl CallSettings {
     /// # Errors
     /// With the first field that is not, and what would be right.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let (ms, second, hour) = (
-            Duration::from_millis(1),
-            Duration::from_secs(1),
-            Duration::from_hours(1),
-        );
+        let (ms, hour) = (Duration::from_millis(1), Duration::from_hours(1));
         check("timeout", &self.timeout, ms..=hour, "give 1 ms to an hour")?;
-        check(
-            "polling_interval",
-            &self.polling_interval,
-            ms * 10..=hour * 24,
-            "give 10 ms to a day",
-        )?;
+        let (interval, valid) = (&self.polling_interval, "give 10 ms to a day");
+        check("polling_interval", interval, ms * 10..=hour * 24, valid)?;
         for (field, value) in [
             ("attempts", &self.attempts),
             ("attempts_per_tenant", &self.attempts_per_tenant),
@@ -64,17 +56,9 @@ impl CallSettings {
         ] {
             check(field, value, 1..=10_000, "give 1 to 10000")?;
         }
-        check(
-            "drain",
-            &self.drain,
-            Duration::ZERO..=hour,
-            "give at most an hour",
-        )?;
-        check(
-            "keep",
-            &self.keep,
-            second * 3_600..=hour * 24 * 36_500,
-            "give an hour to a century",
-        )
+        let valid = "give at most an hour";
+        check("drain", &self.drain, Duration::ZERO..=hour, valid)?;
+        let valid = "give an hour to a century";
+        check("keep", &self.keep, hour..=hour * 24 * 36_500, valid)
     }
 }

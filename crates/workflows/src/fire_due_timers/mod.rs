@@ -146,7 +146,7 @@ impl TimerWorker {
     /// A worker on these adapters. It polls at once, for what became due while no worker ran.
     ///
     /// # Errors
-    /// If a setting makes no sense.
+    /// If a setting is outside its limits.
     pub fn new(ports: &TimerPorts, settings: WorkerSettings) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_domain::Timestamp;
+use punctual_domain::{Backoff, ScheduledTimer, Timestamp};
 use punctual_ports::{
     BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, PortErrorKind,
     RetryLater,
@@ -16,7 +16,6 @@ use super::publishing::{Firing, FiringOutcome, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
 use crate::metric_names;
-use punctual_domain::Backoff;
 
 /// Backoff of a failing timer.
 const RETRY: Backoff = Backoff {
@@ -187,14 +186,20 @@ impl TimerWorker {
 
     /// Releases the claims that wait for a publish slot.
     pub(super) fn release_ready(&mut self) {
-        for timer in self.ready.take_all() {
-            let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_flight.claim_of(&firing_id) {
-                self.in_flight.set_stage(&firing_id, Stage::Settling);
-                metrics::counter!(metric_names::RELEASED).increment(1);
-                self.unsettled.releases.push(claim);
-            }
+        let timers = self.ready.take_all();
+        let claims = self.release(&timers);
+        self.unsettled.releases.extend(claims);
+    }
+
+    /// The claims of these timers, to be released.
+    pub(super) fn release(&mut self, timers: &[ScheduledTimer]) -> Vec<ClaimRef> {
+        let ids = timers.iter().map(ScheduledTimer::firing_id);
+        let claims: Vec<ClaimRef> = ids.filter_map(|id| self.in_flight.claim_of(&id)).collect();
+        for claim in &claims {
+            self.in_flight.set_stage(&claim.firing_id, Stage::Settling);
         }
+        metrics::counter!(metric_names::RELEASED).increment(claims.len() as u64);
+        claims
     }
 
     fn on_settled(&mut self, settled: Settled) -> Result<(), WorkerStopped> {

@@ -10,9 +10,7 @@ use std::time::Duration;
 use punctual_domain::TenantId;
 
 use super::TimerWorker;
-use super::in_flight::Stage;
 use crate::alarm::Alarm;
-use crate::metric_names;
 
 /// A tenant is saturated if none of its claims was published for this long...
 const STUCK_LIMIT: Duration = Duration::from_millis(50);
@@ -136,13 +134,8 @@ impl TimerWorker {
     fn release_waiting(&mut self, tenant: &TenantId) {
         let publishing = self.publishes.slots_of(tenant) * self.settings.publish_batch;
         let kept = (publishing / KEPT_OF_PUBLISHING).min(self.settings.max_in_flight / KEPT_OF_ALL);
-        for timer in self.ready.take_beyond(tenant, kept) {
-            let firing_id = timer.firing_id();
-            if let Some(claim) = self.in_flight.claim_of(&firing_id) {
-                self.in_flight.set_stage(&firing_id, Stage::Settling);
-                metrics::counter!(metric_names::RELEASED).increment(1);
-                self.unsettled.saturated.push(claim);
-            }
-        }
+        let timers = self.ready.take_beyond(tenant, kept);
+        let claims = self.release(&timers);
+        self.unsettled.saturated.extend(claims);
     }
 }

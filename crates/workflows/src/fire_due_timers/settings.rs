@@ -85,56 +85,28 @@ impl WorkerSettings {
     /// # Errors
     /// With the first field that is not, and what would be right.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let ms = Duration::from_millis;
-        let day = Duration::from_hours(24);
-        check(
-            "polling_interval",
-            &self.polling_interval,
-            ms(10)..=day,
-            "give 10 ms to a day",
-        )?;
-        check(
-            "batch_size",
-            &self.batch_size,
-            1..=10_000,
-            "give 1 to 10000",
-        )?;
-        check(
-            "lease",
-            &self.lease,
-            ms(1_000)..=day,
-            "give a second to a day",
-        )?;
-        check(
-            "publishes_in_flight",
-            &self.publishes_in_flight,
-            1..=10_000,
-            "give 1 to 10000",
-        )?;
-        check(
-            "publishes_per_tenant",
-            &self.publishes_per_tenant,
-            1..=10_000,
-            "give 1 to 10000",
-        )?;
-        check(
-            "publish_batch",
-            &self.publish_batch,
-            1..=10_000,
-            "give 1 to 10000",
-        )?;
+        let (ms, day) = (Duration::from_millis, Duration::from_hours(24));
+        let polling_interval = &self.polling_interval;
+        let valid = "give 10 ms to a day";
+        check("polling_interval", polling_interval, ms(10)..=day, valid)?;
+        let valid = "give a second to a day";
+        check("lease", &self.lease, ms(1_000)..=day, valid)?;
+        for (field, value) in [
+            ("batch_size", &self.batch_size),
+            ("publishes_in_flight", &self.publishes_in_flight),
+            ("publishes_per_tenant", &self.publishes_per_tenant),
+            ("publish_batch", &self.publish_batch),
+        ] {
+            check(field, value, 1..=10_000, "give 1 to 10000")?;
+        }
         check(
             "max_in_flight",
             &self.max_in_flight,
             self.batch_size..=1_000_000,
             "give at least batch_size and at most a million",
         )?;
-        check(
-            "drain_limit",
-            &self.drain_limit,
-            ms(0)..=day,
-            "give at most a day",
-        )
+        let valid = "give at most a day";
+        check("drain_limit", &self.drain_limit, ms(0)..=day, valid)
     }
 
     /// Minimum number of timers worth a claim: claims of single timers would be many, and not shared
@@ -189,42 +161,22 @@ mod tests {
 
     #[test]
     fn an_invalid_setting_is_named_with_its_limits() {
-        let default = WorkerSettings::default();
-        let bad = [
-            WorkerSettings {
-                polling_interval: Duration::ZERO,
-                ..default
-            },
-            WorkerSettings {
-                batch_size: 0,
-                ..default
-            },
-            WorkerSettings {
-                lease: Duration::ZERO,
-                ..default
-            },
-            WorkerSettings {
-                publishes_in_flight: 0,
-                ..default
-            },
-            WorkerSettings {
-                publishes_per_tenant: 0,
-                ..default
-            },
-            WorkerSettings {
-                publish_batch: 0,
-                ..default
-            },
-            WorkerSettings {
-                max_in_flight: 99,
-                ..default
-            },
-            WorkerSettings {
-                drain_limit: Duration::MAX,
-                ..default
-            },
+        let with = |change: fn(&mut WorkerSettings)| {
+            let mut settings = WorkerSettings::default();
+            change(&mut settings);
+            settings.check().unwrap_err()
+        };
+        let errors = [
+            with(|it| it.polling_interval = Duration::ZERO),
+            with(|it| it.batch_size = 0),
+            with(|it| it.lease = Duration::ZERO),
+            with(|it| it.publishes_in_flight = 0),
+            with(|it| it.publishes_per_tenant = 0),
+            with(|it| it.publish_batch = 0),
+            with(|it| it.max_in_flight = 99),
+            with(|it| it.drain_limit = Duration::MAX),
         ];
-        let fields: Vec<_> = bad.iter().map(|s| s.check().unwrap_err().field).collect();
+        let fields = errors.each_ref().map(|error| error.field);
         assert_eq!(
             fields,
             [
@@ -238,9 +190,8 @@ mod tests {
                 "drain_limit"
             ]
         );
-        let error = bad[6].check().unwrap_err();
         assert_eq!(
-            error.to_string(),
+            errors[6].to_string(),
             "max_in_flight is 99: give at least batch_size and at most a million"
         );
     }
