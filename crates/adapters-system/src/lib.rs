@@ -1,7 +1,6 @@
 //! The system clock, UUID v7 ids and the in-process bus: the only callers of the operating system's clock.
 //!
-//! Everything else takes time, waiting and ids through ports, so that it can be tested on a fake
-//! clock.
+//! All other crates get time, sleeps and ids through ports, so that they can be tested on a fake clock.
 
 mod in_process_bus;
 mod system_clock;
@@ -13,8 +12,7 @@ pub use uuid_ids::UuidIds;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a panic elsewhere: what is guarded here is changed in steps that cannot panic
-/// halfway.
+/// Locks, ignoring poison: guarded state is never left half-changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

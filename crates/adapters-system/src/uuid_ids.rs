@@ -1,10 +1,9 @@
-//! New ids from the clock and the operating system's randomness.
+//! Ids from the clock and the random numbers of the operating system.
 
 use punctual_ports::IdPort;
 use uuid::Uuid;
 
-/// Makes UUIDs of version 7, each greater than the one before within this process, also if the
-/// wall clock is set back.
+/// Generates UUIDs of version 7, increasing within this process even if the wall clock is set back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UuidIds;
 

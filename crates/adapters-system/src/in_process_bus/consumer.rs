@@ -1,4 +1,4 @@
-//! The subscriptions of one consumer, which take turns, and the calls under way in each.
+//! The subscriptions of one consumer, which take turns, and the calls in flight in each.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use crate::lock;
 pub(super) struct Consumer {
     members: Mutex<Vec<Arc<Member>>>,
     turn: AtomicUsize,
-    /// Bounds how many calls run at once. It belongs to one consumer alone, so that a handler that
-    /// publishes to another one cannot wait for itself.
+    /// Limits concurrent calls, per consumer, so that a handler that publishes to another consumer cannot
+    /// deadlock.
     pub(super) permits: Arc<Semaphore>,
 }
 
@@ -33,7 +33,7 @@ impl Consumer {
         lock(&self.members).retain(|other| !Arc::ptr_eq(other, member));
     }
 
-    /// How many messages every subscription takes at once; `None` if there is none.
+    /// Smallest batch size of the subscriptions; `None` if there is none.
     pub(super) fn smallest_batch(&self) -> Option<usize> {
         let members = lock(&self.members);
         members.iter().map(|member| member.max_batch).min()
@@ -60,7 +60,7 @@ pub(super) struct Member {
 
 #[derive(Default)]
 struct Calls {
-    under_way: usize,
+    in_flight: usize,
     stopped: bool,
 }
 
@@ -74,30 +74,30 @@ impl Member {
         }
     }
 
-    /// Notes that a call begins; `None` if no more may.
+    /// Starts a call; `None` if the subscription is stopped.
     pub(super) fn begin(self: &Arc<Self>) -> Option<CallGuard> {
         let mut calls = lock(&self.calls);
         if calls.stopped {
             return None;
         }
-        calls.under_way += 1;
+        calls.in_flight += 1;
         Some(CallGuard(Arc::clone(self)))
     }
 
-    /// Lets no more calls begin.
+    /// Refuses further calls.
     pub(super) fn refuse(&self) {
         lock(&self.calls).stopped = true;
     }
 
-    /// Lets no more calls begin, and waits for those under way.
+    /// Refuses further calls, and waits for those in flight.
     pub(super) async fn stop(&self) {
         self.refuse();
         loop {
             let idle = self.idle.notified();
             tokio::pin!(idle);
-            // Listening before looking, so that the last call cannot end in between unnoticed.
+            // Registered before the check, so that the end of the last call is not missed.
             idle.as_mut().enable();
-            if lock(&self.calls).under_way == 0 {
+            if lock(&self.calls).in_flight == 0 {
                 return;
             }
             idle.await;
@@ -105,14 +105,14 @@ impl Member {
     }
 }
 
-/// A call under way.
+/// A call in flight.
 pub(super) struct CallGuard(pub(super) Arc<Member>);
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
         let mut calls = lock(&self.0.calls);
-        calls.under_way -= 1;
-        if calls.under_way == 0 {
+        calls.in_flight -= 1;
+        if calls.in_flight == 0 {
             self.0.idle.notify_waiters();
         }
     }

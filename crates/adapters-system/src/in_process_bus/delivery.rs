@@ -1,4 +1,4 @@
-//! Handing messages to a handler, and what its answers, or their absence, mean.
+//! Delivery of messages to a handler, and the meaning of its answers.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -14,8 +14,8 @@ use tracing::Instrument;
 use super::Handlers;
 use super::consumer::{CallGuard, Consumer};
 
-/// Delivers messages to one consumer, in calls of at most what its handlers take; `None` if nobody
-/// is left who subscribes as that consumer.
+/// Delivers messages to one consumer, in calls of at most the batch size of its handlers; `None` if the
+/// consumer has no subscription left.
 pub(super) async fn deliver(
     consumer: &Consumer,
     batch: &[MessageEnvelope],
@@ -33,12 +33,12 @@ async fn call(
     handlers: &Handlers,
 ) -> Vec<Answer> {
     let permit = Arc::clone(&consumer.permits).acquire_owned().await;
-    // The semaphore is never closed; without a permit the call just goes on.
+    // The semaphore is never closed.
     let permit = permit.ok();
     let length = chunk.len();
     let Some(guard) = begin(consumer) else {
-        // It was there when the message was published: the others' answers must not hide that it
-        // did not get this one.
+        // It was subscribed when the message was published: the answers of others must not hide that it
+        // did not get the message.
         return vec![stopped(); length];
     };
     let work = async move {
@@ -47,7 +47,7 @@ async fn call(
     };
     let mut answers = match handlers {
         Handlers::Inline => work.await,
-        // Whatever the handler logs belongs to the firing that it handles.
+        // Log lines of the handler belong to the span of the firing.
         Handlers::Spawned(runtime) => {
             AbortOnDrop(runtime.spawn(work.in_current_span()))
                 .join()
@@ -64,8 +64,7 @@ fn stopped() -> Answer {
     }
 }
 
-/// Begins a call of the subscription whose turn it is. One that stops at this very moment is passed
-/// over; when none is left, the search is over.
+/// Starts a call of the subscription whose turn it is, skipping stopped ones; `None` if none is left.
 fn begin(consumer: &Consumer) -> Option<CallGuard> {
     loop {
         if let Some(guard) = consumer.next_member()?.begin() {
@@ -74,8 +73,7 @@ fn begin(consumer: &Consumer) -> Option<CallGuard> {
     }
 }
 
-/// Hands the messages over, in pieces if this subscription takes fewer than the others did when the
-/// pieces were cut.
+/// Calls the handler, several times if the batch size of this subscription is smaller than the chunk.
 async fn handle(guard: CallGuard, chunk: Vec<MessageEnvelope>) -> Vec<Answer> {
     let mut answers = Vec::with_capacity(chunk.len());
     for piece in chunk.chunks(guard.0.max_batch) {
@@ -94,7 +92,7 @@ async fn handle(guard: CallGuard, chunk: Vec<MessageEnvelope>) -> Vec<Answer> {
     answers
 }
 
-/// Silence is not consent, and more answers than questions mean nothing.
+/// A missing answer; surplus answers are ignored.
 fn no_answer() -> Answer {
     Answer::RetryLater {
         reason: "the handler gave no answer for this message".to_owned(),
@@ -107,7 +105,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("a panic without a message")
 }
 
-/// Ends the task when whoever waits for it gives up, so that no handler outlives its publisher.
+/// Aborts the task when its caller is dropped, so that no handler outlives its publisher.
 struct AbortOnDrop(JoinHandle<Vec<Answer>>);
 
 impl AbortOnDrop {

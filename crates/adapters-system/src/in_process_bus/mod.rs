@@ -1,11 +1,11 @@
-//! A bus inside one process: whoever publishes hands the message over in person.
+//! A bus inside one process, which calls handlers directly.
 //!
-//! `publish` answers when the handlers have answered, so that at-least-once holds from end to end
-//! without a broker: what was not handled was not accepted, and the publisher, whose store still
-//! holds it, tries again. For the same reason a topic that nobody subscribes to is an error.
+//! `publish` returns when the handlers have answered, so that delivery is at-least-once from end to end
+//! without a broker: a message that was not handled is not accepted, and the publisher retries it from
+//! its store. For the same reason a topic without subscribers is an error.
 //!
-//! A handler that never returns keeps its place: give it a deadline of its own. A handler must not
-//! publish to its own topic: with all places taken, it would wait for itself.
+//! A handler that never returns keeps its permit: give it a timeout. A handler must not publish to its own
+//! topic: with all permits in use, it would wait for itself.
 
 mod consumer;
 mod delivery;
@@ -26,14 +26,12 @@ use tokio::runtime::Handle;
 use crate::lock;
 use consumer::{Consumer, Member};
 
-/// Where handlers run.
+/// How handlers run.
 #[derive(Debug, Clone)]
 pub enum Handlers {
-    /// As tasks of a runtime: in parallel, as far as it has threads; a handler that blocks one holds
-    /// it until it returns. For production.
+    /// As tasks of a runtime, in parallel. A handler that blocks keeps a thread of it. For production.
     Spawned(Handle),
-    /// Inside `publish` itself: nothing is spawned, and the order is the same in every run. For
-    /// tests on a fake clock.
+    /// Inside `publish`: nothing is spawned, and the order is deterministic. For tests on a fake clock.
     Inline,
 }
 
@@ -52,7 +50,7 @@ struct Shared {
 type Topics = BTreeMap<Topic, BTreeMap<ConsumerName, Arc<Consumer>>>;
 
 impl InProcessBus {
-    /// How many calls of one consumer's handlers run at once unless it is set otherwise.
+    /// Default maximum number of concurrent handler calls per consumer.
     pub const CONCURRENCY: usize = 1_000;
 
     /// A bus without subscriptions.
@@ -60,7 +58,7 @@ impl InProcessBus {
         Self::with_concurrency(handlers, Self::CONCURRENCY)
     }
 
-    /// A bus on which at most so many calls of one consumer's handlers run at once (one at least).
+    /// A bus with a maximum number of concurrent handler calls per consumer (at least one).
     pub fn with_concurrency(handlers: Handlers, concurrency: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -81,7 +79,7 @@ impl InProcessBus {
             .collect()
     }
 
-    /// Delivers messages of one topic, and gives one result for each.
+    /// Delivers messages of one topic, and returns one result for each.
     async fn publish_to(
         &self,
         topic: Topic,
@@ -108,8 +106,8 @@ impl InProcessBus {
     }
 }
 
-/// One answer for the publisher: every consumer has to be done. What one of them wants again, all
-/// get again, which is harmless, while a lost one would not be.
+/// Combines the answers of all consumers. A message that one of them retries is redelivered to all, which
+/// is harmless.
 fn outcome<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<PublishOutcome, PortError> {
     let mut outcome = PublishOutcome::Accepted;
     for answer in answers {
@@ -128,7 +126,7 @@ fn outcome<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<PublishOutco
                     reason,
                 ));
             }
-            // An answer that this version does not know is not a success.
+            // An unknown answer is not a success.
             other => return Err(handler_failed(&format!("{other:?}"))),
         }
     }
@@ -136,18 +134,18 @@ fn outcome<'a>(answers: impl Iterator<Item = &'a Answer>) -> Result<PublishOutco
 }
 
 /// Commands have one consumer.
-fn refuse_a_second_for_commands(
-    wish: &Subscribe,
+fn refuse_second_command_consumer(
+    request: &Subscribe,
     first: Option<&ConsumerName>,
 ) -> Result<(), PortError> {
     match first {
-        Some(first) if wish.topic.is_of_commands() && *first != wish.consumer => {
+        Some(first) if request.topic.is_of_commands() && *first != request.consumer => {
             Err(PortError::new(
                 PortErrorKind::Rejected,
                 "subscribe",
                 format!(
                     "{} has the consumer {first} already, and commands have one: subscribe under that name",
-                    wish.topic
+                    request.topic
                 ),
             ))
         }
@@ -164,25 +162,25 @@ impl EventBusPort for InProcessBus {
     async fn publish(&self, batch: Vec<MessageEnvelope>) -> BatchResult<PublishOutcome> {
         let mut by_topic: BTreeMap<Topic, (Vec<usize>, Vec<MessageEnvelope>)> = BTreeMap::new();
         let length = batch.len();
-        for (place, envelope) in batch.into_iter().enumerate() {
+        for (index, envelope) in batch.into_iter().enumerate() {
             let of_topic = by_topic.entry(envelope.message.topic()).or_default();
-            of_topic.0.push(place);
+            of_topic.0.push(index);
             of_topic.1.push(envelope);
         }
         let published = by_topic
             .into_iter()
-            .map(|(topic, (places, batch))| async move {
+            .map(|(topic, (indexes, batch))| async move {
                 let results = self.publish_to(topic, batch).await;
-                places.into_iter().zip(results).collect::<Vec<_>>()
+                indexes.into_iter().zip(results).collect::<Vec<_>>()
             });
         let mut results: Vec<_> = join_all(published).await.into_iter().flatten().collect();
-        results.sort_by_key(|(place, _)| *place);
+        results.sort_by_key(|(index, _)| *index);
         debug_assert_eq!(results.len(), length, "every message has one result");
         Ok(results.into_iter().map(|(_, result)| result).collect())
     }
 
-    async fn subscribe(&self, wish: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
-        if wish.max_batch == 0 {
+    async fn subscribe(&self, request: Subscribe) -> Result<Box<dyn Subscription>, PortError> {
+        if request.max_batch == 0 {
             return Err(PortError::new(
                 PortErrorKind::Rejected,
                 "subscribe",
@@ -191,15 +189,15 @@ impl EventBusPort for InProcessBus {
         }
         let consumer = {
             let mut topics = lock(&self.shared.topics);
-            let of_topic = topics.entry(wish.topic).or_default();
+            let of_topic = topics.entry(request.topic).or_default();
             of_topic.retain(|_, consumer| consumer.smallest_batch().is_some());
-            refuse_a_second_for_commands(&wish, of_topic.keys().next())?;
+            refuse_second_command_consumer(&request, of_topic.keys().next())?;
             let consumer = of_topic
-                .entry(wish.consumer)
+                .entry(request.consumer)
                 .or_insert_with(|| Arc::new(Consumer::new(self.shared.concurrency)));
             Arc::clone(consumer)
         };
-        let member = Arc::new(Member::new(wish.handler, wish.max_batch));
+        let member = Arc::new(Member::new(request.handler, request.max_batch));
         consumer.add(Arc::clone(&member));
         Ok(Box::new(InProcessSubscription { consumer, member }))
     }

@@ -14,9 +14,9 @@ use sleepers::{End, Sleepers};
 
 /// The wall clock and the monotonic clock of this machine. Clones are the same clock.
 ///
-/// A thread of its own wakes the sleepers: it waits for the very instant, where an async runtime's
-/// timer would round up to its next tick, and it looks at the wall clock at least twice a second,
-/// so that it notices when that is set.
+/// A dedicated thread wakes the sleepers: it waits for the exact instant, where the timer of an async
+/// runtime would round up to its next tick, and reads the wall clock at least twice a second, to notice
+/// when that is set.
 #[derive(Clone)]
 pub struct SystemClock {
     wall: Wall,
@@ -27,21 +27,21 @@ pub struct SystemClock {
 type Wall = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 impl SystemClock {
-    /// The longest time until a sleeper notices that the wall clock was set.
+    /// Maximum time until a sleeper notices that the wall clock was set.
     pub const NOTICES_WITHIN: Duration = Duration::from_millis(500);
 
     /// Starts the clock.
     ///
     /// # Errors
-    /// If the operating system gives no thread.
+    /// If no thread can be started.
     pub fn start() -> std::io::Result<Self> {
         Self::with_wall(Arc::new(SystemTime::now))
     }
 
-    /// A clock with another wall clock, for trying what happens when it is set.
+    /// A clock with another wall clock, for tests that set it.
     ///
     /// # Errors
-    /// If the operating system gives no thread.
+    /// If no thread can be started.
     pub fn with_wall(wall: Wall) -> std::io::Result<Self> {
         Ok(Self {
             sleepers: Sleepers::start(Arc::clone(&wall))?,
@@ -51,7 +51,7 @@ impl SystemClock {
     }
 }
 
-/// Truncates down: the clock is never ahead, so nothing that waits for it is early.
+/// Truncates down, so that the clock is never ahead and no sleep ends early.
 fn truncated(wall: SystemTime) -> Timestamp {
     let millis = wall.duration_since(UNIX_EPOCH).map_or(0, |since| {
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -76,7 +76,7 @@ impl ClockPort for SystemClock {
     }
 
     async fn sleep_for(&self, duration: Duration) {
-        // Beyond what an instant can express, nobody will be there to be woken.
+        // An instant beyond the range of the clock is never reached.
         if let Some(end) = Instant::now().checked_add(duration) {
             self.sleepers.sleep(End::Monotonic(end)).await;
         } else {

@@ -1,4 +1,4 @@
-//! The thread that wakes those who sleep on the system clock.
+//! The thread that wakes the sleepers of the system clock.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::lock;
 
 pub(super) struct Sleepers {
     state: Mutex<State>,
-    /// Rung when somebody sleeps for less long than all others.
+    /// Notified when a new sleep is the first to end.
     changed: Condvar,
     wall: Wall,
 }
@@ -33,11 +33,11 @@ pub(super) enum End {
     Monotonic(Instant),
 }
 
-/// How long the thread waits when nobody sleeps, before it looks whether the clock still exists.
-const WHEN_NOBODY_SLEEPS: Duration = Duration::from_secs(5);
+/// Interval at which the thread checks whether the clock still exists, without sleepers.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl State {
-    /// Takes out whoever has slept enough.
+    /// Removes the sleepers whose time has come.
     fn take_awake(&mut self, wall: SystemTime, monotonic: Instant) -> Vec<Waker> {
         let later = (truncated(wall), u64::MAX);
         let still_asleep = self.by_wall.split_off(&later);
@@ -48,7 +48,7 @@ impl State {
         awake.into_values().chain(awake_too.into_values()).collect()
     }
 
-    /// How long nobody has slept enough, but no longer than a set clock may go unnoticed.
+    /// Time until the next sleep ends, limited so that a set wall clock is noticed.
     fn time_left(&self, wall: SystemTime, monotonic: Instant) -> Duration {
         let by_wall = self.by_wall.keys().next().map(|(until, _)| {
             let left = SystemTime::from(*until).duration_since(wall);
@@ -57,7 +57,7 @@ impl State {
         let by_monotonic = self.by_monotonic.keys().next();
         let by_monotonic = by_monotonic.map(|(end, _)| end.saturating_duration_since(monotonic));
         let left = by_wall.into_iter().chain(by_monotonic).min();
-        left.unwrap_or(WHEN_NOBODY_SLEEPS).min(WHEN_NOBODY_SLEEPS)
+        left.unwrap_or(IDLE_INTERVAL).min(IDLE_INTERVAL)
     }
 }
 
@@ -85,8 +85,8 @@ impl Sleepers {
         }
     }
 
-    /// Wakes whoever has slept enough, and waits for the next one.
-    fn tend(&self) {
+    /// Wakes the sleepers whose time has come, and waits for the next one.
+    fn run_once(&self) {
         let awake = lock(&self.state).take_awake((self.wall)(), Instant::now());
         awake.into_iter().for_each(Waker::wake);
         let state = lock(&self.state);
@@ -105,12 +105,11 @@ impl Sleepers {
     }
 }
 
-/// Lives as long as the clock does.
+/// Runs as long as the clock exists.
 fn run(sleepers: &Weak<Sleepers>) {
-    // The last clone of the clock may go while this one is held; then nobody sleeps on it, and the
-    // next upgrade ends the thread.
+    // The last clone of the clock may be dropped meanwhile; then the next upgrade ends the thread.
     while let Some(sleepers) = sleepers.upgrade() {
-        sleepers.tend();
+        sleepers.run_once();
     }
 }
 

@@ -65,7 +65,7 @@ fn message(n: u128) -> MessageEnvelope {
     }
 }
 
-fn wish(handler: Arc<dyn MessageHandler>, max_batch: usize) -> Subscribe {
+fn subscribe(handler: Arc<dyn MessageHandler>, max_batch: usize) -> Subscribe {
     Subscribe {
         topic: Topic::TimerEvents,
         consumer: ConsumerName::new("alpha"),
@@ -97,7 +97,7 @@ impl MessageHandler for Crowd {
 async fn no_more_handlers_run_at_once_than_allowed() {
     let bus = InProcessBus::with_concurrency(Handlers::Inline, 3);
     let crowd = Arc::new(Crowd::default());
-    let _subscription = bus.subscribe(wish(crowd.clone(), 1)).await.unwrap();
+    let _subscription = bus.subscribe(subscribe(crowd.clone(), 1)).await.unwrap();
     let letting = async {
         for _ in 0..10 {
             crowd.go_on.notify_one();
@@ -113,8 +113,8 @@ async fn no_more_handlers_run_at_once_than_allowed() {
 async fn subscriptions_of_one_consumer_take_turns() {
     let bus = InProcessBus::new(Handlers::Inline);
     let (one, two) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
-    let _first = bus.subscribe(wish(one.clone(), 5)).await.unwrap();
-    let _second = bus.subscribe(wish(two.clone(), 3)).await.unwrap();
+    let _first = bus.subscribe(subscribe(one.clone(), 5)).await.unwrap();
+    let _second = bus.subscribe(subscribe(two.clone(), 3)).await.unwrap();
     for n in 0..10 {
         bus.publish(vec![message(n)]).await.unwrap();
     }
@@ -138,7 +138,7 @@ impl MessageHandler for Counts {
 async fn a_dropped_subscription_is_no_subscription() {
     let bus = InProcessBus::new(Handlers::Inline);
     drop(
-        bus.subscribe(wish(Arc::new(Crowd::default()), 1))
+        bus.subscribe(subscribe(Arc::new(Crowd::default()), 1))
             .await
             .unwrap(),
     );
@@ -149,7 +149,9 @@ async fn a_dropped_subscription_is_no_subscription() {
 #[tokio::test]
 async fn a_handler_that_takes_no_message_is_refused() {
     let bus = InProcessBus::new(Handlers::Inline);
-    let refused = bus.subscribe(wish(Arc::new(Crowd::default()), 0)).await;
+    let refused = bus
+        .subscribe(subscribe(Arc::new(Crowd::default()), 0))
+        .await;
     let error = refused.err().unwrap();
     assert_eq!(error.kind(), PortErrorKind::Rejected);
     assert!(error.to_string().contains("max_batch"));
@@ -159,7 +161,7 @@ async fn a_handler_that_takes_no_message_is_refused() {
 async fn a_publisher_that_gives_up_takes_its_handlers_along() {
     let bus = InProcessBus::new(Handlers::Spawned(Handle::current()));
     let crowd = Arc::new(Crowd::default());
-    let subscription = bus.subscribe(wish(crowd.clone(), 1)).await.unwrap();
+    let subscription = bus.subscribe(subscribe(crowd.clone(), 1)).await.unwrap();
     let publishing = tokio::spawn(async move { bus.publish(vec![message(1)]).await });
     while crowd.inside.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
@@ -189,10 +191,10 @@ async fn one_consumer_s_retry_counts_for_more_than_another_s_poison() {
     };
     for (other, expected_ok) in [(Answer::Done, true), (retry, false)] {
         let bus = InProcessBus::new(Handlers::Inline);
-        let first = wish(Arc::new(Says(poison.clone())), 1);
+        let first = subscribe(Arc::new(Says(poison.clone())), 1);
         let second = Subscribe {
             consumer: ConsumerName::new("beta"),
-            ..wish(Arc::new(Says(other)), 1)
+            ..subscribe(Arc::new(Says(other)), 1)
         };
         let _first = bus.subscribe(first).await.unwrap();
         let _second = bus.subscribe(second).await.unwrap();
@@ -224,10 +226,10 @@ impl MessageHandler for RetriesWhenLet {
 async fn a_consumer_that_stops_in_the_middle_hides_nothing_behind_another_s_success() {
     let bus = InProcessBus::with_concurrency(Handlers::Inline, 1);
     let handler = Arc::new(RetriesWhenLet(Notify::new()));
-    let first = bus.subscribe(wish(handler.clone(), 1)).await.unwrap();
+    let first = bus.subscribe(subscribe(handler.clone(), 1)).await.unwrap();
     let other = Subscribe {
         consumer: ConsumerName::new("beta"),
-        ..wish(Arc::new(Says(Answer::Done)), 1)
+        ..subscribe(Arc::new(Says(Answer::Done)), 1)
     };
     let _second = bus.subscribe(other).await.unwrap();
     let publishing = {
@@ -241,12 +243,12 @@ async fn a_consumer_that_stops_in_the_middle_hides_nothing_behind_another_s_succ
 }
 
 #[tokio::test]
-async fn what_a_handler_holds_back_is_the_fault_of_the_bus_and_not_of_the_message() {
+async fn a_pause_is_an_error_of_the_bus_and_not_of_the_message() {
     let bus = InProcessBus::new(Handlers::Inline);
     let answer = Answer::Pause {
         reason: "the store is away".to_owned(),
     };
-    let _subscription = bus.subscribe(wish(Arc::new(Says(answer)), 1)).await;
+    let _subscription = bus.subscribe(subscribe(Arc::new(Says(answer)), 1)).await;
     let error = bus.publish(vec![message(1)]).await.unwrap().remove(0);
     assert_eq!(error.unwrap_err().kind(), PortErrorKind::Unavailable);
 }
@@ -257,7 +259,7 @@ async fn the_place_of_a_commands_consumer_is_free_again_once_it_is_gone() {
     let commands = |consumer| Subscribe {
         topic: Topic::TimerCommands,
         consumer: ConsumerName::new(consumer),
-        ..wish(Arc::new(Counts::default()), 1)
+        ..subscribe(Arc::new(Counts::default()), 1)
     };
     let first = bus.subscribe(commands("alpha")).await.unwrap();
     let refused = bus.subscribe(commands("beta")).await.err().unwrap();
