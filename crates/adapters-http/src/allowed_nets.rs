@@ -1,9 +1,8 @@
-//! Which addresses a call may reach: those of the public internet, and what the operator adds.
+//! The allowed addresses of calls: those of the public internet, and what the operator adds.
 //!
-//! Whoever may submit calls makes this machine send requests. Without a rule they could reach what only
-//! this machine can: services on its loopback, the private network around it, the metadata of its cloud.
-//! So the rule names what is public and refuses all else, also addresses that carry another one inside
-//! and are translated on the way: what they lead to is not known here.
+//! Callers make this machine send requests (SSRF): without a rule they could reach services on its
+//! loopback, its private network, and the metadata of its cloud. So only public addresses are allowed, and
+//! none that embed another address and are translated on the way.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,7 +29,7 @@ pub struct AllowedNets {
     added: Vec<Net>,
 }
 
-/// Why a text is no list of networks.
+/// Error for a text that is no list of networks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NetsError {
@@ -39,7 +38,7 @@ pub enum NetsError {
         "\"{given}\" is not a network: give an address and the length of its prefix, such as 10.0.0.0/8 or fd00::/8, several with commas"
     )]
     NotANet {
-        /// What was given.
+        /// The given text.
         given: String,
     },
     /// One of them is an address.
@@ -48,12 +47,12 @@ pub enum NetsError {
         /// The network that has only this address.
         right: String,
     },
-    /// One of them has bits where it should have none, so it is not clear what is meant.
+    /// One of them has bits beyond its prefix, so that it is ambiguous.
     #[error("{given} is not the beginning of a network: write {right} if that is meant")]
     BitsBehindPrefix {
-        /// What was given.
+        /// The given text.
         given: String,
-        /// The network that it lies in.
+        /// The network that contains it.
         right: String,
     },
 }
@@ -87,7 +86,7 @@ const NOT_PUBLIC_V4: [Net; 16] = [
 /// those that carry IPv4 addresses (`::/96`, `::ffff:0:0:0/96`, `64:ff9b::/96`) lie outside.
 const PUBLIC_V6: Net = Net::v6(0x2000, 0, 0, 0, 3);
 
-/// What within it is not public.
+/// Ranges within it that are not public.
 const NOT_PUBLIC_V6: [Net; 4] = [
     // Protocols of their own; Teredo among them, which carries an IPv4 address.
     Net::v6(0x2001, 0, 0, 0, 23),
@@ -101,7 +100,7 @@ const NOT_PUBLIC_V6: [Net; 4] = [
 impl AllowedNets {
     /// Whether a call may connect to the address.
     pub fn allows(&self, address: IpAddr) -> bool {
-        // A mapped address is reached as the IPv4 address that it is.
+        // A mapped address is an IPv4 address.
         let address = address.to_canonical();
         self.added.iter().any(|net| net.contains(address)) || is_public(address)
     }
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_reads_back_as_it_is_shown() {
+    fn the_list_parses_back_from_its_display() {
         assert_eq!(
             nets(" 127.0.0.0/8 ,fd00::/8 ").to_string(),
             "127.0.0.0/8,fd00::/8"

@@ -1,4 +1,4 @@
-//! The client: look up, check, connect, secure, exchange, each once.
+//! The client: resolve, check, connect, secure, exchange, each once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::request::request;
 use crate::tls::{Roots, RootsError, Tls};
 use crate::wire::{Settled, Wire};
 
-/// Makes HTTP/1.1 requests with hyper, each on a connection of its own.
+/// Makes HTTP/1.1 requests with hyper, each on its own connection.
 ///
-/// It needs a tokio runtime with I/O, and has no time limit: who calls it drops what takes too long.
+/// It needs a tokio runtime with I/O, and has no timeout: the caller drops an attempt that takes too long.
 pub struct HyperHttpClient {
     allowed: AllowedNets,
     lookups: Lookups,
@@ -26,11 +26,10 @@ pub struct HyperHttpClient {
 }
 
 impl HyperHttpClient {
-    /// So many names are looked up at a time, of which a tenant has its fair share, unless said
-    /// otherwise.
+    /// Default maximum number of concurrent lookups, of which each tenant has its fair share.
     pub const LOOKUPS: usize = 64;
 
-    /// A client for these networks, which believes certificates of these authorities.
+    /// A client for these networks, which trusts these root certificates.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -43,16 +42,16 @@ impl HyperHttpClient {
         })
     }
 
-    /// Believes certificates of these authorities instead, from the next connection on.
+    /// Replaces the trusted root certificates, from the next connection on.
     ///
     /// # Errors
-    /// If TLS cannot be set up; then those of before still hold.
+    /// If TLS cannot be set up; then the previous ones stay.
     pub fn trust(&self, roots: Roots) -> Result<(), RootsError> {
         self.tls.trust(roots)
     }
 
-    /// The same for requests that are no attempt of a call, and so have no `Idempotency-Key`: the
-    /// service that they go to would take it for the sender's.
+    /// The same client for requests that are no attempt of a call, without `Idempotency-Key`, which the
+    /// receiving service would take for that of the sender.
     #[must_use]
     pub fn without_idempotency_key(self) -> Self {
         Self {
@@ -61,7 +60,7 @@ impl HyperHttpClient {
         }
     }
 
-    /// The same with another resolver, and at most `limit` look-ups at a time (at least one).
+    /// The same client with another resolver, and at most `limit` concurrent lookups (at least one).
     #[must_use]
     pub fn with_resolver(self, resolver: Arc<dyn Resolve>, limit: usize) -> Self {
         Self {

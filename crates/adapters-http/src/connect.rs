@@ -1,4 +1,4 @@
-//! A connection to an address that was checked, and to no other.
+//! Connecting to a checked address, and to no other.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use tokio::net::TcpStream;
 use crate::allowed_nets::{AllowedNets, SETTING};
 use crate::failure::failure;
 
-/// So many addresses of one name are tried.
-const MOST_TRIED: usize = 8;
+/// Maximum number of addresses tried for one name.
+const MAX_TRIED: usize = 8;
 
-/// Those of the addresses that may be reached, each once.
+/// The allowed ones of the addresses, without duplicates.
 ///
-/// A name may have both kinds, by mistake or by malice; what is not allowed is as if it were not there.
+/// A name may have both kinds, by mistake or by malice; the others are ignored.
 pub(crate) fn checked(
     allowed: &AllowedNets,
     url: &TargetUrl,
@@ -24,12 +24,12 @@ pub(crate) fn checked(
     for address in found {
         if !allowed.allows(address.ip()) {
             tracing::debug!(host = url.host(), address = %address.ip(), "calls may not reach an address");
-        } else if !addresses.contains(&address) && addresses.len() < MOST_TRIED {
+        } else if !addresses.contains(&address) && addresses.len() < MAX_TRIED {
             addresses.push(address);
         }
     }
     if addresses.is_empty() {
-        // Without the address: whoever submits calls need not learn what names mean in here.
+        // Without the address: callers must not learn internal addresses.
         let message = format!(
             "{} has no address that calls may reach, which are public ones: if it should be reached, the operator adds its network to {SETTING}, for example 10.1.2.0/24",
             url.host()
@@ -39,8 +39,8 @@ pub(crate) fn checked(
     Ok(addresses)
 }
 
-/// Connects to the first of the addresses that takes the connection. Nothing is sent here, so trying
-/// the next is no second attempt.
+/// Connects to the first address that accepts. Nothing is sent here, so trying the next one is no second
+/// attempt.
 pub(crate) async fn connect(
     url: &TargetUrl,
     checked: &[SocketAddr],
@@ -86,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn no_name_has_us_try_more_than_a_few() {
+    fn the_number_of_addresses_tried_is_limited() {
         let many: Vec<String> = (0..100).map(|n| format!("9.9.9.{n}:1")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(kept(&many).unwrap(), many[..MOST_TRIED]);
-        // Those that are not allowed take nobody's place.
+        assert_eq!(kept(&many).unwrap(), many[..MAX_TRIED]);
+        // Addresses that are not allowed do not count.
         let hidden: Vec<&str> = std::iter::repeat_n("10.0.0.1:1", 100)
             .chain(["9.9.9.9:1"])
             .collect();

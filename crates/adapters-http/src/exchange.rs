@@ -1,4 +1,4 @@
-//! One request and its answer, on a connection that is used for nothing else.
+//! One request and its response, on a dedicated connection.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,15 +18,15 @@ use tokio::task::coop::unconstrained;
 use crate::failure::{lost, of_hyper, too_long};
 use crate::wire::Settled;
 
-/// The most headers that an answer may have.
-const MOST_HEADERS: usize = 100;
-/// The most bytes that its head may have; also the most that is buffered.
+/// Maximum number of headers of a response.
+const MAX_HEADERS: usize = 100;
+/// Maximum number of bytes of its head, and of the buffer.
 const LONGEST_HEAD: usize = 64 * 1_024;
 
-/// The most bytes that its body may have.
+/// Maximum number of bytes of its body.
 const LONGEST_BODY: u64 = HttpResponse::LONGEST as u64;
 
-/// Sends the request and reads the answer. When this is dropped, so is the connection.
+/// Sends the request and reads the response. Dropping the future drops the connection.
 pub(crate) async fn exchange<S>(
     host: &str,
     stream: S,
@@ -38,7 +38,7 @@ where
 {
     let failed = |error: hyper::Error| of_hyper(host, &error);
     let (mut sender, connection) = http1::Builder::new()
-        .max_headers(MOST_HEADERS)
+        .max_headers(MAX_HEADERS)
         .max_header_size(LONGEST_HEAD)
         .max_buf_size(LONGEST_HEAD)
         .handshake(TokioIo::new(stream))
@@ -52,7 +52,7 @@ where
         .into_parts();
     let (body, truncated) = connection.read(host, body, settled).await?;
     // Before the connection is dropped, which closes it.
-    settled.tell();
+    settled.complete();
     Ok(HttpResponse {
         status: head.status.as_u16(),
         headers: as_text(&head.headers),
@@ -69,9 +69,9 @@ fn as_text(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A connection that moves only while somebody waits for something on it.
+/// A connection that is polled only while something on it is awaited.
 struct Driven<C> {
-    /// Kept also when it is over: dropping it closes the socket, and how depends on the whole answer.
+    /// Kept even when it has ended: dropping it closes the socket, and how depends on the response.
     connection: Pin<Box<C>>,
     is_over: bool,
 }
@@ -84,11 +84,11 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
         }
     }
 
-    /// Waits, and moves the connection meanwhile. `None` if it ended and left nothing to wait for.
+    /// Awaits a future and polls the connection meanwhile. `None` if the connection ended and the future can
+    /// never complete.
     ///
-    /// What waits is asked whatever the task has done before: a task that makes many attempts may use
-    /// up what tokio lets it do at a time, and then even an answer that is there says that it is not.
-    /// An attempt whose connection is over would be taken for lost.
+    /// The future is polled without the cooperative budget of tokio: once a task with many attempts has used
+    /// that up, even a ready response is pending, and the attempt would be taken for lost.
     async fn beside<F: Future>(&mut self, waited_for: F) -> Option<F::Output> {
         let mut waited_for = pin!(unconstrained(waited_for));
         poll_fn(|cx| {
@@ -96,7 +96,7 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
                 return Poll::Ready(Some(output));
             }
             if !self.is_over {
-                // How it ended is told to who waits on it; what it cannot tell, nobody waits for.
+                // The awaited future reports how it ended.
                 if self.connection.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -110,7 +110,7 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
         .await
     }
 
-    /// The beginning of a body that came whole, and whether there was more of it.
+    /// The start of a complete body, and whether there was more of it.
     async fn read(
         &mut self,
         host: &str,
@@ -119,7 +119,7 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
     ) -> Result<(Vec<u8>, bool), HttpFailure> {
         let (mut kept, mut length) = (Vec::new(), 0_u64);
         loop {
-            // What it has to be by its header, if that says it.
+            // The length according to the headers, if they have it.
             if length.saturating_add(body.size_hint().lower()) > LONGEST_BODY {
                 return Err(too_long(host));
             }
@@ -128,7 +128,7 @@ impl<C: Future<Output = hyper::Result<()>>> Driven<C> {
                 Some(None) => return Ok((kept, length > HttpResponse::KEPT as u64)),
                 Some(Some(Err(error))) => return Err(of_hyper(host, &error)),
                 Some(Some(Ok(frame))) => {
-                    // What is no data is a trailer, which nobody asked for.
+                    // Trailers are ignored.
                     let data = frame.into_data().unwrap_or_default();
                     length += data.len() as u64;
                     settled.add_body(data.len());
@@ -150,11 +150,10 @@ mod tests {
 
     use super::*;
 
-    /// A target that answers at once and hangs up, on a socket that uses up all that the task may do
-    /// at a time.
+    /// A target that responds at once and hangs up, on a socket that uses up the budget of the task.
     #[derive(Default)]
     struct Exhausting {
-        asked: bool,
+        requested: bool,
         answered: bool,
         reader: Option<Waker>,
     }
@@ -165,7 +164,7 @@ mod tests {
             cx: &mut Context<'_>,
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            if !self.asked {
+            if !self.requested {
                 self.reader = Some(cx.waker().clone());
                 return Poll::Pending;
             }
@@ -188,7 +187,7 @@ mod tests {
             _: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            self.asked = true;
+            self.requested = true;
             self.reader.take().into_iter().for_each(Waker::wake);
             Poll::Ready(Ok(bytes.len()))
         }
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_not_lost_to_a_task_that_has_done_enough_for_now() {
+    async fn a_response_is_not_lost_to_a_task_without_budget() {
         let mut request = Request::new(Full::new(Bytes::new()));
         let host = hyper::header::HeaderValue::from_static("target");
         request.headers_mut().insert(hyper::header::HOST, host);

@@ -1,7 +1,7 @@
-//! What went wrong, in our words and by our kinds.
+//! Mapping of errors to the kinds of failure.
 //!
-//! Errors of libraries are read for what they are and never shown: what they print may hold what
-//! the target sent, or what was sent to it.
+//! Errors of libraries are classified and never printed: their text may contain parts of the request or the
+//! response.
 
 use std::error::Error;
 use std::io;
@@ -12,7 +12,7 @@ use punctual_ports::{HttpFailure, HttpResponse};
 use crate::tls;
 use crate::wire::TooMuch;
 
-/// A failure of a kind, in words that may name the host and nothing else of the request.
+/// A failure, whose message may name the host and nothing else of the request.
 pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> HttpFailure {
     HttpFailure {
         kind,
@@ -20,13 +20,13 @@ pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> HttpFailur
     }
 }
 
-/// The connection ended when it should not have.
+/// The connection ended early.
 pub(crate) fn lost(host: &str) -> HttpFailure {
     let message = format!("{host} ended the connection before its whole answer had come");
     failure(ErrorKind::ConnectionLost, message)
 }
 
-/// The answer goes on for longer than anybody waits for it: its end was not seen.
+/// The response is too long: its end was not read.
 pub(crate) fn too_long(host: &str) -> HttpFailure {
     let most = HttpResponse::LONGEST >> 20;
     let message = format!(
@@ -39,7 +39,7 @@ fn bad_response(host: &str, what: &str) -> HttpFailure {
     failure(ErrorKind::BadResponse, format!("{host} {what}"))
 }
 
-/// What hyper's error means for the attempt to this host.
+/// The failure for an error of hyper.
 pub(crate) fn of_hyper(host: &str, error: &hyper::Error) -> HttpFailure {
     if error.is_user() {
         let message = "the request cannot be written as HTTP";
@@ -48,7 +48,7 @@ pub(crate) fn of_hyper(host: &str, error: &hyper::Error) -> HttpFailure {
     if let Some(cause) = causes(error).find_map(|cause| cause.downcast_ref()) {
         return of_io(host, cause);
     }
-    // A request that was not begun is "canceled" because of another error.
+    // A request that was not started is "canceled" because of another error.
     let mut inner = causes(error).filter_map(|cause| cause.downcast_ref());
     let error: &hyper::Error = inner.next().unwrap_or(error);
     if error.is_parse() {
@@ -60,7 +60,7 @@ pub(crate) fn of_hyper(host: &str, error: &hyper::Error) -> HttpFailure {
     if is_end || error.source().is_some() {
         return lost(host);
     }
-    // hyper has a name for all other ends than this one: bytes that came before they were due.
+    // The one case without a name in hyper: bytes before the request.
     bad_response(host, "sent something before it was asked")
 }
 
@@ -74,7 +74,7 @@ fn of_io(host: &str, error: &io::Error) -> HttpFailure {
         return tls::refused(host, error);
     }
     match error.kind() {
-        // This is how hyper says that the length of a chunk, or what stands around it, is wrong.
+        // This is how hyper reports a malformed chunk.
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
             bad_response(host, "answered with a body that is not HTTP/1.1")
         }

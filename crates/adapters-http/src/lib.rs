@@ -1,14 +1,14 @@
-//! Outbound HTTP: one request on one connection, to an address that calls may reach.
+//! Outbound HTTP: one request on one connection, to an allowed address.
 //!
 //! - [`HyperHttpClient`] makes the attempts;
-//! - [`AllowedNets`] says which addresses may be reached;
-//! - [`Roots`] says whose certificates are believed;
-//! - [`Resolve`] turns names into addresses, and [`SystemResolver`] asks the operating system.
+//! - [`AllowedNets`] has the allowed addresses;
+//! - [`Roots`] has the trusted root certificates;
+//! - [`Resolve`] resolves names to addresses, and [`SystemResolver`] uses the operating system.
 //!
-//! # What makes an attempt an attempt
-//! Each has a connection of its own, made here to the very address that was checked, and polled by the
-//! same future that waits for the answer. So nothing can be sent twice over a connection that died,
-//! no redirect and no second look-up can lead elsewhere, and who drops the future ends everything.
+//! # One attempt
+//! Each attempt has its own connection, made to the address that was checked, and polled by the future that
+//! waits for the response. So nothing can be sent twice over a dead connection, no redirect and no second
+//! lookup can lead elsewhere, and dropping the future ends everything.
 
 mod allowed_nets;
 mod client;

@@ -1,4 +1,4 @@
-//! From names to addresses, a limited number of look-ups at a time.
+//! Name resolution, with a limited number of concurrent lookups.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -11,13 +11,13 @@ use punctual_ports::HttpFailure;
 use crate::failure::failure;
 use crate::permits::Permits;
 
-/// Says which addresses a name has.
+/// Resolves names to addresses.
 ///
 /// # Contract
 /// - `resolve` may block; it is called on a thread for that.
-/// - It is asked once for each attempt, and the attempt connects to one of these addresses or to none.
+/// - It is called once per attempt, and the attempt connects to one of these addresses or to none.
 pub trait Resolve: Send + Sync {
-    /// The addresses of the host, in the order in which they should be tried.
+    /// The addresses of the host, in the order in which they are to be tried.
     fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 }
 
@@ -31,7 +31,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Look-ups on threads of their own, of which there is a limited number.
+/// Lookups on a limited number of blocking threads.
 pub(crate) struct Lookups {
     resolver: Arc<dyn Resolve>,
     permits: Arc<Permits>,
@@ -45,7 +45,7 @@ impl Lookups {
         }
     }
 
-    /// The addresses of the target, none of them checked.
+    /// The unchecked addresses of the target.
     pub(crate) async fn addresses(
         &self,
         tenant_id: &TenantId,
@@ -54,18 +54,18 @@ impl Lookups {
         if let Ok(address) = url.host().parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, url.port())]);
         }
-        let broken_off = |_| unresolved(url.host(), "the look-up was broken off");
+        let aborted = |_| unresolved(url.host(), "the lookup was aborted");
         let permit = self.permits.acquire(tenant_id).await;
         let resolver = Arc::clone(&self.resolver);
         let (host, port) = (url.host().to_owned(), url.port());
-        // The thread keeps the permit: a look-up cannot be ended, and goes on when nobody waits for it
-        // any longer. Otherwise slow names would take every thread that there is.
-        let looked_up = tokio::task::spawn_blocking(move || {
+        // The thread keeps the permit: a lookup cannot be cancelled, and continues after its attempt was
+        // dropped. Otherwise slow names would take all threads.
+        let lookup = tokio::task::spawn_blocking(move || {
             let found = resolver.resolve(&host, port);
             drop(permit);
             found
         });
-        match looked_up.await.map_err(broken_off)? {
+        match lookup.await.map_err(aborted)? {
             Ok(found) if found.is_empty() => Err(unresolved(url.host(), "the name has none")),
             Ok(found) => Ok(found),
             Err(error) => Err(unresolved(url.host(), &error.to_string())),

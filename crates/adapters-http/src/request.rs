@@ -1,4 +1,4 @@
-//! The request as it goes out.
+//! The HTTP request of an attempt.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,10 +11,9 @@ use crate::failure::failure;
 
 const USER_AGENT: &str = concat!("punctual/", env!("CARGO_PKG_VERSION"));
 
-/// The request of an attempt, whole: nothing is added to it later.
+/// The complete request of an attempt.
 ///
-/// A body of one known piece is what lets the connection write it with its length and without
-/// asking anybody again.
+/// The body is one piece, so that the connection writes it with its length.
 pub(crate) fn request(attempt: &HttpAttempt) -> Result<Request<Full<Bytes>>, HttpFailure> {
     let spec = &attempt.request;
     let body = spec.body.as_ref().map(RequestBody::as_str);
@@ -49,7 +48,7 @@ fn headers(attempt: &HttpAttempt) -> Result<HeaderMap, HttpFailure> {
         let name: HeaderName = name.parse().map_err(|_| cannot_be_made("a header"))?;
         headers.insert(name, value(given)?);
     }
-    // After the caller's: whatever they are, these are ours.
+    // After the headers of the caller, to override them.
     let ours = [
         ("idempotency-key", attempt.execution_id.to_string()),
         ("x-correlation-id", attempt.correlation_id.to_string()),
@@ -65,7 +64,7 @@ fn headers(attempt: &HttpAttempt) -> Result<HeaderMap, HttpFailure> {
     Ok(headers)
 }
 
-/// Targets expect the length of a body also where there is none, if the method usually has one.
+/// Targets expect a length even without a body, if the method usually has one.
 fn content_length(attempt: &HttpAttempt) -> Option<usize> {
     match (&attempt.request.body, attempt.request.method) {
         (Some(body), _) => Some(body.as_str().len()),
@@ -74,8 +73,7 @@ fn content_length(attempt: &HttpAttempt) -> Option<usize> {
     }
 }
 
-/// As W3C Trace Context has it: the trace is the correlation, the parent is this attempt. Neither may
-/// be all zeros.
+/// W3C Trace Context: the trace is the correlation, the parent is this attempt. Neither may be all zeros.
 fn traceparent(attempt: &HttpAttempt) -> String {
     let execution = attempt.execution_id.as_uuid();
     let (upper, lower) = execution.as_u64_pair();
@@ -95,7 +93,7 @@ fn value(text: &str) -> Result<HeaderValue, HttpFailure> {
     HeaderValue::from_str(text).map_err(|_| cannot_be_made("the value of a header"))
 }
 
-/// Without what it is about: that may be secret.
+/// Without the value, which may be secret.
 fn cannot_be_made(part: &str) -> HttpFailure {
     let message = format!("{part} cannot be written as HTTP: use printable ASCII");
     failure(ErrorKind::InvalidRequest, message)

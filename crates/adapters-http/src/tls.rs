@@ -1,4 +1,4 @@
-//! TLS with the target: whose certificates are believed, and why one was not.
+//! TLS with the target: trusted certificates, and why one was refused.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,11 +14,11 @@ use tokio_rustls::client::TlsStream;
 use crate::failure::failure;
 use crate::wire::Wire;
 
-/// The authorities whose certificates are believed.
+/// Trusted root certificates.
 #[derive(Clone)]
 pub struct Roots(RootCertStore);
 
-/// Why authorities cannot be used.
+/// Error for root certificates that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RootsError {
@@ -33,9 +33,9 @@ pub enum RootsError {
 }
 
 impl Roots {
-    /// Those that this machine trusts; `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+    /// The roots of the operating system; `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
     ///
-    /// It reads files, so it belongs to the start of a program.
+    /// It reads files: call it at startup.
     pub fn of_this_machine() -> Self {
         let mut roots = Self::none();
         let found = rustls_native_certs::load_native_certs();
@@ -49,22 +49,22 @@ impl Roots {
         roots
     }
 
-    /// How many there are.
+    /// Number of roots.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no certificate is believed.
+    /// Whether no certificate is trusted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// None at all: no target by https is believed until one is added.
+    /// No roots: no https target is trusted until one is added.
     pub fn none() -> Self {
         Self(RootCertStore::empty())
     }
 
-    /// Also those of a PEM file.
+    /// Adds the roots of a PEM file.
     ///
     /// # Errors
     /// If there is none in it, or one is damaged.
@@ -95,7 +95,7 @@ fn connector(roots: Roots) -> Result<TlsConnector, RootsError> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// What makes secure connections.
+/// The TLS client.
 pub(crate) struct Tls(RwLock<TlsConnector>);
 
 impl Tls {
@@ -103,7 +103,7 @@ impl Tls {
         Ok(Self(RwLock::new(connector(roots)?)))
     }
 
-    /// Believes other authorities, from the next connection on.
+    /// Replaces the roots, from the next connection on.
     pub(crate) fn trust(&self, roots: Roots) -> Result<(), RootsError> {
         let connector = connector(roots)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = connector;
@@ -115,7 +115,7 @@ impl Tls {
         connector.clone()
     }
 
-    /// Makes the connection secure, or fails before anything of the request was sent.
+    /// Performs the TLS handshake, before anything of the request is sent.
     pub(crate) async fn secure(
         &self,
         url: &TargetUrl,
@@ -137,7 +137,7 @@ impl Tls {
     }
 }
 
-/// Why there is no secure connection. Not in the library's words, which repeat what the target sent.
+/// The failure of a handshake, without the text of the library, which repeats what the target sent.
 pub(crate) fn refused(host: &str, error: &rustls::Error) -> HttpFailure {
     use CertificateError as Certificate;
     use rustls::Error;

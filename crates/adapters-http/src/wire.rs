@@ -1,4 +1,4 @@
-//! The socket of one attempt: it bounds what is read, and says how it is closed.
+//! The socket of one attempt, which limits what is read and decides how it is closed.
 
 use std::io;
 use std::pin::Pin;
@@ -10,63 +10,61 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The most bytes that are read from one target besides twice the body: interim answers, headers, the
-/// marks between chunks, the records of TLS. Only a target that means to keep us busy gets there, and
-/// what it sends instead of a body may be dear to read.
-const MOST_READ: usize = 1 << 20;
+/// Maximum number of bytes read from one target in addition to twice the body: interim responses, headers,
+/// chunk framing, TLS records. Only a hostile target gets there.
+const MAX_OVERHEAD: usize = 1 << 20;
 
-/// A target sent more than any answer needs.
+/// A target sent more than any response needs.
 #[derive(Debug, Error)]
 #[error("more was sent than an answer needs")]
 pub(crate) struct TooMuch;
 
-/// One socket, which is reset when it is dropped before [`Settled`] was told.
+/// A socket that is reset when it is dropped before [`Settled`] is complete.
 ///
-/// A socket that is closed in the usual way still delivers what the operating system has buffered: a
-/// target that begins to read after the deadline would get the whole request of a call that is
-/// recorded as failed. A reset takes it back.
+/// An ordinary close still delivers what the operating system has buffered: a target that starts reading
+/// after the deadline would get the complete request of a call that is recorded as failed. A reset discards
+/// it.
 pub(crate) struct Wire {
     socket: TcpStream,
     read: usize,
     settled: Settled,
 }
 
-/// How far the attempt on a [`Wire`] has come with its answer.
+/// Progress of the response on a [`Wire`].
 #[derive(Clone, Default)]
-pub(crate) struct Settled(Arc<Answer>);
+pub(crate) struct Settled(Arc<Response>);
 
 #[derive(Default)]
-struct Answer {
-    is_whole: AtomicBool,
+struct Response {
+    is_complete: AtomicBool,
     body: AtomicUsize,
 }
 
 impl Settled {
-    /// The answer is there: the socket may be closed in the usual way.
-    pub(crate) fn tell(&self) {
-        self.0.is_whole.store(true, Ordering::Relaxed);
+    /// The response is complete: the socket may be closed ordinarily.
+    pub(crate) fn complete(&self) {
+        self.0.is_complete.store(true, Ordering::Relaxed);
     }
 
-    /// So much of its body came.
+    /// Counts bytes of the body.
     pub(crate) fn add_body(&self, bytes: usize) {
         self.0.body.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn is_told(&self) -> bool {
-        self.0.is_whole.load(Ordering::Relaxed)
+    fn is_complete(&self) -> bool {
+        self.0.is_complete.load(Ordering::Relaxed)
     }
 
-    /// How much may be read by now.
-    fn most_read(&self) -> usize {
+    /// Number of bytes that may be read by now.
+    fn read_limit(&self) -> usize {
         let body = self.0.body.load(Ordering::Relaxed);
-        body.saturating_mul(2).saturating_add(MOST_READ)
+        body.saturating_mul(2).saturating_add(MAX_OVERHEAD)
     }
 }
 
 impl Wire {
     pub(crate) fn new(socket: TcpStream, settled: Settled) -> Self {
-        // The request is written in few pieces, and the last must not wait for an acknowledgement.
-        // Where that cannot be set it is slower, and as right.
+        // The last piece of the request must not wait for an acknowledgement. If this fails, it is slower.
         let _ = socket.set_nodelay(true);
         Self {
             socket,
@@ -78,8 +76,8 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if !self.settled.is_told() {
-            // Fails only on a socket that is gone already.
+        if !self.settled.is_complete() {
+            // Fails only on a closed socket.
             let _ = self.socket.set_zero_linger();
         }
     }
@@ -91,7 +89,7 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read >= self.settled.most_read() {
+        if self.read >= self.settled.read_limit() {
             return Poll::Ready(Err(io::Error::other(TooMuch)));
         }
         let before = buffer.filled().len();

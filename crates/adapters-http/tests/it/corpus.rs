@@ -4,7 +4,7 @@
 
 /// What no URL is: it could be read in two ways, or names more than a host.
 pub(crate) const REFUSED_AS_URL: &[&str] = &[
-    // Users that look like hosts, and hosts that look like users.
+    // Users that resemble hosts, and hosts that resemble users.
     "http://127.0.0.1:PORT@example.com/",
     "http://example.com@127.0.0.1:PORT/",
     "http://example.com:80@127.0.0.1:PORT/",
@@ -71,7 +71,7 @@ pub(crate) const REFUSED_AS_URL: &[&str] = &[
     "http://*:PORT/",
 ];
 
-/// Hosts that are addresses without any look-up, or that the operating system reads as such.
+/// Hosts that are addresses without any lookup, or that the operating system reads as such.
 pub(crate) const LITERALS: &[&str] = &[
     // This machine.
     "127.0.0.1",

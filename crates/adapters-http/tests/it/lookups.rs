@@ -24,7 +24,7 @@ async fn each_attempt_asks_once_and_goes_where_that_answer_says() {
     let target = Target::answering(OK).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    // The name changes its address after the first look-up.
+    // The name changes its address after the first lookup.
     let client = client_with(ONE, move |_, port| {
         Ok(match count.fetch_add(1, Ordering::Relaxed) {
             0 => vec![at("127.0.0.1", port)],
@@ -131,7 +131,7 @@ async fn a_resolver_that_panics_fails_the_attempt_alone() {
 /// What cannot be ended must keep counting, although nobody waits for it any longer.
 #[test]
 fn slow_lookups_are_few_and_hold_up_no_address() {
-    // One thread for the look-up that does not end, and one for what comes after it, in turn.
+    // One thread for the lookup that does not end, and one for what comes after it, in turn.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(2)
@@ -161,7 +161,7 @@ fn slow_lookups_are_few_and_hold_up_no_address() {
         let others = async {
             let answered = client.attempt(get(&target.url("/"))).await;
             assert_eq!(answered.unwrap().status, 200);
-            // It would run after the second look-up, had that been begun.
+            // It would run after the second lookup, had that started.
             tokio::task::spawn_blocking(|| ()).await.unwrap();
         };
         tokio::select! {
@@ -171,7 +171,7 @@ fn slow_lookups_are_few_and_hold_up_no_address() {
         }
         assert!(
             starts.try_recv().is_err(),
-            "a look-up began beside the first"
+            "a lookup started beside the first"
         );
         release.send(()).unwrap();
         assert!(second.await.unwrap_err().message.ends_with("at last"));

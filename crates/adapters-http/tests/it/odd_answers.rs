@@ -364,7 +364,7 @@ async fn an_answer_before_the_question_is_none() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let client = client(LOOPBACK);
     let mut attempt = pin!(client.attempt(get(&url)));
-    // The connection is begun, and looked after again only when the target has spoken.
+    // The connection is started, and polled again only when the target has responded.
     poll_fn(|cx| {
         assert!(attempt.as_mut().poll(cx).is_pending());
         Poll::Ready(())
