@@ -67,7 +67,7 @@ impl Log {
         }
     }
 
-    /// The last lines that were looked at.
+    /// The last lines read.
     pub(crate) fn tail(&self) -> String {
         self.last.join("\n")
     }
