@@ -1,4 +1,4 @@
-//! The stores as an engine takes them. They need neither a change feed nor an end.
+//! The stores as a backend. They need neither a change feed nor a close.
 
 use std::sync::Arc;
 

@@ -29,13 +29,13 @@ use crate::{Intercepted, Interceptor, lock};
 /// A port whose calls go wrong as [`Faults`] say.
 pub type Faulty<P> = Intercepted<P, Faults>;
 
-/// What goes wrong with a call.
+/// Fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// It fails and has no effect.
     FailBefore(PortErrorKind),
-    /// It takes effect, and yet its answer is an error.
+    /// It takes effect, and still returns an error.
     FailAfter(PortErrorKind),
     /// It takes effect only after this time.
     DelayBefore(Duration),
@@ -43,7 +43,7 @@ pub enum Fault {
     DelayAfter(Duration),
     /// The process ends just before it takes effect.
     CrashBefore,
-    /// The process ends just after it took effect, before anybody hears of it.
+    /// The process ends just after the call took effect, before it returns.
     CrashAfter,
 }
 
@@ -90,7 +90,7 @@ impl Plan {
             number: self.calls,
             number_of_operation: *calls_of_operation,
         };
-        // Everybody is asked, also those after the first that answers: some only count.
+        // All functions are called, also those after the first fault: some only count.
         let answers = self.deciders.iter_mut().map(|decide| decide(call));
         let fault = answers.fold(None, Option::or)?;
         self.fired.push((call, fault));
@@ -122,12 +122,12 @@ impl Faults {
         });
     }
 
-    /// Adds a function that is asked about every call.
+    /// Adds a function that decides about every call.
     pub fn decide(&self, decide: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         lock(&self.shared.plan).deciders.push(Box::new(decide));
     }
 
-    /// Takes all faults away; what has crashed stays crashed.
+    /// Removes all faults; a crashed process stays crashed.
     pub fn clear(&self) {
         lock(&self.shared.plan).deciders.clear();
     }

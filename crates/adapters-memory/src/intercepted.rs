@@ -105,7 +105,7 @@ forward! {
     }
 
     TimerQueuePort {
-        claim_due_except(now: Timestamp, limit: usize, lease: Duration, passed_over: BTreeSet<TenantId>) -> Result<ClaimBatch, PortError> as "claim_due";
+        claim_due_except(now: Timestamp, limit: usize, lease: Duration, excluded: BTreeSet<TenantId>) -> Result<ClaimBatch, PortError> as "claim_due";
         retry_later(batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome>;
         release(batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome>;
         dead_letter(batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome>;
@@ -176,7 +176,7 @@ forward! {
         count_waiting(limit: usize) -> Result<usize, PortError>;
         begin(batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome>;
         finish(batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome>;
-        open(began_before: Timestamp, limit: usize) -> Result<Vec<OpenExecution>, PortError>;
+        open(started_before: Timestamp, limit: usize) -> Result<Vec<OpenExecution>, PortError>;
         entries(call: TimerKey, limit: usize) -> Result<Vec<ExecutionEntry>, PortError>;
     }
 }

@@ -28,8 +28,7 @@ pub use timer_store::MemoryTimerStore;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a panic elsewhere: what is guarded here is changed in steps that cannot panic
-/// halfway.
+/// Locks, ignoring poison: guarded state is never left half-changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

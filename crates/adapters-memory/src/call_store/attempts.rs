@@ -134,10 +134,10 @@ impl Attempts {
         }
     }
 
-    pub(super) fn open(&self, began_before: Timestamp, limit: usize) -> Vec<OpenExecution> {
+    pub(super) fn open(&self, started_before: Timestamp, limit: usize) -> Vec<OpenExecution> {
         self.under_way
             .iter()
-            .take_while(|(at, _, _)| *at < began_before)
+            .take_while(|(at, _, _)| *at < started_before)
             .filter_map(|(_, _, call)| self.rows.get(call))
             .take(limit)
             .map(|attempt| OpenExecution {

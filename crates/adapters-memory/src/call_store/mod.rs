@@ -1,5 +1,4 @@
-//! A store of service calls, their messages and their attempts that forgets everything with the
-//! process.
+//! In-memory store of service calls, their messages and their attempts.
 
 mod attempts;
 mod calls;
@@ -28,8 +27,8 @@ use submitting::Submissions;
 
 /// Service calls, their outbox and their attempts in memory. Clones share their content.
 ///
-/// It stands beside a store of timers as if both were one database: a call that goes takes its timer
-/// with it, and both keep their dead letters in the same place.
+/// It shares a database with a store of timers: deleting a call deletes its timer, and both share their
+/// dead letters.
 ///
 /// ```
 /// # use punctual_adapters_memory::{MemoryCallStore, MemoryTimerStore};
@@ -47,7 +46,7 @@ pub struct MemoryCallStore {
     timers: MemoryTimerStore,
 }
 
-/// What belongs together and changes together.
+/// State behind one lock.
 #[derive(Default)]
 struct State {
     calls: Calls,
@@ -75,7 +74,7 @@ impl MemoryCallStore {
         self.timers.clone()
     }
 
-    /// What a crash leaves: everything that was acknowledged, and nobody's turn.
+    /// The state after a crash: every acknowledged write, and no turns.
     pub fn crash_and_reopen(&self) {
         lock(&self.state).attempts.forget_turns();
         self.timers.crash_and_reopen();
@@ -289,10 +288,10 @@ impl ExecutionLogPort for MemoryCallStore {
 
     async fn open(
         &self,
-        began_before: Timestamp,
+        started_before: Timestamp,
         limit: usize,
     ) -> Result<Vec<OpenExecution>, PortError> {
-        Ok(lock(&self.state).attempts.open(began_before, limit))
+        Ok(lock(&self.state).attempts.open(started_before, limit))
     }
 
     async fn entries(

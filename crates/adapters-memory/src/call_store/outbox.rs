@@ -12,7 +12,7 @@ pub(super) struct Outbox {
     unpublished: BTreeSet<OutboxPosition>,
     published: BTreeSet<(Timestamp, OutboxPosition)>,
     by_call: BTreeMap<TimerKey, BTreeSet<OutboxPosition>>,
-    /// The place that was given last, which the next one comes after whatever the clock says.
+    /// The last position, which the next one exceeds even if the clock was set back.
     last: Option<OutboxPosition>,
 }
 

@@ -1,4 +1,4 @@
-//! Which submission is new, which is a repetition, and which takes what another has.
+//! Deduplication of submissions: new, repeated or in conflict.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use punctual_ports::{ConflictField, Fingerprint, NewCall, Receipt, SubmitOutcome
 
 use super::State;
 
-/// What is remembered of a submission.
+/// Record of a submission.
 struct Submission {
     idempotency_key: Option<IdempotencyKey>,
     fingerprint: Fingerprint,
@@ -16,7 +16,7 @@ struct Submission {
     deleted_at: Option<Timestamp>,
 }
 
-/// Every submission, by the id and by the key that it has taken.
+/// All submissions, by id and by idempotency key.
 #[derive(Default)]
 pub(super) struct Submissions {
     by_id: BTreeMap<TimerKey, Submission>,
@@ -36,7 +36,7 @@ impl State {
 }
 
 impl Submissions {
-    /// What is answered if something was used before; `None` if nothing was.
+    /// The outcome if the id or key was used before; `None` if neither was.
     fn judge(&self, new: &NewCall) -> Option<SubmitOutcome> {
         let key = &new.call.details().key;
         let of_key = self.of_key(key, new.idempotency_key.as_ref());

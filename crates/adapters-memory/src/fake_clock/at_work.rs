@@ -47,8 +47,8 @@ pub struct AtWork {
 }
 
 impl FakeClock {
-    /// Lets the clock stand until the answer is dropped; `None` outside a step, which nobody can be
-    /// sure to poll while the clock waits. What begins here must not wait for the clock itself.
+    /// Stops the clock until the guard is dropped; `None` outside a step, where the call may never be polled
+    /// while the clock waits. The call must not wait for the clock itself.
     pub fn at_work(&self) -> Option<AtWork> {
         if !IN_A_STEP.get() {
             return None;

@@ -11,7 +11,7 @@ use punctual_domain::Timestamp;
 use super::{FakeClock, at_work};
 use crate::lock;
 
-/// A step of a worker that has begun.
+/// A step of a worker in flight.
 pub(super) struct Step {
     pub(super) of: u64,
     future: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -47,7 +47,7 @@ pub(super) async fn advance(clock: &FakeClock, by: Duration) {
     }
 }
 
-/// Lets everybody do all that can be done at this instant.
+/// Runs all work that is due at this instant.
 async fn settle_this_instant(clock: &FakeClock) {
     let mut steps = 0;
     loop {
@@ -64,7 +64,7 @@ async fn settle_this_instant(clock: &FakeClock) {
     }
 }
 
-/// Begins a step of every worker that wants one now and has none under way.
+/// Starts a step of every worker that is due and has none in flight.
 fn begin_steps(clock: &FakeClock) -> bool {
     let driven = lock(&clock.inner).driven.clone();
     let mut begun = false;
@@ -84,7 +84,7 @@ fn begin_steps(clock: &FakeClock) -> bool {
     begun
 }
 
-/// Polls the steps under way until each has finished, or waits for this clock to move.
+/// Polls the steps in flight until each has finished, or waits for this clock to move.
 async fn poll_suspended(clock: &FakeClock) {
     let mut turns = 0;
     poll_fn(|cx| {
@@ -107,7 +107,7 @@ async fn poll_suspended(clock: &FakeClock) {
         if all_done {
             return Poll::Ready(());
         }
-        if inner.is_at_work(cx) || inner.nobody_sleeps() {
+        if inner.is_at_work(cx) || inner.has_no_sleepers() {
             return Poll::Pending;
         }
         turns += 1;
@@ -133,8 +133,7 @@ async fn give_turns_to_others() {
     .await;
 }
 
-/// Moves the time to the next instant at which somebody wants something, but not past `target`;
-/// false if that is where the time was already.
+/// Moves the time to the next wake-up, but not past `target`; false if the time was there already.
 fn move_towards(clock: &FakeClock, target: Duration) -> bool {
     let driven = lock(&clock.inner).driven.clone();
     let wakes: Vec<Timestamp> = driven

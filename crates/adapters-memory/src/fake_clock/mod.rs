@@ -52,18 +52,18 @@ struct Inner {
     driven: Vec<(u64, Arc<dyn Stepped>)>,
     /// Steps that wait for time to pass, kept from one `advance` to the next.
     suspended: Vec<Step>,
-    /// How many calls are under way that time must not pass by, and who waits for their end.
+    /// Number of calls in flight during which time must not pass, and the wakers waiting for their end.
     at_work: usize,
     waits_for_work: Vec<Waker>,
     last_id: u64,
 }
 
 impl Inner {
-    fn nobody_sleeps(&self) -> bool {
+    fn has_no_sleepers(&self) -> bool {
         self.sleepers.is_empty() && self.timed_sleepers.is_empty()
     }
 
-    /// Whether somebody is at work; if so, whoever asks is woken at the end of it.
+    /// Whether a call is in flight; if so, the caller is woken at its end.
     fn is_at_work(&mut self, cx: &Context<'_>) -> bool {
         let waits = self.at_work > 0;
         if waits {
@@ -142,7 +142,7 @@ impl FakeClock {
         self.wake_sleepers();
     }
 
-    /// Wakes whoever has slept enough.
+    /// Wakes the sleepers whose time has come.
     fn wake_sleepers(&self) -> bool {
         let due: Vec<Waker> = {
             let mut inner = lock(&self.inner);

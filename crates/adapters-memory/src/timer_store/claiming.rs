@@ -25,13 +25,13 @@ impl State {
         now: Timestamp,
         limit: usize,
         lease: Duration,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
     ) -> ClaimBatch {
         self.end_leases_up_to(now);
-        let mut chosen = self.oldest(now, limit.saturating_add(1), passed_over);
+        let mut chosen = self.oldest(now, limit.saturating_add(1), excluded);
         let more_due = chosen.len() > limit;
         if more_due {
-            chosen = self.share(now, limit, chosen, passed_over);
+            chosen = self.share(now, limit, chosen, excluded);
         }
         let until = now.saturating_add(lease);
         let claims = chosen
@@ -41,17 +41,17 @@ impl State {
         ClaimBatch {
             claims,
             more_due,
-            next_due_at: self.next_due_at(now, passed_over),
+            next_due_at: self.next_due_at(now, excluded),
         }
     }
 
-    /// What nobody has claimed, of each tenant that is not passed over.
+    /// The unclaimed timers of each tenant that is not excluded.
     fn of_others<'a>(
         &'a self,
-        passed_over: &'a BTreeSet<TenantId>,
+        excluded: &'a BTreeSet<TenantId>,
     ) -> impl Iterator<Item = (&'a TenantId, &'a BTreeSet<(Timestamp, ServiceCallId)>)> {
         let tenants = self.ready_by_tenant.iter();
-        tenants.filter(|(tenant, _)| !passed_over.contains(tenant))
+        tenants.filter(|(tenant, _)| !excluded.contains(tenant))
     }
 
     /// The oldest that are due.
@@ -59,14 +59,14 @@ impl State {
         &self,
         now: Timestamp,
         limit: usize,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
     ) -> BTreeSet<Ready> {
-        if passed_over.is_empty() {
+        if excluded.is_empty() {
             let due = self.ready.iter().take_while(|(at, _)| *at <= now);
             return due.take(limit).cloned().collect();
         }
         let due: BTreeSet<Ready> = self
-            .of_others(passed_over)
+            .of_others(excluded)
             .flat_map(|(tenant, ready)| {
                 let due = ready.iter().take_while(|(at, _)| *at <= now).take(limit);
                 due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
@@ -80,14 +80,14 @@ impl State {
         &self,
         now: Timestamp,
         limit: usize,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
     ) -> BTreeSet<Ready> {
-        if passed_over.is_empty() {
+        if excluded.is_empty() {
             let due = self.ready.range(..=last_at(now)).rev();
             return due.take(limit).cloned().collect();
         }
         let due: BTreeSet<Ready> = self
-            .of_others(passed_over)
+            .of_others(excluded)
             .flat_map(|(tenant, ready)| {
                 let due = ready.range(..=(now, LAST)).rev().take(limit);
                 due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
@@ -96,12 +96,12 @@ impl State {
         due.into_iter().rev().take(limit).collect()
     }
 
-    fn next_due_at(&self, now: Timestamp, passed_over: &BTreeSet<TenantId>) -> Option<Timestamp> {
-        if passed_over.is_empty() {
+    fn next_due_at(&self, now: Timestamp, excluded: &BTreeSet<TenantId>) -> Option<Timestamp> {
+        if excluded.is_empty() {
             let mut later = self.ready.range((Excluded(last_at(now)), Unbounded));
             return later.next().map(|(at, _)| *at);
         }
-        let later = self.of_others(passed_over).filter_map(|(_, ready)| {
+        let later = self.of_others(excluded).filter_map(|(_, ready)| {
             let mut later = ready.range((Excluded((now, LAST)), Unbounded));
             later.next().map(|(at, _)| *at)
         });
@@ -130,12 +130,12 @@ impl State {
         now: Timestamp,
         limit: usize,
         oldest: BTreeSet<Ready>,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
     ) -> BTreeSet<Ready> {
         let quarter = limit / 4;
-        let mut chosen = self.newest(now, quarter, passed_over);
+        let mut chosen = self.newest(now, quarter, excluded);
         let slots = quarter.max(1).min(limit);
-        self.serve_tenants_in_turn(now, slots, passed_over, &mut chosen);
+        self.serve_tenants_in_turn(now, slots, excluded, &mut chosen);
         for ready in oldest {
             if chosen.len() >= limit {
                 break;
@@ -150,13 +150,13 @@ impl State {
         &mut self,
         now: Timestamp,
         slots: usize,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
         chosen: &mut BTreeSet<Ready>,
     ) {
         let last_served = self.last_served.clone();
         let is_later = |tenant: &TenantId| last_served.as_ref().is_none_or(|last| tenant > last);
         let (earlier, later): (Vec<_>, Vec<_>) = self
-            .of_others(passed_over)
+            .of_others(excluded)
             .filter_map(|(tenant, ready)| Some((tenant, ready.first()?)))
             .filter(|(_, (at, _))| *at <= now)
             .map(|(tenant, (at, call))| (*at, TimerKey::new(tenant.clone(), *call)))

@@ -1,4 +1,4 @@
-//! A timer store that forgets everything with the process.
+//! In-memory timer store.
 
 mod claiming;
 mod reading;
@@ -46,7 +46,7 @@ impl MemoryTimerStore {
         Self::default()
     }
 
-    /// What a crash leaves: everything that was acknowledged, and no claims.
+    /// The state after a crash: every acknowledged write, and no claims.
     pub fn crash_and_reopen(&self) {
         lock(&self.state).forget_claims();
     }
@@ -56,7 +56,7 @@ impl MemoryTimerStore {
         lock(&self.state).remove_with_call(key, deleted_at);
     }
 
-    /// Keeps a letter of somebody who shares this store.
+    /// Records a dead letter of a store that shares this one.
     pub(crate) fn put_dead_letter(&self, dead_letter: DeadLetter) {
         lock(&self.state).dead_letters.record(dead_letter);
     }
@@ -130,9 +130,9 @@ impl TimerQueuePort for MemoryTimerStore {
         now: Timestamp,
         limit: usize,
         lease: Duration,
-        passed_over: BTreeSet<TenantId>,
+        excluded: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
-        Ok(lock(&self.state).claim_due(now, limit, lease, &passed_over))
+        Ok(lock(&self.state).claim_due(now, limit, lease, &excluded))
     }
 
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {

@@ -1,4 +1,4 @@
-//! What a worker says of its claims.
+//! Settling of claims.
 
 use punctual_domain::Timestamp;
 use punctual_ports::{ClaimOutcome, ClaimRef, DeadLetterClaim, RetryLater};
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// Changes a row if the claim still holds it.
+    /// Changes a row if the claim is current.
     fn with_claimed(&mut self, claim: &ClaimRef, change: impl FnOnce(&mut Row)) -> ClaimOutcome {
         let holds = self.rows.get(&claim.firing_id.key).is_some_and(|row| {
             row.timer.registration == claim.firing_id.registration

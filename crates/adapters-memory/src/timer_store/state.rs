@@ -13,7 +13,7 @@ use punctual_ports::{
     BusPosition, ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter,
 };
 
-/// Who has a row to itself, and for how long.
+/// Lease on a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lease {
     pub(super) token: ClaimToken,
@@ -40,8 +40,8 @@ impl Row {
         }
     }
 
-    /// When it may be claimed: by its due time, unless a failed firing put it off. Never before its
-    /// due time, whatever the clock was set to when it was put off.
+    /// When it may be claimed: its due time, or its retry time after a failed firing, but never before its
+    /// due time.
     pub(super) fn ready_at(&self) -> Timestamp {
         let due_at = self.timer.registration.due_at;
         self.retry_at
@@ -74,16 +74,16 @@ impl Row {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) rows: BTreeMap<TimerKey, Row>,
-    /// Deletions that are remembered, and when they happened.
+    /// Tombstones, and when the timers were deleted.
     pub(super) tombstones: BTreeMap<TimerKey, Timestamp>,
     pub(super) dead_letters: DeadLetters,
-    /// How far each stream of a broker has acknowledged.
+    /// The acknowledged position of each stream of a broker.
     pub(super) positions: BTreeMap<String, BusPosition>,
-    /// Scheduled rows that nobody has claimed, by when they may be.
+    /// Unclaimed scheduled rows, by when they may be claimed.
     pub(super) ready: BTreeSet<(Timestamp, TimerKey)>,
     /// The same by tenant, for sharing a claim between tenants.
     pub(super) ready_by_tenant: BTreeMap<TenantId, BTreeSet<(Timestamp, ServiceCallId)>>,
-    /// Claimed rows, by when their lease ends.
+    /// Claimed rows, by when their lease expires.
     pub(super) leased: BTreeSet<(Timestamp, TimerKey)>,
     /// Reached rows, by when they were.
     pub(super) reached: BTreeSet<(Timestamp, TimerKey)>,
@@ -95,7 +95,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What the rules of scheduling need to know of a key.
+    /// What is stored for a key, for the rules of scheduling.
     pub(super) fn existing(&self, key: &TimerKey) -> Existing {
         match (self.rows.get(key), self.tombstones.get(key)) {
             (Some(row), _) if row.reached_at.is_some() => Existing::Reached(row.timer.registration),
@@ -169,7 +169,7 @@ impl State {
         self.end_leases_up_to(Timestamp::MAX);
     }
 
-    /// Ends the claims whose lease is over.
+    /// Ends the claims whose lease expired.
     pub(super) fn end_leases_up_to(&mut self, now: Timestamp) {
         while let Some((until, key)) = self.leased.first().cloned() {
             if until > now {
