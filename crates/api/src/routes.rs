@@ -1,4 +1,4 @@
-//! The table of routes: what there is, who may context for it, and who answers.
+//! The table of routes: their paths, who is authorized for each, and its handler.
 //!
 //! The router is made from it, the document describes it, and the tests go through it, so that none
 //! of them can forget a route.
@@ -12,7 +12,7 @@ use crate::request_context::{HandlerResult, RequestContext};
 use crate::router::Api;
 use crate::{calls, status, timers, trace};
 
-/// Who may context.
+/// Who is authorized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody who can reach the API: nothing of a tenant is in the response.
@@ -32,7 +32,7 @@ pub struct Route {
     pub method: Method,
     /// The address, with names in braces for what varies.
     pub template: &'static str,
-    /// Who may context.
+    /// Who is authorized.
     pub access: Access,
     /// The parameters that its query may have.
     pub query: &'static [&'static str],
