@@ -48,7 +48,7 @@ const CHANGE_CALL: &str = "\
     UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
         next_check_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
         execution_id = ?9, caused_by = ?9, timeout_ms = ?10, attempt_began_at = ?11, \
-        dispatched_at = ?12, asked = ?13 \
+        dispatched_at = ?12, dispatch_count = ?13 \
     WHERE tenant_id = ?1 AND service_call_id = ?2 AND status IN ('Scheduled', 'Running')";
 const INSERT_ATTEMPT: &str = "\
     INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
