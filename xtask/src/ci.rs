@@ -100,14 +100,9 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
         Step::command("docs", docs),
     ];
     for (package, feature) in features(packages) {
-        let alone = if IN_ADDITION.contains(&feature) {
-            ""
-        } else {
-            " --no-default-features"
-        };
         // What is of no use in one selection of features alone is too much of a pedant's business.
         let arguments = format!(
-            "clippy -p {package}{alone} --features {feature} --locked -- -D warnings -A clippy::pedantic"
+            "clippy -p {package} --no-default-features --features {feature} --locked -- -D warnings -A clippy::pedantic"
         );
         steps.push(Step::command(
             &format!("feature {package}/{feature}"),
@@ -129,9 +124,6 @@ fn steps<'a>(root: &'a Path, packages: &[Package]) -> Vec<Step<'a>> {
     }));
     steps
 }
-
-/// Features that add to the default ones and make no sense without them.
-const IN_ADDITION: [&str; 5] = ["calls", "chrono", "jiff", "nats", "time"];
 
 /// Every feature of every crate. Each is built alone, since `--all-features` hides what one lacks.
 fn features(packages: &[Package]) -> Vec<(&str, &str)> {
