@@ -37,23 +37,9 @@ fn after_help() -> String {
     format!("{EXAMPLES}\n{}\n{EXIT_CODES}", table::help())
 }
 
-fn serve_help() -> String {
-    format!(
-        "Examples:\n  \
-         timer-service serve --modules timer --db /var/lib/punctual/timer.db >> firings.ndjson\n  \
-         timer-service serve --modules timer | while read -r firing; do echo \"$firing\"; done\n  \
-         timer-service serve --broker nats://127.0.0.1:4222\n\n{}",
-        table::help()
-    )
-}
-
-fn check_help() -> String {
-    format!(
-        "Examples:\n  \
-         timer-service check\n  \
-         TIMER_DB_PATH=/var/lib/punctual/timer.db timer-service check --output json\n\n{}",
-        table::help()
-    )
+/// Examples, and then what there is to set without a flag.
+fn with_settings(examples: &str) -> String {
+    format!("{examples}\n\n{}", table::help())
 }
 
 const LONG_ABOUT: &str = "\
@@ -79,7 +65,7 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
-    pub(crate) serve: ServeArgs,
+    pub(crate) serve: ServeFlags,
 }
 
 #[derive(Debug, Subcommand)]
@@ -90,8 +76,12 @@ pub(crate) enum Command {
     /// output, or with --broker an event there, where commands come from too. SIGTERM or Ctrl-C stops it in good
     /// order: what is in flight is finished, for at most 25 seconds. A second signal ends it at
     /// once, which loses nothing either. One process serves a file at a time.
-    #[command(after_help = serve_help())]
-    Serve(ServeArgs),
+    #[command(after_help = with_settings("\
+Examples:
+  timer-service serve --modules timer --db /var/lib/punctual/timer.db >> firings.ndjson
+  timer-service serve --modules timer | while read -r firing; do echo \"$firing\"; done
+  timer-service serve --broker nats://127.0.0.1:4222"))]
+    Serve(ServeFlags),
     /// See it work: a ten-second demonstration on a temporary database
     ///
     /// Schedules timers, lets a worker process fire them, and ends with a histogram of how late
@@ -159,12 +149,6 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ServeArgs {
-    #[command(flatten)]
-    pub(crate) flags: ServeFlags,
-}
-
 /// Which timer.
 #[derive(Debug, Clone, Args)]
 #[group(skip)]
@@ -204,11 +188,8 @@ pub(crate) struct ScheduleArgs {
     /// Schedule one timer for each line of JSON in a file, or of standard input if it is `-`
     #[arg(long, value_name = "FILE", group = "when", conflicts_with_all = ["tenant", "id", "name", "correlation", "data", "output"])]
     pub(crate) batch: Option<PathBuf>,
-    /// How to show it: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -328,6 +309,16 @@ pub(crate) struct TimerArgs {
     pub(crate) data: Option<TimerData>,
 }
 
+/// How a command answers, and of which databases.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// How to show it: json for programs, a table for people
+    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) database: TraceFlags,
+}
+
 /// How to show timers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
@@ -345,11 +336,8 @@ Examples:
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
-    /// How to show it: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -357,6 +345,7 @@ pub(crate) struct GetArgs {
 Examples:
   timer-service list --tenant demo --output table
   timer-service list --tenant demo --state scheduled --limit 10")]
+#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
 pub(crate) struct ListArgs {
     /// Whose timers: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
@@ -370,17 +359,15 @@ pub(crate) struct ListArgs {
     /// Go on where a list ended: its nextCursor
     #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
-    /// How to show them: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   timer-service trace --correlation 0190a6e0-0000-7c11-9d2e-3f4a5b6c7d8e --output table")]
+#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
 pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
@@ -391,25 +378,20 @@ pub(crate) struct TraceArgs {
     /// Go on after a page: its nextCursor
     #[arg(long, value_name = "CURSOR")]
     pub(crate) after: Option<String>,
-    /// How to show them: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   timer-service cancel --tenant demo --name order-123")]
+#[command(mut_arg("output", |output| output.help("How to show what was done: json for programs, a table for people")))]
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) key: KeyArgs,
-    /// How to show what was done: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -418,6 +400,7 @@ Examples:
   timer-service dead-letters --output table
   timer-service dead-letters --limit 1 --payload
   timer-service dead-letters --remove 7")]
+#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
 pub(crate) struct DeadLettersArgs {
     /// Maximum number of items, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
@@ -431,11 +414,8 @@ pub(crate) struct DeadLettersArgs {
     /// Remove this one for good
     #[arg(long, value_name = "SEQUENCE", value_parser = parse::sequence, conflicts_with_all = ["limit", "after", "payload", "output"])]
     pub(crate) remove: Option<u64>,
-    /// How to show them: json for programs, a table for people
-    #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Json)]
-    pub(crate) output: Output,
     #[command(flatten)]
-    pub(crate) database: TraceFlags,
+    pub(crate) answer: AnswerArgs,
 }
 
 #[derive(Debug, Args)]
@@ -469,7 +449,10 @@ pub(crate) struct BackupArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = check_help())]
+#[command(after_help = with_settings("\
+Examples:
+  timer-service check
+  TIMER_DB_PATH=/var/lib/punctual/timer.db timer-service check --output json"))]
 pub(crate) struct CheckArgs {
     /// How to show what was found: json for programs, a table for people
     #[arg(long, value_enum, value_name = "json|table", hide_possible_values = true, default_value_t = Output::Table)]
@@ -514,7 +497,7 @@ mod tests {
     fn no_command_means_serve_and_takes_its_flags() {
         let cli = parsed("timer-service --modules timer --batch-size 7").unwrap();
         assert!(cli.command.is_none());
-        let flags = &cli.serve.flags.0;
+        let flags = &cli.serve.0;
         let batch_size = flags.get(table::TIMER_BATCH_SIZE.about);
         assert_eq!(batch_size, Some(OsStr::new("7")));
         assert!(parsed("timer-service --batch-size 7 get").is_err());

@@ -62,25 +62,27 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::refused(format!("no runtime can be started: {error}")))?;
     let done = match command {
-        Command::Serve(args) => {
-            let settings = environment.serve(&args.flags)?;
+        Command::Serve(flags) => {
+            let settings = environment.serve(&flags)?;
             let clock = commands::clock()?;
             logging::start(settings.log_format, settings.log_level, clock.clone());
             runtime.block_on(serve::run(settings, clock))
         }
-        Command::Demo(args) => runtime.block_on(commands::demo(args, &lookup)),
-        Command::Schedule(args) => runtime.block_on(commands::schedule(args, &environment)),
-        Command::Call(args) => runtime.block_on(commands::call(args)),
-        Command::Send(args) => runtime.block_on(commands::send(args, &environment)),
-        Command::Get(args) => runtime.block_on(commands::get(args, &environment)),
-        Command::List(args) => runtime.block_on(commands::list(args, &environment)),
-        Command::Trace(args) => runtime.block_on(commands::trace(args, &environment)),
-        Command::Cancel(args) => runtime.block_on(commands::cancel(args, &environment)),
-        Command::DeadLetters(args) => runtime.block_on(commands::dead_letters(args, &environment)),
-        Command::Backup(args) => commands::backup(&args, &environment),
-        Command::Migrate(args) => commands::migrate(&args, &environment),
+        Command::Demo(args) => runtime.block_on(commands::demo::run(args, &lookup)),
+        Command::Schedule(args) => runtime.block_on(commands::schedule::run(args, &environment)),
+        Command::Call(args) => runtime.block_on(commands::call::run(args)),
+        Command::Send(args) => runtime.block_on(commands::send::run(args, &environment)),
+        Command::Get(args) => runtime.block_on(commands::read::get(args, &environment)),
+        Command::List(args) => runtime.block_on(commands::read::list(args, &environment)),
+        Command::Trace(args) => runtime.block_on(commands::trace::run(args, &environment)),
+        Command::Cancel(args) => runtime.block_on(commands::cancel::run(args, &environment)),
+        Command::DeadLetters(args) => {
+            runtime.block_on(commands::dead_letters::run(args, &environment))
+        }
+        Command::Backup(args) => commands::backup::run(&args, &environment),
+        Command::Migrate(args) => commands::migrate::run(&args, &environment),
         Command::Check(args) => runtime.block_on(check::check(&args, &environment)),
-        Command::Completions(args) => commands::completions(&args),
+        Command::Completions(args) => commands::completions::run(&args),
     };
     // A thread that is blocked in a write to standard output must not delay the exit.
     runtime.shutdown_background();

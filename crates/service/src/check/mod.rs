@@ -9,7 +9,7 @@ mod disk;
 mod report;
 
 use crate::cli::CheckArgs;
-use crate::commands::Answers;
+use crate::commands::output::Answers;
 use crate::failure::Failure;
 use crate::settings::table::{ALL, About, DB_MAX_MIB};
 use crate::settings::{Environment, Source, Sources, refusal};

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::Output;
-use crate::commands::Answers;
+use crate::commands::output::Answers;
 use crate::display::one_line;
 use crate::failure::Failure;
 

@@ -25,7 +25,7 @@ struct Copied {
 }
 
 /// Copies each database that would be served.
-pub(crate) fn backup(args: &BackupArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) fn run(args: &BackupArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let mut answers = Answers::open()?;
     let databases = databases(args, environment)?;
     let is_folder = args.to.is_dir();

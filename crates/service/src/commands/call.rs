@@ -11,7 +11,8 @@ use punctual_domain::{CorrelationId, EnvelopeId, ServiceCallId, TimerKey, Timest
 use punctual_ports::{ClockPort, HttpAttempt, HttpClientPort, HttpResponse, IdPort};
 use serde_json::{Map, Value, json};
 
-use super::{Answers, clock};
+use super::clock;
+use super::output::Answers;
 use crate::cli::{ApiArgs, CallArgs, Output};
 use crate::display::cut_to;
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_ANSWER: usize = 500;
 
 /// Submits a call and waits for its outcome: fails unless that is a success.
-pub(crate) async fn call(args: CallArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: CallArgs) -> Result<(), Failure> {
     let clock = clock()?;
     let service = Service::new(&args.api, clock.clone(), args.correlation)?;
     let due_at = match (args.due, args.after) {

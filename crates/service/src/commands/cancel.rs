@@ -5,8 +5,8 @@ use punctual_ports::{DeleteOutcome, TimerPersistencePort};
 use serde::Serialize;
 
 use super::output::Answers;
-use super::{Database, Session, clock, described, key, only};
-use crate::cli::{CancelArgs, Output};
+use super::{Session, described, key, only};
+use crate::cli::CancelArgs;
 use crate::failure::Failure;
 use crate::settings::Environment;
 
@@ -31,11 +31,11 @@ impl Cancelled<'_> {
 }
 
 /// Removes a timer; one that fires or has fired is left alone, and that is a failure.
-pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
     // Nothing is cancelled if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
-    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let timer = described(&key, name.as_deref());
     if session.is_of_calls() {
         let found = session.store.find(key.clone()).await;
@@ -60,10 +60,7 @@ pub(crate) async fn cancel(args: CancelArgs, environment: &Environment<'_>) -> R
                 service_call_id: key.service_call_id,
                 outcome: "deleted",
             };
-            match args.output {
-                Output::Json => answers.line(&cancelled),
-                Output::Table => answers.text(&cancelled.table()),
-            }
+            answers.show(args.answer.output, &cancelled, || cancelled.table())
         }
         DeleteOutcome::NotFound => Err(Failure::failed(format!("there is no {timer}"))),
         DeleteOutcome::Firing => Err(Failure::failed(format!(

@@ -7,7 +7,7 @@ use crate::cli::{Cli, CompletionsArgs};
 use crate::failure::Failure;
 
 /// Prints the script for a shell.
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompletionsArgs) -> Result<(), Failure> {
     let mut definition = Cli::command();
     let name = definition.get_name().to_owned();
     let mut script = Vec::new();

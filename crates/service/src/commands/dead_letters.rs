@@ -7,7 +7,7 @@ use punctual_ports::{DeadLetterPort, RemoveOutcome, StoredDeadLetter};
 use serde::Serialize;
 
 use super::output::{Answers, say_rest};
-use super::{Database, Session, clock, only};
+use super::{Session, only};
 use crate::cli::{DeadLettersArgs, Output};
 use crate::display::cut_to;
 use crate::failure::Failure;
@@ -46,11 +46,11 @@ struct Page<'a> {
 }
 
 /// Lists dead letters, or removes one.
-pub(crate) async fn dead_letters(
+pub(crate) async fn run(
     args: DeadLettersArgs,
     environment: &Environment<'_>,
 ) -> Result<(), Failure> {
-    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let done = match args.remove {
         Some(sequence) => remove(&session, sequence).await,
         None => list(&session, &args).await,
@@ -70,31 +70,23 @@ async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> 
         .iter()
         .map(|it| view(it, args.payload))
         .collect();
-    let mut answers = Answers::open()?;
-    match args.output {
-        Output::Json => answers.line(&Page { items, next_after }),
-        Output::Table => {
-            answers.text(&table(&items))?;
-            say_rest(items.is_empty(), next_after);
-            Ok(())
-        }
+    let page = Page { items, next_after };
+    Answers::open()?.show(args.answer.output, &page, || table(&page.items))?;
+    if args.answer.output == Output::Table {
+        say_rest(page.items.is_empty(), next_after);
     }
+    Ok(())
 }
 
 async fn remove(session: &Session, sequence: u64) -> Result<(), Failure> {
     // Nothing is removed if its removal cannot be reported.
     let mut answers = Answers::open_for_changes()?;
     match only(session.store.remove(vec![sequence]).await?)? {
-        RemoveOutcome::Removed => answers.line(&Removed { removed: sequence }),
+        RemoveOutcome::Removed => answers.line(&serde_json::json!({ "removed": sequence })),
         _ => Err(Failure::failed(format!(
             "there is no dead letter {sequence}"
         ))),
     }
-}
-
-#[derive(Serialize)]
-struct Removed {
-    removed: u64,
 }
 
 fn view(stored: &StoredDeadLetter, with_payload: bool) -> DeadLetterView<'_> {

@@ -13,7 +13,7 @@ use crate::stdout::{self, Blocking};
 /// # Errors
 /// If it could not run, or if a timer was lost or early, or a call made twice, early or without an
 /// outcome.
-pub(crate) async fn demo(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(args: DemoArgs, variable: Lookup<'_>) -> Result<(), Failure> {
     // Checked before the demo runs: a result that cannot be printed is not worth waiting for.
     let (out, _) = stdout::open().map_err(|error| unwritable(&error))?;
     let ended = punctual_demo::run(args, clock()?, variable, &mut Blocking(&out)).await;

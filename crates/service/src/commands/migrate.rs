@@ -41,7 +41,7 @@ struct Migration {
 
 /// Migrates the timers' database, and the shared one if it is named; or shows how far they are. What
 /// is wrong with one of them does not keep the other from its turn.
-pub(crate) fn migrate(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) fn run(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let mut answers = Answers::open()?;
     let mut done = Ok(());

@@ -1,19 +1,19 @@
 //! The commands that read or change one thing and end, also while the database is being served.
 
-mod backup;
+pub(crate) mod backup;
 mod batch;
 mod batch_line;
-mod call;
-mod cancel;
-mod completions;
-mod dead_letters;
-mod demo;
-mod migrate;
-mod output;
-mod read;
-mod schedule;
-mod send;
-mod trace;
+pub(crate) mod call;
+pub(crate) mod cancel;
+pub(crate) mod completions;
+pub(crate) mod dead_letters;
+pub(crate) mod demo;
+pub(crate) mod migrate;
+pub(crate) mod output;
+pub(crate) mod read;
+pub(crate) mod schedule;
+pub(crate) mod send;
+pub(crate) mod trace;
 
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, served_by};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
@@ -27,26 +27,6 @@ use crate::failure::Failure;
 use crate::settings::{ClientDatabases, Environment, TraceFlags};
 use crate::store;
 
-pub(crate) use backup::backup;
-pub(crate) use call::call;
-pub(crate) use cancel::cancel;
-pub(crate) use completions::completions;
-pub(crate) use dead_letters::dead_letters;
-pub(crate) use demo::demo;
-pub(crate) use migrate::migrate;
-pub(crate) use output::Answers;
-pub(crate) use read::{get, list};
-pub(crate) use schedule::schedule;
-pub(crate) use send::send;
-pub(crate) use trace::trace;
-
-/// Whether a command may begin a database or needs one with timers in it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Database {
-    MayBeNew,
-    MustExist,
-}
-
 /// A database that may be served by another process at the same time.
 struct Session {
     clock: SystemClock,
@@ -56,26 +36,32 @@ struct Session {
 }
 
 impl Session {
-    async fn open(
+    /// Opens a database that has to be there.
+    async fn open(flags: &TraceFlags, environment: &Environment<'_>) -> Result<Self, Failure> {
+        let (clock, settings) = (clock()?, chosen(environment.client(flags)?));
+        Ok(Self {
+            store: store::open_existing(&settings, &clock).await?,
+            clock,
+            settings,
+        })
+    }
+
+    /// Opens a database to schedule timers in, and creates it if it is not there.
+    async fn open_or_create(
         clock: SystemClock,
         flags: &TraceFlags,
         environment: &Environment<'_>,
-        database: Database,
     ) -> Result<Self, Failure> {
         let settings = chosen(environment.client(flags)?);
-        if database == Database::MayBeNew && settings.set == SchemaSet::Shared {
+        if settings.set == SchemaSet::Shared {
             return Err(Failure::refused(format!(
                 "the timers of {} belong to service calls, and others do not fire there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
                 crate::display::path(&settings.path)
             )));
         }
-        let store = match database {
-            Database::MayBeNew => store::open(&settings, &clock).await?,
-            Database::MustExist => store::open_existing(&settings, &clock).await?,
-        };
         Ok(Self {
+            store: store::open(&settings, &clock).await?,
             clock,
-            store,
             settings,
         })
     }

@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Write};
 use punctual_domain::{TimerEntry, TimerState};
 use serde::Serialize;
 
+use crate::cli::Output;
 use crate::display::{cut_to, reason};
 use crate::failure::Failure;
 use crate::stdout::{self, Blocking};
@@ -60,8 +61,21 @@ impl Answers {
         self.lines(std::slice::from_ref(answer))
     }
 
-    pub(super) fn table(&mut self, timers: &[TimerEntry]) -> Result<(), Failure> {
-        self.text(&table(timers))
+    /// Writes an answer as a line of JSON, or as text for people.
+    pub(super) fn show<T: Serialize>(
+        &mut self,
+        output: Output,
+        answer: &T,
+        text: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match output {
+            Output::Json => self.line(answer),
+            Output::Table => self.text(&text()),
+        }
+    }
+
+    pub(super) fn timer(&mut self, output: Output, timer: &TimerEntry) -> Result<(), Failure> {
+        self.show(output, timer, || table(std::slice::from_ref(timer)))
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
@@ -97,7 +111,7 @@ pub(super) fn say_rest(is_empty: bool, next: Option<impl Display>) {
     }
 }
 
-fn table(timers: &[TimerEntry]) -> String {
+pub(super) fn table(timers: &[TimerEntry]) -> String {
     let tenants = timers.iter().map(|it| it.timer().key.tenant_id.as_str());
     let width = tenants.map(str::len).max().unwrap_or(0).max("TENANT".len());
     let mut text = format!(

@@ -4,8 +4,8 @@ use punctual_domain::TimerEntry;
 use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistencePort};
 use serde::Serialize;
 
-use super::output::{Answers, say_rest};
-use super::{Database, Session, clock, described, key};
+use super::output::{Answers, say_rest, table};
+use super::{Session, described, key};
 use crate::cli::{GetArgs, ListArgs, Output};
 use crate::failure::Failure;
 use crate::settings::Environment;
@@ -22,23 +22,19 @@ pub(super) struct Page<'a> {
 /// Prints one timer.
 pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
-    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let found = session.store.find(key.clone()).await;
     session.close().await;
     let Some(timer) = found? else {
         let timer = described(&key, name.as_deref());
         return Err(Failure::failed(format!("there is no {timer}")));
     };
-    let mut answers = Answers::open()?;
-    match args.output {
-        Output::Json => answers.line(&timer),
-        Output::Table => answers.table(&[timer]),
-    }
+    Answers::open()?.timer(args.answer.output, &timer)
 }
 
 /// Lists a tenant's timers.
 pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let session = Session::open(clock()?, &args.database, environment, Database::MustExist).await?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let query = TimerPageQuery {
         tenant_id: args.tenant,
         state: args.state,
@@ -56,16 +52,13 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
         }
     })?;
     let next = page.next.as_ref().map(|cursor| cursor.0.as_str());
-    let mut answers = Answers::open()?;
-    match args.output {
-        Output::Json => answers.line(&Page {
-            items: &page.timers,
-            next_cursor: next,
-        }),
-        Output::Table => {
-            answers.table(&page.timers)?;
-            say_rest(page.timers.is_empty(), next);
-            Ok(())
-        }
+    let answer = Page {
+        items: &page.timers,
+        next_cursor: next,
+    };
+    Answers::open()?.show(args.answer.output, &answer, || table(&page.timers))?;
+    if args.answer.output == Output::Table {
+        say_rest(page.timers.is_empty(), next);
     }
+    Ok(())
 }

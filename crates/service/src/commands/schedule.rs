@@ -8,29 +8,26 @@ use punctual_ports::{ClockPort, IdPort, SaveOutcome, TimerPersistencePort};
 use punctual_workflows::TimerRequest;
 
 use super::output::Answers;
-use super::{Database, Session, batch, clock, described, only};
+use super::{Session, batch, clock, described, only};
 use crate::cli::{Output, ScheduleArgs};
 use crate::failure::Failure;
 use crate::settings::Environment;
 
 /// Schedules what the flags or a batch say.
-pub(crate) async fn schedule(
-    args: ScheduleArgs,
-    environment: &Environment<'_>,
-) -> Result<(), Failure> {
+pub(crate) async fn run(args: ScheduleArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     // The arguments are checked before the database is opened, which may create it.
     let clock = clock()?;
-    let (database, replaces) = (args.database.clone(), args.replace);
+    let (database, replaces) = (args.answer.database.clone(), args.replace);
     if let Some(source) = &args.batch {
         let source = batch::Source::open(source)?;
-        let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
+        let session = Session::open_or_create(clock, &database, environment).await?;
         let done = batch::schedule_all(&session, source, replaces).await;
         session.close().await;
         return done;
     }
-    let (output, name) = (args.output, args.timer.name.clone());
+    let (output, name) = (args.answer.output, args.timer.name.clone());
     let request = request(args, clock.now())?;
-    let session = Session::open(clock, &database, environment, Database::MayBeNew).await?;
+    let session = Session::open_or_create(clock, &database, environment).await?;
     let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
     if done.is_ok() {
         session.say_if_unserved();
@@ -59,10 +56,9 @@ async fn schedule_one(
     if let Some(refusal) = refusal(only(saved?)?, &timer) {
         return Err(Failure::failed(refusal));
     }
-    match (session.store.find(key).await?, output) {
-        (Some(timer), Output::Json) => answers.line(&timer),
-        (Some(timer), Output::Table) => answers.table(&[timer]),
-        (None, _) => Err(Failure::failed(format!(
+    match session.store.find(key).await? {
+        Some(timer) => answers.timer(output, &timer),
+        None => Err(Failure::failed(format!(
             "{timer} was scheduled, and has been removed since"
         ))),
     }

@@ -58,7 +58,7 @@ struct Stored<'a> {
 }
 
 /// Sends a command and waits for its event.
-pub(crate) async fn send(args: SendArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(args: SendArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let wait = (!args.no_wait).then_some(args.wait);
     let Some(settings) = environment.broker(&args.broker)? else {

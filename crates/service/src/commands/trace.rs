@@ -11,7 +11,7 @@ use punctual_ports::{CallStores, PageCursor, TimerPersistencePort};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
 
 use super::clock;
-use super::output::{Answers, say_rest};
+use super::output::{Answers, say_rest, table};
 use super::read::Page;
 use crate::cli::{Output, TraceArgs};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ use crate::settings::Environment;
 use crate::store;
 
 /// Prints the calls, timers and steps of one request.
-pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let after = args.after.clone().map(|text| {
         let key = PageCursor(text).key();
@@ -28,7 +28,7 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
         })
     });
     let after = after.transpose()?;
-    let databases = environment.to_read(&args.database)?;
+    let databases = environment.to_read(&args.answer.database)?;
     let mut stores = Vec::new();
     for settings in &databases {
         // One of two may not have been made yet; a single one has to be there.
@@ -41,8 +41,8 @@ pub(crate) async fn trace(args: TraceArgs, environment: &Environment<'_>) -> Res
         store.close().await;
     }
     match found? {
-        Found::Calls(trace) => show_trace(args.output, *trace),
-        Found::Timers { timers, next } => show_timers(args.output, &timers, next.as_ref()),
+        Found::Calls(trace) => show_trace(args.answer.output, *trace),
+        Found::Timers { timers, next } => show_timers(args.answer.output, &timers, next.as_ref()),
         Found::Nothing => {
             let paths = databases.iter().map(|it| crate::display::path(&it.path));
             let paths: Vec<String> = paths.collect();
@@ -116,26 +116,24 @@ fn show_timers(
     next: Option<&TimerKey>,
 ) -> Result<(), Failure> {
     let next = next.map(PageCursor::after_key);
-    let mut answers = Answers::open()?;
-    match output {
-        Output::Json => answers.line(&Page {
-            items: timers,
-            next_cursor: next.as_ref().map(|cursor| cursor.0.as_str()),
-        })?,
-        Output::Table => answers.table(timers)?,
-    }
+    let page = Page {
+        items: timers,
+        next_cursor: next.as_ref().map(|cursor| cursor.0.as_str()),
+    };
+    Answers::open()?.show(output, &page, || table(timers))?;
     say_rest(false, next.map(|cursor| cursor.0));
     Ok(())
 }
 
 fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
     let next = trace.next.as_ref().map(PageCursor::after_key);
-    let mut answers = Answers::open()?;
-    if output == Output::Json {
-        answers.line(&TraceView::from(trace))?;
-        say_rest(false, next.map(|cursor| cursor.0));
-        return Ok(());
-    }
+    let text = steps_and_calls(&trace);
+    Answers::open()?.show(output, &TraceView::from(trace), || text)?;
+    say_rest(false, next.map(|cursor| cursor.0));
+    Ok(())
+}
+
+fn steps_and_calls(trace: &Trace) -> String {
     let mut text = format!(
         "{:24}  {:22}  {:36}  SERVICE CALL OF TENANT\n",
         "AT", "WHAT", "MESSAGE"
@@ -143,25 +141,14 @@ fn show_trace(output: Output, trace: Trace) -> Result<(), Failure> {
     for step in &trace.steps {
         let message = step.message_id.map(|id| id.to_string()).unwrap_or_default();
         let (id, tenant) = (step.key.service_call_id, &step.key.tenant_id);
+        let (at, what) = (step.at.to_string(), step.what);
         // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "{:24}  {:22}  {message:36}  {id} of {tenant}",
-            step.at.to_string(),
-            step.what
-        );
+        let _ = writeln!(text, "{at:24}  {what:22}  {message:36}  {id} of {tenant}");
     }
     for call in &trace.calls {
-        let details = call.details();
-        let _ = writeln!(
-            text,
-            "\n{} ({}): {}",
-            details.key.service_call_id,
-            details.name,
-            call.status()
-        );
+        let (details, status) = (call.details(), call.status());
+        let (id, name) = (details.key.service_call_id, &details.name);
+        let _ = writeln!(text, "\n{id} ({name}): {status}");
     }
-    answers.text(&text)?;
-    say_rest(false, next.map(|cursor| cursor.0));
-    Ok(())
+    text
 }

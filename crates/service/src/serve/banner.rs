@@ -206,7 +206,7 @@ mod tests {
     fn shown(line: &str) -> String {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
         let alone = |name: &str| (name == "MODULES").then(|| "timer".into());
-        let settings = Environment(&alone).serve(&cli.serve.flags).unwrap();
+        let settings = Environment(&alone).serve(&cli.serve).unwrap();
         text(&settings, None, "ts")
     }
 
@@ -228,7 +228,7 @@ mod tests {
     fn with_calls_it_says_how_to_submit_one_that_may_be_made() {
         let calls = |line: &str, api: &str| {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            let settings = Environment(&|_| None).serve(&cli.serve.flags).unwrap();
+            let settings = Environment(&|_| None).serve(&cli.serve).unwrap();
             text(&settings, Some(api.parse().unwrap()), "ts")
         };
         let usual = calls("ts", "127.0.0.1:8080");
@@ -253,7 +253,7 @@ mod tests {
             "MODULES" => Some("timer".into()),
             _ => None,
         };
-        let settings = Environment(&environment).serve(&cli.serve.flags).unwrap();
+        let settings = Environment(&environment).serve(&cli.serve).unwrap();
         let text = text(&settings, None, "ts");
         for words in [
             "commands on acme.timer.commands.> of",

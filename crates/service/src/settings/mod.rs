@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn a_flag_beats_its_variable_even_a_bad_one() {
         let cli = Cli::try_parse_from(["timer-service", "--batch-size", "5"]).unwrap();
-        let settings = serve(&[("TIMER_BATCH_SIZE", "many")], &cli.serve.flags).unwrap();
+        let settings = serve(&[("TIMER_BATCH_SIZE", "many")], &cli.serve).unwrap();
         assert_eq!(settings.worker.batch_size, 5);
     }
 
