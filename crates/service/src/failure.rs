@@ -4,7 +4,6 @@ use std::fmt;
 
 use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
-use punctual_workflows::SettingsError;
 
 use crate::display::one_line;
 
@@ -62,11 +61,5 @@ impl From<OpenError> for Failure {
 impl From<PortError> for Failure {
     fn from(error: PortError) -> Self {
         Self::failed(error.to_string())
-    }
-}
-
-impl From<SettingsError> for Failure {
-    fn from(error: SettingsError) -> Self {
-        Self::refused(error.to_string())
     }
 }

@@ -1,6 +1,8 @@
 //! The metrics that `/metrics` exports.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -10,6 +12,7 @@ use punctual_ports::ClockPort;
 use punctual_workflows::metric_names;
 
 use crate::failure::Failure;
+use crate::settings::ServeSettings;
 
 /// From a millisecond to the longest attempt.
 const SECONDS: &[f64] = &[
@@ -17,13 +20,16 @@ const SECONDS: &[f64] = &[
     300.0, 3600.0,
 ];
 
-/// Interval at which the recorder drains its histograms; without it they grow until a scrape.
+/// Interval at which gauges are sampled, and the recorder drains its histograms; without it they grow
+/// until a scrape.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Number of upkeeps between two counts of the backlog, each of which scans an index.
 const COUNT_EVERY: u32 = 3;
 /// Maximum number of index entries that a count scans.
 const COUNT_TO: usize = 1_000_000;
+/// Maximum number of waiting attempts that are counted.
+const COUNT_ATTEMPTS_TO: usize = 100_000;
 
 /// Installs the recorder.
 pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
@@ -55,23 +61,52 @@ pub(crate) fn set_writable(writable: &Result<(), String>) {
     metrics::gauge!(metric_names::STORE_WRITABLE).set(f64::from(u8::from(writable.is_ok())));
 }
 
-/// Runs the upkeep of the recorder and counts the backlog, for as long as it is polled.
+/// Runs the upkeep of the recorder and samples gauges, for as long as it is polled.
 pub(crate) async fn keep(
     handle: &PrometheusHandle,
     clock: &SystemClock,
     punctual: &Punctual,
+    settings: &ServeSettings,
 ) -> Infallible {
+    let calls = settings.calls.as_ref().and_then(|it| it.database.as_ref());
     let mut turns = (0..COUNT_EVERY).cycle();
     loop {
         set_writable(&punctual.writable_as_known().await);
+        measure("timers", &settings.database.path);
+        if let Some(calls) = calls {
+            measure("calls", &calls.path);
+        }
+        if let Some(calls) = punctual.calls()
+            && let Ok(waiting) = calls.read.waiting_attempts(COUNT_ATTEMPTS_TO).await
+        {
+            metrics::gauge!(metric_names::EXECUTIONS_WAITING).set(gauge(waiting as u64));
+        }
         if turns.next() == Some(0)
             && let Ok((pending, overdue)) = punctual.backlog(COUNT_TO).await
         {
-            let gauge = |count| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-            metrics::gauge!(metric_names::PENDING).set(gauge(pending));
-            metrics::gauge!(metric_names::OVERDUE).set(gauge(overdue));
+            metrics::gauge!(metric_names::PENDING).set(gauge(pending as u64));
+            metrics::gauge!(metric_names::OVERDUE).set(gauge(overdue as u64));
         }
         clock.sleep_for(UPKEEP).await;
         handle.run_upkeep();
     }
+}
+
+/// Exports the size of a database file and of its log.
+fn measure(database: &'static str, path: &Path) {
+    let mut log = OsString::from(path);
+    log.push("-wal");
+    // A missing file has no bytes; that a database is missing is reported elsewhere.
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |it| it.len());
+    metrics::gauge!(metric_names::DATABASE_BYTES, "database" => database).set(gauge(bytes(path)));
+    let log = bytes(Path::new(&log));
+    metrics::gauge!(metric_names::DATABASE_LOG_BYTES, "database" => database).set(gauge(log));
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge needs no exact number beyond 9 quadrillions"
+)]
+const fn gauge(number: u64) -> f64 {
+    number as f64
 }

@@ -3,9 +3,11 @@
 //! The same function reads a setting wherever it comes from, so that all accept the same.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use punctual::http::{AllowedNets, NetsError};
@@ -17,17 +19,13 @@ use tracing::level_filters::LevelFilter;
 use crate::display::cut;
 use crate::settings::LogFormat;
 
-/// What to run, in a combination that makes sense.
+/// What to run besides timers, in a combination that makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Modules {
-    /// Timers alone.
-    Timer,
-    /// Timers, over HTTP too.
-    TimerAndApi,
-    /// Service calls with all that they need.
-    Calls,
-    /// The same, but only a broker brings them.
-    CallsWithoutApi,
+pub(crate) struct Modules {
+    /// Service calls, with all that they need.
+    pub(crate) calls: bool,
+    /// The HTTP API; calls without it come from a broker only.
+    pub(crate) api: bool,
 }
 
 /// The longest name of a timer: more is a document, and no name.
@@ -63,15 +61,14 @@ pub(crate) fn modules(text: &str) -> Result<Modules, String> {
     }
     names.sort_unstable();
     names.dedup();
-    match names.as_slice() {
-        ["timer"] => Ok(Modules::Timer),
-        ["api", "timer"] => Ok(Modules::TimerAndApi),
-        ["api", "execution", "orchestration", "timer"] => Ok(Modules::Calls),
-        ["execution", "orchestration", "timer"] => Ok(Modules::CallsWithoutApi),
-        _ => Err(
-            "these do not run without the others: give api,orchestration,timer,execution for service calls, api,timer for timers over HTTP, or timer alone"
-                .to_owned(),
-        ),
+    let (api, others) = match names.as_slice() {
+        ["api", others @ ..] => (true, others),
+        others => (false, others),
+    };
+    match others {
+        ["timer"] => Ok(Modules { calls: false, api }),
+        ["execution", "orchestration", "timer"] => Ok(Modules { calls: true, api }),
+        _ => Err("these do not run without the others: give api,orchestration,timer,execution for service calls, api,timer for timers over HTTP, or timer alone".to_owned()),
     }
 }
 
@@ -99,11 +96,6 @@ pub(crate) fn api(text: &str) -> Result<String, String> {
         Ok(_) => Err("leave out what begins with a question mark".to_owned()),
         Err(error) => Err(error.to_string()),
     }
-}
-
-pub(crate) fn execution_timeout(text: &str) -> Result<Duration, String> {
-    let advice = "give milliseconds from 1 to 3600000";
-    number(text, 1..=3_600_000, advice).map(Duration::from_millis)
 }
 
 pub(crate) fn allowed_nets(text: &str) -> Result<AllowedNets, String> {
@@ -138,39 +130,24 @@ pub(crate) fn synchronous(text: &str) -> Result<Synchronous, String> {
     }
 }
 
-pub(crate) fn polling_interval(text: &str) -> Result<Duration, String> {
-    let advice = "give milliseconds from 10 to 86400000";
-    number(text, 10..=86_400_000, advice).map(Duration::from_millis)
-}
-
-pub(crate) fn batch_size(text: &str) -> Result<usize, String> {
-    let size = number(text, 1..=10_000, "give a number from 1 to 10000")?;
-    Ok(usize::try_from(size).unwrap_or(usize::MAX))
-}
-
-/// A size in MiB, in bytes.
-pub(crate) fn mebibytes(text: &str) -> Result<u64, String> {
-    let advice = "give a size in MiB from 1 to 1000000";
-    Ok(number(text, 1..=1_000_000, advice)? * 1024 * 1024)
-}
-
-pub(crate) fn retention(text: &str) -> Result<Duration, String> {
-    let days = number(text, 1..=36_500, "give days from 1 to 36500")?;
-    Ok(Duration::from_hours(24 * days))
+/// A whole number within a range; `what` it is of.
+pub(crate) fn number<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    what: &str,
+    range: RangeInclusive<T>,
+) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("give {what} from {} to {}", range.start(), range.end()))
 }
 
 pub(crate) fn limit(text: &str) -> Result<usize, String> {
-    let limit = number(text, 1..=1_000, "give a number from 1 to 1000")?;
-    Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+    number(text, "a number", 1..=1_000)
 }
 
 /// The number of a dead letter.
 pub(crate) fn sequence(text: &str) -> Result<u64, String> {
-    number(
-        text,
-        0..=u64::MAX,
-        "give the sequence of a dead letter, a whole number",
-    )
+    text.parse()
+        .map_err(|_| "give the sequence of a dead letter, a whole number".to_owned())
 }
 
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
@@ -182,15 +159,10 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, String> {
 }
 
 pub(crate) fn log_level(text: &str) -> Result<LevelFilter, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "off" => Ok(LevelFilter::OFF),
-        "error" => Ok(LevelFilter::ERROR),
-        "warn" => Ok(LevelFilter::WARN),
-        "info" => Ok(LevelFilter::INFO),
-        "debug" => Ok(LevelFilter::DEBUG),
-        "trace" => Ok(LevelFilter::TRACE),
-        _ => Err("give off, error, warn, info, debug or trace".to_owned()),
-    }
+    // The filter's own parser would take numbers too.
+    let is_word = text.bytes().any(|byte| byte.is_ascii_alphabetic());
+    let level = text.parse().ok().filter(|_| is_word);
+    level.ok_or_else(|| "give off, error, warn, info, debug or trace".to_owned())
 }
 
 pub(crate) fn state(text: &str) -> Result<TimerState, String> {
@@ -221,14 +193,10 @@ pub(crate) fn data(text: &str) -> Result<TimerData, String> {
     })
 }
 
-fn number(text: &str, range: RangeInclusive<u64>, advice: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| advice.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::table::{RETENTION_DAYS, TIMER_BATCH_SIZE, TIMER_POLLING_INTERVAL};
 
     #[test]
     fn durations_have_a_number_and_a_unit() {
@@ -262,32 +230,34 @@ mod tests {
 
     #[test]
     fn numbers_are_refused_outside_their_range() {
-        assert_eq!(polling_interval("5000"), Ok(Duration::from_secs(5)));
-        assert_eq!(batch_size("10000"), Ok(10_000));
-        assert_eq!(retention("1"), Ok(Duration::from_hours(24)));
-        for refused in [
-            polling_interval("9").is_err(),
-            polling_interval("5s").is_err(),
-            batch_size("0").is_err(),
-            batch_size("10001").is_err(),
-            retention("0").is_err(),
-            retention("-1").is_err(),
-            limit("1001").is_err(),
+        let read = |text| (TIMER_POLLING_INTERVAL.read)(OsStr::new(text));
+        assert_eq!(read("5000"), Ok(Duration::from_secs(5)));
+        let read = |text| (TIMER_BATCH_SIZE.read)(OsStr::new(text));
+        assert_eq!(read("10000"), Ok(10_000));
+        let read = |text| (RETENTION_DAYS.read)(OsStr::new(text));
+        assert_eq!(read("1"), Ok(Duration::from_hours(24)));
+        for (setting, refused) in [
+            (TIMER_POLLING_INTERVAL.about, ["9", "5s"]),
+            (TIMER_BATCH_SIZE.about, ["0", "10001"]),
+            (RETENTION_DAYS.about, ["0", "-1"]),
         ] {
-            assert!(refused);
+            for refused in refused {
+                assert!((setting.check)(OsStr::new(refused)).is_err(), "{refused}");
+            }
         }
+        assert!(limit("1001").is_err());
     }
 
     #[test]
     fn modules_that_make_no_sense_together_are_refused_with_those_that_do() {
-        assert_eq!(modules("timer"), Ok(Modules::Timer));
-        assert_eq!(modules("timer, api"), Ok(Modules::TimerAndApi));
-        let all = "execution,timer,orchestration,api";
-        assert_eq!(modules(all), Ok(Modules::Calls));
-        assert_eq!(
-            modules("orchestration,timer,execution"),
-            Ok(Modules::CallsWithoutApi)
-        );
+        for (text, calls, api) in [
+            ("timer", false, false),
+            ("timer, api", false, true),
+            ("execution,timer,orchestration,api", true, true),
+            ("orchestration,timer,execution", true, false),
+        ] {
+            assert_eq!(modules(text), Ok(Modules { calls, api }));
+        }
         for bad in [
             "api",
             "api,execution",

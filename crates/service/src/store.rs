@@ -1,4 +1,4 @@
-//! Opens databases on a thread where blocking is allowed.
+//! Opens databases for commands, which may block: nothing else runs in their process.
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, migration_status};
 use punctual_adapters_system::SystemClock;
@@ -22,32 +22,26 @@ pub(crate) fn refuse_what_is_no_file(path: &Path) -> Result<(), Failure> {
 }
 
 /// Opens a database that may be served by another process.
-pub(crate) async fn open(
+pub(crate) fn open(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
     refuse_what_is_no_file(&settings.path)?;
-    let (settings, now) = (settings.clone(), clock.now());
-    let opened = tokio::task::spawn_blocking(move || SqliteTimerStore::open(&settings, now)).await;
-    let opened = opened.map_err(|error| Failure::failed(format!("opening broke off: {error}")))?;
-    Ok(opened?)
+    Ok(SqliteTimerStore::open(settings, clock.now())?)
 }
 
 /// Opens a database that has to be there already.
-pub(crate) async fn open_existing(
+pub(crate) fn open_existing(
     settings: &SqliteSettings,
     clock: &SystemClock,
 ) -> Result<SqliteTimerStore, Failure> {
     refuse_what_is_no_file(&settings.path)?;
-    let (path, set) = (settings.path.clone(), settings.set);
-    let read = tokio::task::spawn_blocking(move || migration_status(&path, set)).await;
-    let status = read.map_err(|error| Failure::failed(format!("reading broke off: {error}")))??;
     // To read must not change: it may be another program's file, or one of an older version.
-    if status.pending() > 0 {
+    if migration_status(&settings.path, settings.set)?.pending() > 0 {
         return Err(Failure::failed(format!(
             "the database {} has no timers, or is not up to date: name another with --db, or bring it up to date with `timer-service migrate`",
             crate::display::path(&settings.path)
         )));
     }
-    open(settings, clock).await
+    open(settings, clock)
 }

@@ -66,33 +66,20 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
         Some(_) => "POST",
         None => "GET",
     });
-    let mut request = json!({ "method": method, "url": args.url });
-    if !args.header.is_empty() {
-        let headers: Map<String, Value> = args
-            .header
-            .iter()
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
-        request["headers"] = json!(headers);
-    }
-    if let Some(body) = &args.body {
-        request["body"] = json!(body);
-    }
-    let name = args
-        .name
-        .clone()
-        .unwrap_or_else(|| cut_to(&format!("{method} {}", redacted_url(&args.url)), 100));
-    let mut submission = json!({ "name": name, "dueAt": due_at, "requestSpec": request });
-    if !args.tag.is_empty() {
-        submission["tags"] = json!(args.tag);
-    }
-    if let Some(id) = args.id {
-        submission["serviceCallId"] = json!(id);
-    }
-    if let Some(key) = &args.key {
-        submission["idempotencyKey"] = json!(key);
-    }
-    submission
+    let described = || cut_to(&format!("{method} {}", redacted_url(&args.url)), 100);
+    let headers: Map<String, Value> = args
+        .header
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    json!({
+        "name": args.name.clone().unwrap_or_else(described),
+        "dueAt": due_at,
+        "requestSpec": { "method": method, "url": args.url, "headers": headers, "body": args.body },
+        "tags": args.tag,
+        "serviceCallId": args.id,
+        "idempotencyKey": args.key,
+    })
 }
 
 /// A URL without its secrets: it becomes part of the name of the call.
@@ -227,7 +214,6 @@ impl Service {
         let url: TargetUrl = format!("{}{path}", self.base)
             .parse()
             .map_err(|error| Failure::usage(format!("--api: {error}")))?;
-        let too_long = |error: &dyn std::fmt::Display| Failure::usage(error.to_string());
         let request = RequestSpec {
             method,
             url,
@@ -237,7 +223,7 @@ impl Service {
             body: body
                 .map(|body| RequestBody::new(body.to_string()))
                 .transpose()
-                .map_err(|error| too_long(&error))?,
+                .map_err(|error| Failure::usage(error.to_string()))?,
         };
         let attempt = HttpAttempt {
             execution_id: EnvelopeId::from_uuid(UuidIds.next_id()),
@@ -259,17 +245,6 @@ impl Service {
             ))
         })?;
         self.read(&response)
-    }
-
-    /// The same, where any problem is a failure.
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, Failure> {
-        let answer = self.answer_to(method, path, body).await?;
-        answer.map_err(Refused::into_failure)
     }
 
     /// Submits a call. One that was submitted before under the same id or key is the same if all but
@@ -328,7 +303,8 @@ impl Service {
     async fn follow(&self, path: &str, give_up: Timestamp) -> Result<Value, Failure> {
         let mut last = String::new();
         loop {
-            let call = self.ask(Method::Get, path, None).await?;
+            let answer = self.answer_to(Method::Get, path, None).await?;
+            let call = answer.map_err(Refused::into_failure)?;
             let status = call["status"].as_str().unwrap_or_default().to_owned();
             if status != last {
                 crate::say(&format!("{}  {status}", self.clock.now()));

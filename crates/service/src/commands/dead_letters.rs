@@ -50,7 +50,7 @@ pub(crate) async fn run(
     args: DeadLettersArgs,
     environment: &Environment<'_>,
 ) -> Result<(), Failure> {
-    let session = Session::open(&args.answer.database, environment).await?;
+    let session = Session::open(&args.answer.database, environment)?;
     let done = match args.remove {
         Some(sequence) => remove(&session, sequence).await,
         None => list(&session, &args).await,

@@ -72,16 +72,11 @@ fn one(
             )),
             _ => error.into(),
         })?;
-        return Ok(HowFar {
-            pending: status.pending(),
-            ..how_far(path, set, status.migrations)
-        });
+        return Ok(how_far(path, set, None, status.migrations));
     }
     let report = apply(path, set, clock.now())?;
-    Ok(HowFar {
-        applied_now: Some(report.applied_now),
-        ..how_far(path, set, report.migrations)
-    })
+    let applied_now = Some(report.applied_now);
+    Ok(how_far(path, set, applied_now, report.migrations))
 }
 
 /// The file that `--db` names, or else those that would be served.
@@ -96,18 +91,25 @@ fn databases(
     sources.databases()
 }
 
-fn how_far(path: &Path, set: SchemaSet, migrations: Vec<MigrationState>) -> HowFar {
+fn how_far(
+    path: &Path,
+    set: SchemaSet,
+    applied_now: Option<usize>,
+    migrations: Vec<MigrationState>,
+) -> HowFar {
+    let migration = |it: MigrationState| Migration {
+        name: it.name,
+        applied_at: it.applied_at,
+    };
+    let migrations: Vec<_> = migrations.into_iter().map(migration).collect();
     HowFar {
         database: crate::display::path(path),
         set: set.name(),
-        applied_now: None,
-        pending: 0,
-        migrations: migrations
-            .into_iter()
-            .map(|it| Migration {
-                name: it.name,
-                applied_at: it.applied_at,
-            })
-            .collect(),
+        applied_now,
+        pending: migrations
+            .iter()
+            .filter(|it| it.applied_at.is_none())
+            .count(),
+        migrations,
     }
 }

@@ -37,17 +37,17 @@ struct Session {
 
 impl Session {
     /// Opens a database that has to be there.
-    async fn open(flags: &TraceFlags, environment: &Environment<'_>) -> Result<Self, Failure> {
+    fn open(flags: &TraceFlags, environment: &Environment<'_>) -> Result<Self, Failure> {
         let (clock, settings) = (clock()?, chosen(environment.client(flags)?));
         Ok(Self {
-            store: store::open_existing(&settings, &clock).await?,
+            store: store::open_existing(&settings, &clock)?,
             clock,
             settings,
         })
     }
 
     /// Opens a database to schedule timers in, and creates it if it is not there.
-    async fn open_or_create(
+    fn open_or_create(
         clock: SystemClock,
         flags: &TraceFlags,
         environment: &Environment<'_>,
@@ -60,7 +60,7 @@ impl Session {
             )));
         }
         Ok(Self {
-            store: store::open(&settings, &clock).await?,
+            store: store::open(&settings, &clock)?,
             clock,
             settings,
         })

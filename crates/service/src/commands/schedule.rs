@@ -20,14 +20,14 @@ pub(crate) async fn run(args: ScheduleArgs, environment: &Environment<'_>) -> Re
     let (database, replaces) = (args.answer.database.clone(), args.replace);
     if let Some(source) = &args.batch {
         let source = batch::Source::open(source)?;
-        let session = Session::open_or_create(clock, &database, environment).await?;
+        let session = Session::open_or_create(clock, &database, environment)?;
         let done = batch::schedule_all(&session, source, replaces).await;
         session.close().await;
         return done;
     }
     let (output, name) = (args.answer.output, args.timer.name.clone());
     let request = request(args, clock.now())?;
-    let session = Session::open_or_create(clock, &database, environment).await?;
+    let session = Session::open_or_create(clock, &database, environment)?;
     let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
     if done.is_ok() {
         session.say_if_unserved();

@@ -33,7 +33,7 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
     for settings in &databases {
         // One of two may not have been made yet; a single one has to be there.
         if databases.len() == 1 || settings.path.exists() {
-            stores.push((settings.set, store::open_existing(settings, &clock).await?));
+            stores.push((settings.set, store::open_existing(settings, &clock)?));
         }
     }
     let found = find(&args, after, &stores, &clock).await;

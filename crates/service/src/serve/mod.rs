@@ -13,7 +13,6 @@
 
 mod banner;
 mod clock_check;
-mod figures;
 mod firing_lines;
 mod http;
 mod output_stall;
@@ -191,8 +190,7 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let has_stopped = tokio::select! {
         _ = stop.requested() => false,
         _ = running.stopped() => true,
-        never = crate::metrics::keep(&metrics, &clock, punctual) => match never {},
-        never = figures::watch(&settings, punctual, &clock) => match never {},
+        never = crate::metrics::keep(&metrics, &clock, punctual, &settings) => match never {},
         never = clock_check::watch(&clock) => match never {},
         never = engine.watch_output() => match never {},
     };

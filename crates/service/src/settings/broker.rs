@@ -11,15 +11,11 @@ use std::str::FromStr;
 
 use punctual_adapters_nats::async_nats::ServerAddr;
 use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, Prefix};
-use punctual_workflows::WorkerSettings;
 
 use super::table::{self, ALL, About, Setting};
-use super::{Source, Sources, refusal};
+use super::{Sources, file, refusal};
 use crate::display::reason;
 use crate::failure::Failure;
-
-/// The longest file with a secret: more is the wrong file.
-const LONGEST: u64 = 64 * 1024;
 
 /// Whether the connection has to be secure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,18 +62,6 @@ fn advice(error: NatsError) -> String {
     match error {
         NatsError::Setting { advice, .. } => advice,
         other => other.to_string(),
-    }
-}
-
-/// The worker's settings, as they suit a broker.
-pub(super) fn suited(worker: WorkerSettings) -> WorkerSettings {
-    let suitable = WorkerSettings::for_a_broker();
-    WorkerSettings {
-        batch_size: worker.batch_size,
-        polling_interval: worker.polling_interval,
-        // A claim has to fit.
-        max_in_flight: suitable.max_in_flight.max(worker.max_in_flight),
-        ..suitable
     }
 }
 
@@ -133,7 +117,7 @@ impl Reading<'_> {
             } else if raw != about.default {
                 self.refuse(format!(
                     "{} is set, but no broker: set TIMER_BROKER_URL too, or remove it",
-                    name(about, &source)
+                    source.name_of(about)
                 ));
             }
         }
@@ -142,16 +126,10 @@ impl Reading<'_> {
     /// Who we are by settings of their own, if there are some beside the address.
     fn auth(&mut self, in_address: &NatsAuth) -> Option<NatsAuth> {
         let user = self.get(&table::TIMER_BROKER_USER);
-        let has_password = self.is_given(table::TIMER_BROKER_PASSWORD_FILE.about);
-        match (&user, has_password) {
-            (Some(_), false) => self.refuse(
-                "TIMER_BROKER_USER is set without a password: set TIMER_BROKER_PASSWORD_FILE too",
-            ),
-            (None, true) => self.refuse(
-                "TIMER_BROKER_PASSWORD_FILE is set without a user: set TIMER_BROKER_USER too",
-            ),
-            _ => {}
-        }
+        self.refuse_one_without_the_other(
+            (table::TIMER_BROKER_USER.about, "a user"),
+            (table::TIMER_BROKER_PASSWORD_FILE.about, "a password"),
+        );
         let kinds = self.kinds_of_credentials(in_address);
         if kinds.len() > 1 {
             self.refuse(format!(
@@ -178,36 +156,26 @@ impl Reading<'_> {
             table::TIMER_BROKER_USER.about,
             table::TIMER_BROKER_PASSWORD_FILE.about,
         ];
-        let mut kinds = Vec::new();
-        if *in_address != NatsAuth::None {
-            kinds.push("the address in TIMER_BROKER_URL");
-        }
-        kinds.extend(
-            user.into_iter()
-                .find(|it| self.is_given(it))
-                .map(|it| it.variable),
-        );
         let files = [
             table::TIMER_BROKER_TOKEN_FILE.about,
             table::TIMER_BROKER_NKEY_FILE.about,
             table::TIMER_BROKER_CREDS_FILE.about,
         ];
+        let user = user.into_iter().find(|it| self.is_given(it));
         let files = files.into_iter().filter(|it| self.is_given(it));
-        kinds.extend(files.map(|it| it.variable));
-        kinds
+        let by_settings = user.into_iter().chain(files).map(|it| it.variable);
+        let has_own = *in_address != NatsAuth::None;
+        let by_address = has_own.then_some("the address in TIMER_BROKER_URL");
+        by_address.into_iter().chain(by_settings).collect()
     }
 
     fn certificates(&mut self) -> Option<PathBuf> {
         let path = self.get(&table::TIMER_BROKER_CA_FILE)?;
         // A bundle of many authorities may be long; the client reads it when it connects.
-        match File::open(&path).and_then(|mut file| file.read(&mut [0])) {
-            Ok(0) => self.refuse(unusable(
-                table::TIMER_BROKER_CA_FILE.about,
-                &path,
-                "is empty",
-            )),
-            Ok(_) => {}
-            Err(error) => self.refuse(unreadable(table::TIMER_BROKER_CA_FILE.about, &path, &error)),
+        let first = File::open(&path).and_then(|mut file| file.read(&mut [0]));
+        if !matches!(first, Ok(1..)) {
+            let error = first.as_ref().err();
+            self.refuse(unusable(table::TIMER_BROKER_CA_FILE.about, &path, error));
         }
         Some(path)
     }
@@ -215,52 +183,49 @@ impl Reading<'_> {
     fn client_certificate(&mut self) -> Option<(PathBuf, PathBuf)> {
         let certificate = self.get(&table::TIMER_BROKER_CERT_FILE);
         let key = self.get(&table::TIMER_BROKER_KEY_FILE);
-        match (certificate, key) {
-            (Some(certificate), Some(key)) => {
-                self.secret(&table::TIMER_BROKER_CERT_FILE);
-                self.secret(&table::TIMER_BROKER_KEY_FILE);
-                Some((certificate, key))
+        self.refuse_one_without_the_other(
+            (table::TIMER_BROKER_CERT_FILE.about, "its certificate"),
+            (table::TIMER_BROKER_KEY_FILE.about, "its key"),
+        );
+        let both = certificate.zip(key)?;
+        self.secret(&table::TIMER_BROKER_CERT_FILE);
+        self.secret(&table::TIMER_BROKER_KEY_FILE);
+        Some(both)
+    }
+
+    /// Refuses one of two settings that belong together if the other is not set.
+    fn refuse_one_without_the_other(
+        &mut self,
+        one: (&About, &'static str),
+        other: (&About, &'static str),
+    ) {
+        for (is, missing) in [(one, other), (other, one)] {
+            if self.is_given(is.0) && !self.is_given(missing.0) {
+                self.refuse(format!(
+                    "{} is set without {}: set {} too",
+                    is.0.variable, missing.1, missing.0.variable
+                ));
             }
-            (Some(_), None) => {
-                self.refuse(
-                    "TIMER_BROKER_CERT_FILE is set without its key: set TIMER_BROKER_KEY_FILE too",
-                );
-                None
-            }
-            (None, Some(_)) => {
-                self.refuse(
-                    "TIMER_BROKER_KEY_FILE is set without its certificate: set TIMER_BROKER_CERT_FILE too",
-                );
-                None
-            }
-            (None, None) => None,
         }
     }
 
     /// What is in the file that a setting names.
     fn secret(&mut self, setting: &Setting<PathBuf>) -> Option<String> {
         let path = self.get(setting)?;
-        match read_secret(&path) {
-            Ok(text) if text.is_empty() => {
-                self.refuse(unusable(setting.about, &path, "is empty"));
-                None
-            }
-            Ok(text) => Some(text),
-            Err(error) => {
-                self.refuse(unreadable(setting.about, &path, &error));
-                None
-            }
-        }
+        let error = match read_secret(&path) {
+            Ok(text) if !text.is_empty() => return Some(text),
+            read => read.err(),
+        };
+        self.refuse(unusable(setting.about, &path, error.as_ref()));
+        None
     }
 
     fn get<T>(&mut self, setting: &Setting<T>) -> Option<T> {
-        match self.sources.get(setting) {
-            Ok(value) => value,
-            Err(failure) => {
-                self.problems.push(failure);
-                None
-            }
-        }
+        let read = self.sources.get(setting);
+        read.unwrap_or_else(|failure| {
+            self.problems.push(failure);
+            None
+        })
     }
 
     fn is_given(&self, about: &About) -> bool {
@@ -281,50 +246,22 @@ pub(crate) fn servers(sources: &Sources<'_>) -> Vec<ServerAddr> {
     servers.filter_map(Result::ok).collect()
 }
 
-/// A setting by the name under which it was given.
-fn name(about: &About, source: &Source) -> String {
-    match source {
-        Source::Flag(flag) => format!("--{flag}"),
-        Source::Variable => about.variable.to_owned(),
-        Source::File { path, line } => {
-            format!(
-                "{} line {line}: {}",
-                crate::display::path(path),
-                about.key()
-            )
-        }
-    }
-}
-
-fn unusable(about: &About, path: &Path, what: &str) -> String {
-    format!(
-        "the file {} that {} names {what}: name another",
+/// What is wrong with a file: it is empty, or cannot be read.
+fn unusable(about: &About, path: &Path, error: Option<&io::Error>) -> String {
+    let file = format!(
+        "the file {} that {} names",
         crate::display::path(path),
         about.variable
-    )
-}
-
-fn unreadable(about: &About, path: &Path, error: &io::Error) -> String {
-    format!(
-        "the file {} that {} names cannot be read: {}",
-        crate::display::path(path),
-        about.variable,
-        reason(error)
-    )
+    );
+    match error {
+        None => format!("{file} is empty: name another"),
+        Some(error) => format!("{file} cannot be read: {}", reason(error)),
+    }
 }
 
 /// A secret is one line, or the whole file, without the end of its last line.
 fn read_secret(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(LONGEST + 1)
-        .read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > LONGEST) {
-        let sentence = format!("it has more than {LONGEST} bytes");
-        return Err(io::Error::other(sentence));
-    }
-    // The bytes themselves are part of the error otherwise.
-    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))?;
+    let text = file::read(path)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
@@ -332,16 +269,8 @@ fn read_secret(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Environment, ServeFlags, ServeSettings};
-    use std::ffi::OsString;
-
-    fn serve(variables: &[(&str, &str)]) -> Result<ServeSettings, Failure> {
-        let lookup = |name: &str| {
-            let found = variables.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| OsString::from(value))
-        };
-        Environment(&lookup).serve(&ServeFlags::default())
-    }
+    use crate::settings::tests::serve;
+    use punctual_workflows::WorkerSettings;
 
     fn with_url(variables: &[(&str, &str)]) -> Result<NatsSettings, String> {
         let url = [("TIMER_BROKER_URL", "nats://broker")];
@@ -478,7 +407,7 @@ mod tests {
     fn a_file_that_holds_no_secret_is_named_and_not_shown() {
         let files = Files::new();
         let folder = files.0.path().to_str().unwrap();
-        let long = vec![b'x'; usize::try_from(LONGEST).unwrap() + 1];
+        let long = vec![b'x'; file::LONGEST + 1];
         for (path, problem) in [
             (files.with("empty", b"\n"), "is empty"),
             (files.with("long", &long), "it has more than 65536 bytes"),

@@ -12,8 +12,8 @@ use super::is_given;
 use super::table::{ALL, About, NOT_YET, Shape};
 use crate::display::{cut, reason};
 
-/// The longest file: more is no settings file.
-const LONGEST: u64 = 64 * 1024;
+/// The longest file that is read: more is no settings file, and no secret.
+pub(super) const LONGEST: usize = 64 * 1024;
 
 /// How alike two keys must be for one to be suggested in place of the other.
 const ALIKE: f64 = 0.8;
@@ -143,21 +143,18 @@ fn no_toml(path: &Path, text: &str, error: &toml::de::Error) -> String {
     )
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(path)?
-        .take(LONGEST + 1)
-        .read_to_string(&mut text);
-    match read {
-        Ok(length) if u64::try_from(length).is_ok_and(|length| length > LONGEST) => Err(
-            io::Error::other(format!("it has more than {LONGEST} bytes")),
-        ),
-        Ok(_) => Ok(text),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(io::Error::other("it is not UTF-8"))
-        }
-        Err(error) => Err(error),
+/// Reads a text of limited length. It is no part of an error.
+pub(super) fn read(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(LONGEST as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::other(format!(
+            "it has more than {LONGEST} bytes"
+        )));
     }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
 }
 
 /// What a key and its value say, or what is wrong with them.

@@ -76,11 +76,8 @@ impl ServeSettings {
     /// Whether firings become lines on standard output: without a broker, those of timers that belong
     /// to no call. Where timers have no file of their own, all of them belong to one.
     pub(crate) fn writes_lines(&self) -> bool {
-        let has_own = match &self.calls {
-            Some(calls) => calls.database.is_some(),
-            None => true,
-        };
-        has_own && self.broker.is_none()
+        let calls = self.calls.as_ref();
+        calls.is_none_or(|calls| calls.database.is_some()) && self.broker.is_none()
     }
 }
 
@@ -127,9 +124,7 @@ impl<'a> Environment<'a> {
         let sources = self.good_sources(&flags.0)?;
         let own = sources.as_client(sources.timer_database()?, SchemaSet::TimersOnly)?;
         let shared = sources.as_client(sources.calls_database()?, SchemaSet::Shared)?;
-        let modules = sources.get(&table::MODULES)?;
-        let timers_alone = matches!(modules, Some(Modules::Timer | Modules::TimerAndApi));
-        let is_set = sources.get(&table::TIMER_DB_PATH)?.is_some();
+        let is_meant = sources.timers_alone()? || sources.get(&table::TIMER_DB_PATH)?.is_some();
         Ok(match flags.named() {
             (true, true) => {
                 return Err(Failure::usage(
@@ -138,7 +133,7 @@ impl<'a> Environment<'a> {
             }
             (false, true) => ClientDatabases::One(shared),
             (true, false) => ClientDatabases::One(own),
-            (false, false) if is_set || timers_alone => ClientDatabases::One(own),
+            (false, false) if is_meant => ClientDatabases::One(own),
             (false, false) => ClientDatabases::Either { own, shared },
         })
     }
@@ -190,6 +185,20 @@ pub(crate) enum Source {
     Flag(&'static str),
     Variable,
     File { path: PathBuf, line: usize },
+}
+
+impl Source {
+    /// A setting by the name under which it was given.
+    fn name_of(&self, about: &About) -> String {
+        match self {
+            Self::Flag(flag) => format!("--{flag}"),
+            Self::Variable => about.variable.to_owned(),
+            Self::File { path, line } => {
+                let (path, key) = (crate::display::path(path), about.key());
+                format!("{path} line {line}: {key}")
+            }
+        }
+    }
 }
 
 /// The flags, the environment and the settings file, together.
@@ -256,21 +265,12 @@ impl Sources<'_> {
     /// Every database that these settings name: the one of service calls, unless timers are served
     /// alone, and the timers' own.
     pub(crate) fn databases(&self) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
-        let has_calls = match self.get(&table::MODULES)? {
-            Some(Modules::Timer | Modules::TimerAndApi) => self.get(&table::DB_PATH)?.is_some(),
-            Some(Modules::Calls | Modules::CallsWithoutApi) | None => true,
-        };
-        let has_timers = !has_calls
-            || self.get(&table::TIMER_DB_PATH)?.is_some()
-            || matches!(
-                self.get(&table::MODULES)?,
-                Some(Modules::Timer | Modules::TimerAndApi)
-            );
+        let timers_alone = self.timers_alone()?;
         let mut databases = Vec::new();
-        if has_calls {
+        if !timers_alone || self.get(&table::DB_PATH)?.is_some() {
             databases.push((self.calls_database()?, SchemaSet::Shared));
         }
-        if has_timers {
+        if timers_alone || self.get(&table::TIMER_DB_PATH)?.is_some() {
             databases.push((self.timer_database()?, SchemaSet::TimersOnly));
         }
         match databases.as_slice() {
@@ -282,15 +282,15 @@ impl Sources<'_> {
         }
     }
 
+    /// Whether a setting says that there are no service calls.
+    fn timers_alone(&self) -> Result<bool, Failure> {
+        Ok(!self.modules()?.calls)
+    }
+
     /// The timers' own database.
     pub(crate) fn timer_database(&self) -> Result<PathBuf, Failure> {
         let given = self.get(&table::TIMER_DB_PATH)?;
         Ok(given.unwrap_or_else(|| PathBuf::from(table::TIMERS_ALONE)))
-    }
-
-    /// How the timers' own database is opened.
-    fn database(&self) -> Result<SqliteSettings, Failure> {
-        self.opened_by_rule(SqliteSettings::timers(self.timer_database()?))
     }
 
     /// How a command opens a database that may be served by another process.
@@ -312,14 +312,6 @@ impl Sources<'_> {
 
     /// Where timers and calls are: in one file, unless the timers have one of their own.
     fn calls(&self, keep: Duration) -> Result<(SqliteSettings, CallsSettings), Failure> {
-        let shared = self.calls_database()?;
-        let own = self.get(&table::TIMER_DB_PATH)?;
-        if own.as_ref() == Some(&shared) {
-            return Err(Failure::refused(format!(
-                "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                crate::display::path(&shared)
-            )));
-        }
         let usual = CallSettings::default();
         let calls = CallSettings {
             timeout: self
@@ -329,12 +321,12 @@ impl Sources<'_> {
             ..usual
         };
         let allowed = self.get(&table::EXECUTION_ALLOW_NETS)?.unwrap_or_default();
-        let (timers, database) = match own {
-            None => (SqliteSettings::service_calls(shared), None),
-            Some(own) => {
-                let calls = self.opened_by_rule(SqliteSettings::calls_alone(shared))?;
-                (SqliteSettings::timers(own), Some(calls))
-            }
+        let shared = self.calls_database()?;
+        let (timers, database) = if self.databases()?.len() == 1 {
+            (SqliteSettings::service_calls(shared), None)
+        } else {
+            let calls = self.opened_by_rule(SqliteSettings::calls_alone(shared))?;
+            (SqliteSettings::timers(self.timer_database()?), Some(calls))
         };
         let calls = CallsSettings {
             database,
@@ -346,60 +338,59 @@ impl Sources<'_> {
 
     /// Where the API listens, if these modules have one.
     pub(crate) fn api(&self) -> Result<Option<ApiSettings>, Failure> {
-        let listen = self.get(&table::API_LISTEN)?;
         // A wrong value is refused even if the modules do not use it.
         let api = ApiSettings {
-            listen: match listen {
+            listen: match self.get(&table::API_LISTEN)? {
                 Some(listen) => listen,
                 None => parse::listen(table::API_LISTEN.about.default).map_err(Failure::refused)?,
             },
             tokens_file: self.get(&table::API_TOKENS_FILE)?,
         };
-        Ok(match self.modules()? {
-            Modules::Timer | Modules::CallsWithoutApi => None,
-            Modules::TimerAndApi | Modules::Calls => Some(api),
-        })
+        Ok(self.modules()?.api.then_some(api))
     }
 
     fn modules(&self) -> Result<Modules, Failure> {
-        Ok(self.get(&table::MODULES)?.unwrap_or(Modules::Calls))
+        let all = Modules {
+            calls: true,
+            api: true,
+        };
+        Ok(self.get(&table::MODULES)?.unwrap_or(all))
     }
 
     /// The broker, if one is set.
     fn broker(&self) -> Result<Option<NatsSettings>, Failure> {
-        broker::read(self).map_err(|problems| match problems.into_iter().next() {
-            Some(problem) => problem,
-            None => Failure::refused("the settings of the broker make no sense"),
+        broker::read(self).map_err(|problems| {
+            let senseless = || Failure::refused("the settings of the broker make no sense");
+            problems.into_iter().next().unwrap_or_else(senseless)
         })
     }
 
     /// How to serve, or the first reason why not.
     pub(crate) fn serve(&self) -> Result<ServeSettings, Failure> {
-        let worker = WorkerSettings::default();
         let retention = RetentionSettings::default();
         let modules = self.modules()?;
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
-        let worker = match (&broker, modules) {
-            (Some(_), _) => broker::suited(worker),
-            (None, Modules::Calls | Modules::CallsWithoutApi) => WorkerSettings::for_calls(),
-            (None, Modules::Timer | Modules::TimerAndApi) => worker,
+        let worker = match &broker {
+            Some(_) => WorkerSettings::for_a_broker(),
+            None if modules.calls => WorkerSettings::for_calls(),
+            None => WorkerSettings::default(),
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
-        let (database, calls) = match modules {
-            Modules::Timer | Modules::TimerAndApi => (self.database()?, None),
-            Modules::Calls | Modules::CallsWithoutApi => {
-                let (database, calls) = self.calls(keep)?;
-                (database, Some(calls))
-            }
+        let (database, calls) = if modules.calls {
+            let (database, calls) = self.calls(keep)?;
+            (database, Some(calls))
+        } else {
+            let timers = SqliteSettings::timers(self.timer_database()?);
+            (self.opened_by_rule(timers)?, None)
         };
         let api = self.api()?;
         // As with the API: refused even if the modules do not use them.
         self.get(&table::EXECUTION_TIMEOUT)?;
         self.get(&table::EXECUTION_ALLOW_NETS)?;
-        if modules == Modules::CallsWithoutApi && broker.is_none() {
+        if modules.calls && !modules.api && broker.is_none() {
             return Err(Failure::refused(
                 "without a broker no calls can be submitted to these modules: add api to MODULES, or set TIMER_BROKER_URL",
             ));
@@ -425,26 +416,17 @@ impl Sources<'_> {
 
 /// What is wrong with a value, by the name under which it was given.
 pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {
-    let is = is_given(about, raw);
-    match source {
-        Source::Flag(flag) => format!("--{flag} {is}: {advice}"),
-        Source::Variable => format!("{} {is}: {advice}", about.variable),
-        Source::File { path, line } => {
-            let key = about.key();
-            format!(
-                "{} line {line}: {key} {is}: {advice}",
-                crate::display::path(path)
-            )
-        }
-    }
+    format!(
+        "{} {}: {advice}",
+        source.name_of(about),
+        is_given(about, raw)
+    )
 }
 
 /// What a refusal says of a value, which may hold a secret.
 fn is_given(about: &About, raw: &OsStr) -> String {
-    match (about.display)(raw) {
-        Some(shown) => format!("is \"{shown}\""),
-        None => "is wrong".to_owned(),
-    }
+    let shown = (about.display)(raw).map(|shown| format!("is \"{shown}\""));
+    shown.unwrap_or_else(|| "is wrong".to_owned())
 }
 
 #[cfg(test)]
@@ -454,7 +436,15 @@ mod tests {
     use clap::Parser;
     use punctual_adapters_sqlite::Synchronous;
 
-    fn serve(variables: &[(&str, &str)], flags: &ServeFlags) -> Result<ServeSettings, Failure> {
+    /// The settings that these variables give.
+    pub(super) fn serve(variables: &[(&str, &str)]) -> Result<ServeSettings, Failure> {
+        serve_with(variables, &ServeFlags::default())
+    }
+
+    fn serve_with(
+        variables: &[(&str, &str)],
+        flags: &ServeFlags,
+    ) -> Result<ServeSettings, Failure> {
         let lookup = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| OsString::from(value))
@@ -464,7 +454,7 @@ mod tests {
 
     #[test]
     fn an_empty_environment_gives_the_documented_defaults() {
-        let settings = serve(&[], &ServeFlags::default()).unwrap();
+        let settings = serve(&[]).unwrap();
         let shared = SqliteSettings::service_calls("./data/event_service.db");
         assert_eq!(settings.database, shared);
         let calls = settings.calls.unwrap();
@@ -477,7 +467,7 @@ mod tests {
             (api.listen.to_string().as_str(), api.tokens_file),
             ("127.0.0.1:8080", None)
         );
-        let alone = serve(&[("MODULES", "timer")], &ServeFlags::default()).unwrap();
+        let alone = serve(&[("MODULES", "timer")]).unwrap();
         assert_eq!(alone.database, SqliteSettings::timers("./data/timer.db"));
         assert!(alone.calls.is_none() && alone.api.is_none());
         assert_eq!(alone.worker, WorkerSettings::default());
@@ -491,11 +481,11 @@ mod tests {
 
     #[test]
     fn the_defaults_of_the_table_are_the_ones_that_hold() {
-        let none = serve(&[], &ServeFlags::default()).unwrap();
+        let none = serve(&[]).unwrap();
         for about in table::ALL {
             if (about.check)(OsStr::new(about.default)).is_ok() && about.default != "none" {
                 let given = [(about.variable, about.default)];
-                let settings = serve(&given, &ServeFlags::default()).unwrap();
+                let settings = serve(&given).unwrap();
                 let (settings, none) = (format!("{settings:?}"), format!("{none:?}"));
                 assert_eq!(settings, none, "{}", about.variable);
             }
@@ -514,7 +504,7 @@ mod tests {
             ("LOG_FORMAT", "json"),
             ("LOG_LEVEL", "debug"),
         ];
-        let settings = serve(&variables, &ServeFlags::default()).unwrap();
+        let settings = serve(&variables).unwrap();
         assert_eq!(settings.database.path, PathBuf::from("/x/t.db"));
         assert_eq!(settings.database.synchronous, Synchronous::Normal);
         assert_eq!(settings.database.max_file_bytes, Some(3 * 1024 * 1024));
@@ -529,7 +519,7 @@ mod tests {
     #[test]
     fn a_flag_beats_its_variable_even_a_bad_one() {
         let cli = Cli::try_parse_from(["timer-service", "--batch-size", "5"]).unwrap();
-        let settings = serve(&[("TIMER_BATCH_SIZE", "many")], &cli.serve).unwrap();
+        let settings = serve_with(&[("TIMER_BATCH_SIZE", "many")], &cli.serve).unwrap();
         assert_eq!(settings.worker.batch_size, 5);
     }
 
@@ -550,7 +540,7 @@ mod tests {
             ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
             ("DATABASE_URL", "postgres://localhost", "unset"),
         ] {
-            let failure = serve(&[(name, value)], &ServeFlags::default()).unwrap_err();
+            let failure = serve(&[(name, value)]).unwrap_err();
             let sentence = failure.to_string();
             assert!(sentence.starts_with(name), "{sentence}");
             assert!(sentence.contains(advice), "{sentence}");
@@ -562,6 +552,6 @@ mod tests {
     #[test]
     fn an_empty_variable_is_as_good_as_none() {
         let variables = [("TIMER_BATCH_SIZE", ""), ("TIMER_BROKER_URL", "")];
-        assert!(serve(&variables, &ServeFlags::default()).is_ok());
+        assert!(serve(&variables).is_ok());
     }
 }

@@ -110,10 +110,10 @@ settings! {
     TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "none", "a database file for timers alone; where no service calls run, and for the commands of timers, it is ./data/timer.db unless it is set";
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
-    DB_MAX_MIB: u64, Number, |raw| parse::text(raw, parse::mebibytes), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
-    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, parse::polling_interval), ["polling-interval" "MS"], "5000", "maximum milliseconds between two polls for due timers, 10 to 86400000";
-    TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, parse::batch_size), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
-    RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, parse::retention), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
+    DB_MAX_MIB: u64, Number, |raw| parse::text(raw, |it| Ok(parse::number(it, "a size in MiB", 1..=1_000_000)? << 20)), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
+    TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 10..=86_400_000)).map(Duration::from_millis), ["polling-interval" "MS"], "5000", "maximum milliseconds between two polls for due timers, 10 to 86400000";
+    TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, |it| parse::number(it, "a number", 1..=10_000)), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
+    RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "days", 1..=36_500)).map(|days| Duration::from_hours(24 * days)), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
     TIMER_BROKER_URL: NatsSettings, Text, |raw| parse::text(raw, broker::address), ["broker" "URL"], "none", "the NATS broker that commands come from and events go to: nats://host:4222", display broker::redacted_address;
     TIMER_BROKER_PREFIX: Prefix, Text, |raw| parse::text(raw, broker::prefix), [], "none", "what the names of streams and subjects begin with, for several installations on one broker";
     TIMER_BROKER_USER: String, Text, |raw| parse::text(raw, broker::user), [], "none", "who we are to the broker, together with TIMER_BROKER_PASSWORD_FILE";
@@ -127,7 +127,7 @@ settings! {
     TIMER_BROKER_TLS: Tls, Text, |raw| parse::text(raw, broker::tls), [], "auto", "whether the connection has to be secure: require, or auto, which leaves it to the address and the broker";
     API_LISTEN: SocketAddr, Text, |raw| parse::text(raw, parse::listen), ["listen" "ADDRESS"], "127.0.0.1:8080", "where the HTTP API listens; beyond this machine only with API_TOKENS_FILE";
     API_TOKENS_FILE: PathBuf, Text, parse::path, ["tokens" "FILE"], "none", "a file with who may use the API: a line `tenant:sha256hex` for each token, with * for all tenants";
-    EXECUTION_TIMEOUT: Duration, Number, |raw| parse::text(raw, parse::execution_timeout), [], "30000", "milliseconds that the request of a call may take, from its beginning to the end of the answer";
+    EXECUTION_TIMEOUT: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 1..=3_600_000)).map(Duration::from_millis), [], "30000", "milliseconds that the request of a call may take, from its beginning to the end of the answer";
     EXECUTION_ALLOW_NETS: AllowedNets, List, |raw| parse::text(raw, parse::allowed_nets), ["allow-nets" "NETS"], "none", "networks that calls may reach besides the public internet, like 127.0.0.0/8,10.1.0.0/16";
     MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "api,orchestration,timer,execution", "what to run: all of these for service calls, api,timer for timers over HTTP, or timer alone";
     LOG_FORMAT: LogFormat, Text, |raw| parse::text(raw, parse::log_format), ["log-format" "FORMAT"], "text on a terminal, else json", "how to log on standard error: text or json";
