@@ -75,15 +75,15 @@ impl Bodies {
         let mut reservation = self.room.reserve(tenant);
         let mut read = Vec::new();
         while let Some(chunk) = arriving.next().await? {
-            if read.len() + chunk.len() > self.longest {
+            let grown = if read.len() + chunk.len() > self.longest {
+                Err(self.too_long())
+            } else {
+                reservation.grow(chunk.len()).map_err(no_room)
+            };
+            if let Err(problem) = grown {
                 drop((read, reservation));
                 arriving.discard().await?;
-                return Err(self.too_long());
-            }
-            if let Err(exhausted) = reservation.grow(chunk.len()) {
-                drop((read, reservation));
-                arriving.discard().await?;
-                return Err(no_room(exhausted));
+                return Err(problem);
             }
             read.extend_from_slice(&chunk);
         }

@@ -17,6 +17,7 @@ use crate::problem::{Kind, Problem};
 use crate::request_context::{HandlerResult, RequestContext, json, no_content, with_location};
 use crate::router::Api;
 use crate::strict::Strict;
+use crate::timers;
 use crate::views::{AcceptedCall, CallPage, CallSummary, FullCallView};
 
 /// The number of calls on a page, unless the client sets one.
@@ -89,10 +90,7 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
         }
         _ => return Err(Problem::internal()),
     };
-    let location = format!(
-        "/api/tenants/{tenant}/service-calls/{}",
-        receipt.service_call_id
-    );
+    let key = TimerKey::new(tenant.clone(), receipt.service_call_id);
     let accepted = AcceptedCall {
         service_call_id: receipt.service_call_id,
         tenant_id: tenant,
@@ -102,7 +100,13 @@ pub(crate) async fn submit(api: Arc<Api>, mut context: RequestContext) -> Handle
         correlation_id: receipt.correlation_id,
     };
     let response = json(StatusCode::ACCEPTED, &accepted)?;
-    Ok(with_location(response, &location))
+    Ok(with_location(response, &address(&key)))
+}
+
+/// The address of a call.
+pub(crate) fn address(key: &TimerKey) -> String {
+    let (tenant, id) = (&key.tenant_id, key.service_call_id);
+    format!("/api/tenants/{tenant}/service-calls/{id}")
 }
 
 /// A call has a timer with its own id. One that was scheduled without a call would be moved to the
@@ -118,13 +122,10 @@ async fn refuse_id_of_timer(api: &Api, key: TimerKey) -> Result<(), Problem> {
     if was_submitted.contains(&true) {
         return Ok(());
     }
-    let TimerKey {
-        tenant_id,
-        service_call_id,
-    } = key;
+    let address = timers::address(&key);
     Err(Problem::conflict(format!(
-        "serviceCallId is the id of a timer that belongs to no service call, see \
-         /api/tenants/{tenant_id}/timers/{service_call_id}: leave it out, or give a new one"
+        "serviceCallId is the id of a timer that belongs to no service call, see {address}: \
+         leave it out, or give a new one"
     )))
 }
 

@@ -12,6 +12,7 @@ use axum::http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use axum::routing::any;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
+use percent_encoding::percent_decode_str;
 use punctual_domain::CorrelationId;
 use punctual_domain::service_call::FieldErrors;
 use punctual_workflows::LogLimiter;
@@ -337,20 +338,11 @@ fn read_query(head: &Parts, errors: &mut FieldErrors) -> Vec<(String, String)> {
 
 /// The mistake in how a part of a query is encoded.
 fn encoding_problem(part: &str) -> Option<&'static str> {
-    let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-    let mut decoded = Vec::with_capacity(part.len());
-    let mut rest = part.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let (Some(high), Some(low)) = (digit(rest.next()), digit(rest.next())) else {
-            return Some("has a % without two hexadecimal digits after it: write % itself as %25");
-        };
-        decoded.extend(u8::try_from(high * 16 + low));
+    let is_escape = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    if !part.split('%').skip(1).all(is_escape) {
+        return Some("has a % without two hexadecimal digits after it: write % itself as %25");
     }
-    let is_text = std::str::from_utf8(&decoded).is_ok();
+    let is_text = percent_decode_str(part).decode_utf8().is_ok();
     (!is_text).then_some("is not UTF-8: encode its characters so")
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, LazyLock};
 
 use axum::http::Method;
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
+use crate::openapi::{Schemas, operations};
 use crate::request_context::{HandlerResult, RequestContext};
 use crate::router::Api;
 use crate::{calls, status, timers, trace};
@@ -39,6 +41,9 @@ pub struct Route {
     /// Whether it needs a body: POST and PUT do.
     pub body: bool,
     pub(crate) handler: Handler,
+    /// Its operation in the document, and the tag that this is under.
+    pub(crate) tag: &'static str,
+    pub(crate) operation: fn(&mut Schemas) -> Value,
 }
 
 const CALLS: &str = "/api/tenants/{tenantId}/service-calls";
@@ -50,9 +55,10 @@ const TRACE: &str = "/api/correlations/{correlationId}";
 const PAGE: &[&str] = &["limit", "cursor"];
 const LIST: &[&str] = &["status", "tag", "from", "to", "limit", "cursor"];
 
-/// The table: access, method, address, parameters of the query, and the `async fn` that handles it.
+/// The table: access, method, address, parameters of the query, the `async fn` that handles it, and
+/// the tag and operation in the document.
 macro_rules! table {
-    ($($access:ident $method:ident $template:expr, $query:expr => $handler:path;)*) => {
+    ($($access:ident $method:ident $template:expr, $query:expr => $handler:path, $tag:literal $operation:ident;)*) => {
         vec![$(Route {
             access: Access::$access,
             method: Method::$method,
@@ -60,6 +66,8 @@ macro_rules! table {
             query: $query,
             body: Method::$method == Method::POST || Method::$method == Method::PUT,
             handler: |api, context| Box::pin($handler(api, context)),
+            tag: $tag,
+            operation: operations::$operation,
         },)*]
     };
 }
@@ -68,19 +76,19 @@ macro_rules! table {
 pub fn routes() -> &'static [Route] {
     static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
         table! {
-            Tenant POST CALLS, &[] => calls::submit;
-            Tenant GET CALLS, LIST => calls::list;
-            Tenant GET CALL, &[] => calls::show;
-            Tenant DELETE CALL, &[] => calls::delete;
-            Tenant POST TIMERS, &[] => timers::schedule_all;
-            Tenant PUT TIMER, &[] => timers::schedule;
-            Tenant GET TIMER, &[] => timers::show;
-            Tenant DELETE TIMER, &[] => timers::delete;
-            Everything GET TRACE, PAGE => trace::show;
-            Open GET "/healthz", &[] => status::health;
-            Open GET "/readyz", &[] => status::ready;
-            Open GET "/metrics", &[] => status::metrics;
-            Open GET "/openapi.json", &[] => status::openapi;
+            Tenant POST CALLS, &[] => calls::submit, "service calls" submit;
+            Tenant GET CALLS, LIST => calls::list, "service calls" list;
+            Tenant GET CALL, &[] => calls::show, "service calls" show;
+            Tenant DELETE CALL, &[] => calls::delete, "service calls" delete;
+            Tenant POST TIMERS, &[] => timers::schedule_all, "timers" schedule_all;
+            Tenant PUT TIMER, &[] => timers::schedule, "timers" schedule;
+            Tenant GET TIMER, &[] => timers::show, "timers" show_timer;
+            Tenant DELETE TIMER, &[] => timers::delete, "timers" delete_timer;
+            Everything GET TRACE, PAGE => trace::show, "traces" trace;
+            Open GET "/healthz", &[] => status::health, "status" health;
+            Open GET "/readyz", &[] => status::ready, "status" ready;
+            Open GET "/metrics", &[] => status::metrics, "status" metrics;
+            Open GET "/openapi.json", &[] => status::openapi, "status" openapi;
         }
     });
     &ROUTES

@@ -19,7 +19,7 @@ use crate::request_context::{
     HandlerResult, RequestContext, json, no_content, refuse_unknown, with_location,
 };
 use crate::router::Api;
-use crate::strict;
+use crate::{calls, strict};
 
 /// Maximum number of timers in one batch.
 pub(crate) const MAX_BATCH: usize = 1_000;
@@ -47,14 +47,16 @@ async fn refuse_timer_of_call(api: &Api, key: &TimerKey) -> Result<(), Problem> 
     if !are_there.contains(&true) {
         return Ok(());
     }
-    let TimerKey {
-        tenant_id,
-        service_call_id,
-    } = key;
+    let address = calls::address(key);
     Err(Problem::conflict(format!(
-        "the timer belongs to a service call, and goes with it: see \
-         /api/tenants/{tenant_id}/service-calls/{service_call_id}"
+        "the timer belongs to a service call, and goes with it: see {address}"
     )))
+}
+
+/// The address of a timer.
+pub(crate) fn address(key: &TimerKey) -> String {
+    let (tenant, id) = (&key.tenant_id, key.service_call_id);
+    format!("/api/tenants/{tenant}/timers/{id}")
 }
 
 /// Which of these ids are of service calls, or were: such a timer would have no receiver, also after
@@ -114,18 +116,17 @@ pub(crate) async fn schedule(api: Arc<Api>, mut context: RequestContext) -> Hand
         }
         _ => return Err(Problem::internal()),
     };
-    let (tenant_id, service_call_id) = (key.tenant_id, key.service_call_id);
-    let location = format!("/api/tenants/{tenant_id}/timers/{service_call_id}");
+    let address = address(&key);
     let view = ScheduledTimerView {
-        tenant_id,
-        service_call_id,
+        tenant_id: key.tenant_id,
+        service_call_id: key.service_call_id,
         due_at,
         correlation_id: context.correlation_id,
         outcome: name(outcome),
     };
     let response = json(status, &view)?;
     Ok(match status {
-        StatusCode::CREATED => with_location(response, &location),
+        StatusCode::CREATED => with_location(response, &address),
         _ => response,
     })
 }
@@ -328,62 +329,25 @@ fn read_text<T: FromStr<Err: Display>>(
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::{Debug, Write};
-    use std::sync::Mutex;
-
-    use punctual_ports::PortErrorKind;
-    use tracing::field::{Field, Visit};
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
-
     use super::*;
-
-    /// What was logged, a text for each line.
-    #[derive(Default)]
-    struct Log(Mutex<Vec<String>>);
-
-    struct Line(String);
-
-    impl Visit for Line {
-        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-            write!(self.0, "{field}={value:?} ").unwrap();
-        }
-    }
-
-    impl Subscriber for Log {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, event: &Event<'_>) {
-            let mut line = Line(String::new());
-            event.record(&mut line);
-            self.0.lock().unwrap().push(line.0);
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
 
     #[test]
     fn a_batch_of_which_many_fail_is_one_line() {
-        let log = Arc::new(Log::default());
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let lines = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
         let full = |_| {
             let kind = PortErrorKind::StorageFull;
             Err(PortError::new(kind, "schedule timers", "no room"))
         };
         let mut saved: Vec<_> = (0..7).map(full).collect();
         saved.push(Ok(SaveOutcome::Created));
-        tracing::subscriber::with_default(Arc::clone(&log), || {
+        tracing::subscriber::with_default(lines.finish(), || {
             warn_of_failures(&saved[7..]);
             warn_of_failures(&saved);
         });
-        let lines = log.0.lock().unwrap();
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].contains("failed=7 of=8 "), "{lines:?}");
-        assert!(lines[0].contains("no room"), "{lines:?}");
+        let logged = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!(logged.lines().count(), 1, "{logged}");
+        assert!(logged.contains("failed=7 of=8 "), "{logged}");
+        assert!(logged.contains("no room"), "{logged}");
     }
 }

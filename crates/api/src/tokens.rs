@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use punctual_domain::TenantId;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
@@ -153,29 +154,13 @@ impl Entry {
 }
 
 fn read_hash(text: &str) -> Option<[u8; 32]> {
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (byte, pair) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        // `from_str_radix` would take a sign.
-        if !pair.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(hash)
+    let hash = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+    hash.try_into().ok()
 }
 
 /// The hash of a token, as a file of tokens has it.
 pub fn hash_token(token: &str) -> String {
-    use fmt::Write;
-    let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-    hash.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").ok();
-        text
-    })
+    HEXLOWER.encode(&Sha256::digest(token.as_bytes()))
 }
 
 impl fmt::Debug for Tokens {

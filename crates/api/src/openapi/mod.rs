@@ -3,7 +3,7 @@
 //! Which answers a route has, and when, stands in no type: that is written in `operations.rs`.
 
 mod bodies;
-mod operations;
+pub(crate) mod operations;
 mod schemas;
 
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::problem::{Kind, ProblemView};
 use crate::routes::{Access, Route, routes};
 use operations::content;
-use schemas::Schemas;
+pub(crate) use schemas::Schemas;
 
 /// The media type of problems.
 const PROBLEM: &str = "application/problem+json";
@@ -100,15 +100,11 @@ fn reference_to_parameter(name: &str) -> Value {
 
 /// An operation: what stands in the table, joined with what is written about the route.
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
-    let mut operation = operations::written(route, schemas);
+    let mut operation = (route.operation)(schemas);
+    operation["tags"] = json!([route.tag]);
     if !route.query.is_empty() {
-        let parameters: Vec<_> = route
-            .query
-            .iter()
-            .copied()
-            .map(reference_to_parameter)
-            .collect();
-        operation["parameters"] = parameters.into();
+        let parameters = route.query.iter().copied().map(reference_to_parameter);
+        operation["parameters"] = parameters.collect();
     }
     let mut kinds = vec![
         Kind::Malformed,

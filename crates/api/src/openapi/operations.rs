@@ -1,6 +1,5 @@
 //! Operations: what each route does, what it takes, and how it answers if all is right.
 
-use axum::http::Method;
 use punctual_domain::TimerEntry;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
@@ -10,37 +9,9 @@ use super::schemas::Schemas;
 use super::{PROBLEM, reference_to_parameter};
 use crate::ApiSettings;
 use crate::problem::ProblemView;
-use crate::routes::Route;
 use crate::status::{Health, ReadinessView};
 use crate::timers::{ScheduledTimerView, TimerResults};
 use crate::views::{AcceptedCall, CallPage, FullCallView, TraceView};
-
-/// The operation of a route. A test fails if there is none.
-pub(super) fn written(route: &Route, schemas: &mut Schemas) -> Value {
-    let path = route
-        .template
-        .trim_start_matches("/api/tenants/{tenantId}")
-        .trim_start_matches('/');
-    let (tag, operation): (_, fn(&mut Schemas) -> Value) = match (&route.method, path) {
-        (&Method::POST, "service-calls") => ("service calls", submit),
-        (&Method::GET, "service-calls") => ("service calls", list),
-        (&Method::GET, "service-calls/{serviceCallId}") => ("service calls", show),
-        (&Method::DELETE, "service-calls/{serviceCallId}") => ("service calls", delete),
-        (&Method::POST, "timers:batch") => ("timers", schedule_all),
-        (&Method::PUT, "timers/{serviceCallId}") => ("timers", schedule),
-        (&Method::GET, "timers/{serviceCallId}") => ("timers", show_timer),
-        (&Method::DELETE, "timers/{serviceCallId}") => ("timers", delete_timer),
-        (&Method::GET, "api/correlations/{correlationId}") => ("traces", trace),
-        (&Method::GET, "healthz") => ("status", health),
-        (&Method::GET, "readyz") => ("status", ready),
-        (&Method::GET, "metrics") => ("status", metrics),
-        (&Method::GET, "openapi.json") => ("status", openapi),
-        _ => return json!({ "responses": {} }),
-    };
-    let mut operation = operation(schemas);
-    operation["tags"] = json!([tag]);
-    operation
-}
 
 fn operation(id: &str, summary: &str, responses: &Value) -> Value {
     json!({ "operationId": id, "summary": summary, "responses": responses })
@@ -96,7 +67,7 @@ fn link(operation: &str) -> Value {
     })
 }
 
-fn submit(schemas: &mut Schemas) -> Value {
+pub(crate) fn submit(schemas: &mut Schemas) -> Value {
     let example = json!({
         "name": "remind Ada of her appointment",
         "dueAt": "2026-12-24T18:00:00Z",
@@ -132,7 +103,7 @@ fn submit(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn list(schemas: &mut Schemas) -> Value {
+pub(crate) fn list(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "listCalls",
         "summary": "List the service calls of a tenant",
@@ -142,7 +113,7 @@ fn list(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn show(schemas: &mut Schemas) -> Value {
+pub(crate) fn show(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "showCall",
         "summary": "Show a service call with its timer, its attempt and its outcome",
@@ -152,7 +123,7 @@ fn show(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn delete(schemas: &mut Schemas) -> Value {
+pub(crate) fn delete(schemas: &mut Schemas) -> Value {
     let responses = json!({
         "204": no_content("The call is deleted, and its request will not be made."),
         "409": conflict(schemas, "The call is Running, or has finished: it was left alone."),
@@ -164,7 +135,7 @@ fn delete(schemas: &mut Schemas) -> Value {
     )
 }
 
-fn schedule_all(schemas: &mut Schemas) -> Value {
+pub(crate) fn schedule_all(schemas: &mut Schemas) -> Value {
     let example = json!({
         "timers": [
             { "serviceCallId": "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e", "dueAt": "2026-12-24T18:00:00Z" },
@@ -181,7 +152,7 @@ fn schedule_all(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn schedule(schemas: &mut Schemas) -> Value {
+pub(crate) fn schedule(schemas: &mut Schemas) -> Value {
     let example = json!({ "dueAt": "2026-12-24T18:00:00Z", "data": { "order": 7 } });
     let created = answer::<ScheduledTimerView>(schemas, "A new timer is stored and will fire.");
     json!({
@@ -197,12 +168,12 @@ fn schedule(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn show_timer(schemas: &mut Schemas) -> Value {
+pub(crate) fn show_timer(schemas: &mut Schemas) -> Value {
     let responses = json!({ "200": answer::<TimerEntry>(schemas, "The timer.") });
     operation("showTimer", "Show a timer on its own", &responses)
 }
 
-fn delete_timer(schemas: &mut Schemas) -> Value {
+pub(crate) fn delete_timer(schemas: &mut Schemas) -> Value {
     let responses = json!({
         "204": no_content("The timer is deleted, and will not fire."),
         "409": conflict(schemas, "The timer has fired, or is firing, or belongs to a service call: it was left alone."),
@@ -214,7 +185,7 @@ fn delete_timer(schemas: &mut Schemas) -> Value {
     )
 }
 
-fn trace(schemas: &mut Schemas) -> Value {
+pub(crate) fn trace(schemas: &mut Schemas) -> Value {
     json!({
         "operationId": "showTrace",
         "summary": "Show the life of one request, in order",
@@ -225,12 +196,12 @@ fn trace(schemas: &mut Schemas) -> Value {
     })
 }
 
-fn health(schemas: &mut Schemas) -> Value {
+pub(crate) fn health(schemas: &mut Schemas) -> Value {
     let responses = json!({ "200": answer::<Health>(schemas, "It does.") });
     operation("health", "Whether the process lives", &responses)
 }
 
-fn ready(schemas: &mut Schemas) -> Value {
+pub(crate) fn ready(schemas: &mut Schemas) -> Value {
     let responses = json!({
         "200": answer::<ReadinessView<'_>>(schemas, "It can."),
         "503": answer::<ReadinessView<'_>>(schemas, "It cannot; the checks say why."),
@@ -238,14 +209,14 @@ fn ready(schemas: &mut Schemas) -> Value {
     operation("ready", "Whether the process can do its work", &responses)
 }
 
-fn metrics(_: &mut Schemas) -> Value {
+pub(crate) fn metrics(_: &mut Schemas) -> Value {
     let description = "Prometheus' text format. No label has an id or a tenant.";
     let responses =
         json!({ "200": content(description, "text/plain", &json!({ "type": "string" })) });
     operation("metrics", "The metrics, for Prometheus", &responses)
 }
 
-fn openapi(_: &mut Schemas) -> Value {
+pub(crate) fn openapi(_: &mut Schemas) -> Value {
     let responses =
         json!({ "200": content("OpenAPI 3.1.", "application/json", &json!({ "type": "object" })) });
     operation("openapi", "This document", &responses)

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::calls;
 
 /// The schemas that the document refers to, collected while it is written.
-pub(super) struct Schemas {
+pub(crate) struct Schemas {
     views: SchemaGenerator,
     bodies: SchemaGenerator,
 }
