@@ -334,7 +334,8 @@ mod tests {
     #[test]
     fn a_batch_of_which_many_fail_is_one_line() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let lines = tracing_subscriber::fmt().with_writer(Arc::new(log.reopen().unwrap()));
+        let lines = tracing_subscriber::fmt().with_ansi(false);
+        let lines = lines.with_writer(Arc::new(log.reopen().unwrap()));
         let full = |_| {
             let kind = PortErrorKind::StorageFull;
             Err(PortError::new(kind, "schedule timers", "no room"))

@@ -55,12 +55,13 @@ fn targets(level: LevelFilter) -> Targets {
 }
 
 /// The configured format, or else the one for a terminal or a program.
-pub(crate) const fn format_for(configured: Option<LogFormat>, on_terminal: bool) -> LogFormat {
-    match (configured, on_terminal) {
-        (Some(format), _) => format,
-        (None, true) => LogFormat::Text,
-        (None, false) => LogFormat::Json,
-    }
+pub(crate) fn format_for(configured: Option<LogFormat>, on_terminal: bool) -> LogFormat {
+    let usual = if on_terminal {
+        LogFormat::Text
+    } else {
+        LogFormat::Json
+    };
+    configured.unwrap_or(usual)
 }
 
 /// The time that a line begins with.

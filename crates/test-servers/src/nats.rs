@@ -24,9 +24,6 @@ const TRIES: usize = 10;
 /// How long the greeting of a server that has said it is ready may take.
 const GREETING_LIMIT: Duration = Duration::from_secs(30);
 
-/// Servers are installed here, and an ordinary user's `PATH` often leaves it out.
-const ADMIN_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-
 /// A server of one test's own: on loopback, with its store in a temporary folder.
 ///
 /// It is killed, and its folder removed, when it is dropped. It stays in the process group of the
@@ -61,7 +58,7 @@ impl NatsServer {
     /// # Panics
     /// If it does not start, or if it is not installed on the CI machine.
     pub fn start_with(extra_config: &str) -> Option<Self> {
-        let program = shared::found(find(), "nats-server is not installed")?;
+        let program = shared::installed("nats-server", "nats-server is not installed")?;
         let mut server = Self {
             program,
             folder: tempfile::tempdir().expect("a server needs a folder"),
@@ -242,14 +239,6 @@ impl Process {
             self.log.tail()
         );
     }
-}
-
-fn find() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(ADMIN_FOLDERS.iter().map(PathBuf::from))
-        .map(|folder| folder.join("nats-server"))
-        .find(|candidate| candidate.is_file())
 }
 
 /// A port that was free a moment ago.

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NATS_URL: &str = "PUNCTUAL_TEST_NATS_URL";
 const PYTHON: &str = "PUNCTUAL_TEST_PYTHON";
 
+/// Servers are installed here, and an ordinary user's `PATH` often leaves it out.
+const ADMIN_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
 /// Where the NATS server is that `cargo xtask test` has started for all tests of this run.
 ///
 /// `None`, with a line that says so, if there is none.
@@ -36,13 +39,20 @@ pub fn shared_python() -> Option<PathBuf> {
 /// # Panics
 /// If there is none on the CI machine, where every test has to run.
 pub fn promtool() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut candidates = std::env::split_paths(&path).map(|folder| folder.join("promtool"));
-    let program = candidates.find(|candidate| candidate.is_file());
-    found(
-        program,
+    installed(
+        "promtool",
         "promtool is not installed: it is in Debian's package prometheus",
     )
+}
+
+/// A program that is installed.
+pub(crate) fn installed(name: &str, otherwise: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let program = std::env::split_paths(&path)
+        .chain(ADMIN_FOLDERS.iter().map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|candidate| candidate.is_file());
+    found(program, otherwise)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -69,7 +79,7 @@ pub(crate) fn random() -> u64 {
 }
 
 /// On the CI machine what is missing is a failure; elsewhere it is said and passed over.
-pub(crate) fn found<T>(server: Option<T>, otherwise: &str) -> Option<T> {
+fn found<T>(server: Option<T>, otherwise: &str) -> Option<T> {
     if server.is_none() {
         assert!(std::env::var_os("CI").is_none(), "{otherwise}");
         eprintln!("skipped: {otherwise}");

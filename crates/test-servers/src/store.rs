@@ -15,21 +15,21 @@ pub(crate) fn replace(from: &Path, to: &Path) {
 }
 
 fn copy(from: &Path, to: &Path) {
-    let told = |error: std::io::Error| {
+    let failed = |error: std::io::Error| {
         format!(
             "failed to copy {} to {}: {error}",
             from.display(),
             to.display()
         )
     };
-    fs::create_dir_all(to).map_err(told).unwrap();
-    for entry in fs::read_dir(from).map_err(told).unwrap() {
-        let entry = entry.map_err(told).unwrap();
+    fs::create_dir_all(to).map_err(failed).unwrap();
+    for entry in fs::read_dir(from).map_err(failed).unwrap() {
+        let entry = entry.map_err(failed).unwrap();
         let target = to.join(entry.file_name());
-        if entry.file_type().map_err(told).unwrap().is_dir() {
+        if entry.file_type().map_err(failed).unwrap().is_dir() {
             copy(&entry.path(), &target);
         } else {
-            fs::copy(entry.path(), target).map_err(told).unwrap();
+            fs::copy(entry.path(), target).map_err(failed).unwrap();
         }
     }
 }

@@ -149,19 +149,16 @@ async fn store(
     let mut acknowledged = Vec::with_capacity(lines.len());
     let mut refused = 0;
     for (line, outcome) in lines.into_iter().zip(outcomes) {
-        let number = line.number;
-        let answer = match outcome {
-            Ok(outcome) => match schedule::refusal(outcome, &described(&line.request.key, None)) {
-                None => Ok(acknowledgement(line, outcome)),
-                Some(reason) => Err(reason),
-            },
-            Err(error) => Err(error.to_string()),
-        };
-        match answer {
-            Ok(acknowledgement) => acknowledged.push(acknowledgement),
+        let stored = outcome.map_err(|error| error.to_string());
+        let stored = stored.and_then(|outcome| {
+            let timer = described(&line.request.key, None);
+            schedule::refusal(outcome, &timer).map_or(Ok(outcome), Err)
+        });
+        match stored {
+            Ok(outcome) => acknowledged.push(acknowledgement(line, outcome)),
             Err(reason) => {
                 refused += 1;
-                crate::say(&format!("line {number}: {reason}"));
+                crate::say(&format!("line {}: {reason}", line.number));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! One line of a batch: what it may say, and which field is wrong if it is.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
+use std::fmt::Display;
 
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp};
 use serde_json::error::Category;
@@ -30,23 +30,21 @@ impl BatchLine {
         let mut fields: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|error| no_object(&error))?;
         fields.retain(|_, value| value.get() != "null");
-        let tenant_id: TenantId =
-            read(&mut fields, "tenantId")?.ok_or("tenantId is missing: whose timer is it?")?;
-        let id = read(&mut fields, "serviceCallId")?;
-        let name: Option<Name> = read(&mut fields, "name")?;
+        let tenant_id = read(&mut fields, "tenantId", str::parse::<TenantId>)?
+            .ok_or("tenantId is missing: whose timer is it?")?;
+        let id = read(&mut fields, "serviceCallId", str::parse)?;
+        let name = read(&mut fields, "name", parse::name)?;
         let service_call_id = match (id, name) {
             (Some(_), Some(_)) => {
                 return Err("serviceCallId and name are both given: give one of them".to_owned());
             }
             (Some(id), None) => Some(id),
-            (None, Some(Name(name))) => {
-                Some(TimerKey::named(tenant_id.clone(), &name).service_call_id)
-            }
+            (None, Some(name)) => Some(TimerKey::named(tenant_id.clone(), &name).service_call_id),
             (None, None) => None,
         };
-        let due_at = read(&mut fields, "dueAt")?
+        let due_at = read(&mut fields, "dueAt", str::parse)?
             .ok_or("dueAt is missing: write it like 2026-12-24T18:00:00Z")?;
-        let correlation_id = read(&mut fields, "correlationId")?;
+        let correlation_id = read(&mut fields, "correlationId", str::parse)?;
         let data = fields
             .remove("data")
             .map(|raw| TimerData::from_json(raw.get()));
@@ -64,31 +62,19 @@ impl BatchLine {
     }
 }
 
-/// A timer's name, held to the same rule as the flag.
-struct Name(String);
-
-impl FromStr for Name {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse::name(text).map(Self)
-    }
-}
-
 /// Takes a field that is text out of the line.
-fn read<T: FromStr<Err: ToString>>(
+fn read<T, E: Display>(
     fields: &mut BTreeMap<String, Box<RawValue>>,
     field: &str,
+    parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<Option<T>, String> {
     let Some(raw) = fields.remove(field) else {
         return Ok(None);
     };
     let text: String = serde_json::from_str(raw.get())
         .map_err(|_| format!("{field} is not text: write it in double quotes"))?;
-    let value = text.parse::<T>();
-    value
-        .map(Some)
-        .map_err(|error| format!("{field}: {}", error.to_string()))
+    let value = parse(&text).map_err(|error| format!("{field}: {error}"))?;
+    Ok(Some(value))
 }
 
 /// What keeps a line from being an object, without the words that only the parser's grammar explains.

@@ -37,14 +37,13 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
     let mut answers = Answers::open_for_changes()?;
     let session = Session::open(&args.answer.database, environment)?;
     let timer = described(&key, name.as_deref());
+    let has_fired = format!("{timer} has fired already and cannot be cancelled");
     if session.is_of_calls() {
         let found = session.store.find(key.clone()).await;
         session.close().await;
         return Err(Failure::failed(match found? {
             None => format!("there is no {timer}"),
-            Some(TimerEntry::Reached { .. }) => {
-                format!("{timer} has fired already and cannot be cancelled")
-            }
+            Some(TimerEntry::Reached { .. }) => has_fired,
             Some(TimerEntry::Scheduled { .. }) => format!(
                 "{timer} belongs to a service call: delete the call, with DELETE /api/tenants/{}/service-calls/{}",
                 key.tenant_id, key.service_call_id
@@ -66,9 +65,7 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
         DeleteOutcome::Firing => Err(Failure::failed(format!(
             "{timer} is firing, or due so soon that it may be: it cannot be cancelled any more"
         ))),
-        DeleteOutcome::AlreadyReached => Err(Failure::failed(format!(
-            "{timer} has fired already and cannot be cancelled"
-        ))),
+        DeleteOutcome::AlreadyReached => Err(Failure::failed(has_fired)),
         other => Err(Failure::failed(format!(
             "{timer} was not cancelled: the store answered {other:?}"
         ))),

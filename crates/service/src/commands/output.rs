@@ -18,32 +18,27 @@ const DATA_WIDTH: usize = 40;
 /// Where the answers of a command go.
 pub(crate) struct Answers {
     file: File,
-    /// Whether the reader may close the pipe.
-    reader: Reader,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
-    /// It has seen enough, as in `list | head`.
-    MayLeave,
-    /// It has to receive what was changed.
-    MustStay,
+    /// Whether the reader may close the pipe when it has seen enough, as in `list | head`.
+    reader_may_leave: bool,
 }
 
 impl Answers {
     /// For a command that only reads.
     pub(crate) fn open() -> Result<Self, Failure> {
-        Self::open_for(Reader::MayLeave)
+        Self::open_for(true)
     }
 
     /// For a command that changes something, and fails if that cannot be reported.
     pub(super) fn open_for_changes() -> Result<Self, Failure> {
-        Self::open_for(Reader::MustStay)
+        Self::open_for(false)
     }
 
-    fn open_for(reader: Reader) -> Result<Self, Failure> {
+    fn open_for(reader_may_leave: bool) -> Result<Self, Failure> {
         let (file, _) = stdout::open().map_err(|error| unwritable(&error))?;
-        Ok(Self { file, reader })
+        Ok(Self {
+            file,
+            reader_may_leave,
+        })
     }
 
     /// Writes each as a line of JSON, all of them at once.
@@ -84,11 +79,7 @@ impl Answers {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match Blocking(&self.file).write_all(bytes) {
-            Err(error)
-                if error.kind() == ErrorKind::BrokenPipe && self.reader == Reader::MayLeave =>
-            {
-                Ok(())
-            }
+            Err(error) if error.kind() == ErrorKind::BrokenPipe && self.reader_may_leave => Ok(()),
             written => written.map_err(|error| unwritable(&error)),
         }
     }

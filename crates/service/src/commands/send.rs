@@ -71,10 +71,7 @@ pub(crate) async fn run(args: SendArgs, environment: &Environment<'_>) -> Result
     let mut answers = Answers::open_for_changes()?;
     let jetstream = reach(&settings).await?;
     let mut waiting = match wait {
-        Some(wait) => Some((
-            Waiting::begin(&jetstream, &settings.prefix, &command).await?,
-            wait,
-        )),
+        Some(wait) => Some(Waiting::begin(&jetstream, &settings.prefix, &command, wait).await?),
         None => None,
     };
     let stored = publish(&jetstream, &settings, &command).await?;
@@ -84,10 +81,7 @@ pub(crate) async fn run(args: SendArgs, environment: &Environment<'_>) -> Result
         sequence: stored.sequence,
     })?;
     match &mut waiting {
-        Some((waiting, wait)) => {
-            let event = waiting.until_it_fires(&clock, *wait).await?;
-            answers.line(&event)
-        }
+        Some(waiting) => answers.line(&waiting.until_it_fires(&clock).await?),
         None => Ok(()),
     }
 }
@@ -214,6 +208,9 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// Any error of the broker's client.
+type NatsFailure = Box<dyn Error + Send + Sync>;
+
 /// A wait for an event at or after a position in the stream.
 struct Waiting {
     jetstream: Context,
@@ -222,6 +219,8 @@ struct Waiting {
     /// First sequence at which the event can be.
     first: u64,
     due_at: Timestamp,
+    /// How long after its due time the event may come.
+    wait: Duration,
 }
 
 impl Waiting {
@@ -230,6 +229,7 @@ impl Waiting {
         jetstream: &Context,
         prefix: &Prefix,
         command: &MessageEnvelope,
+        wait: Duration,
     ) -> Result<Self, Failure> {
         let stream = prefix.stream("EVENTS");
         let found = jetstream.get_stream(&stream).await;
@@ -243,17 +243,14 @@ impl Waiting {
             subject: subject(prefix, Topic::TimerEvents, command),
             due_at: timer.due_at,
             stream,
+            wait,
         })
     }
 
     /// Waits until `wait` after the due time, or after now if that is later.
-    async fn until_it_fires(
-        &mut self,
-        clock: &SystemClock,
-        wait: Duration,
-    ) -> Result<MessageEnvelope, Failure> {
+    async fn until_it_fires(&mut self, clock: &SystemClock) -> Result<MessageEnvelope, Failure> {
         let now = clock.now();
-        let until = self.due_at.max(now).saturating_add(wait);
+        let until = self.due_at.max(now).saturating_add(self.wait);
         if self.due_at.since(now) > LONG {
             crate::say(&format!(
                 "waiting until {until} at the latest; --no-wait sends without waiting"
@@ -262,15 +259,14 @@ impl Waiting {
         let mut trouble = None;
         tokio::select! {
             event = self.poll(clock, &mut trouble) => Ok(event),
-            () = clock.sleep_until(until) => Err(self.not_fired(wait, trouble)),
+            () = clock.sleep_until(until) => Err(self.not_fired(trouble)),
         }
     }
 
-    fn not_fired(&self, wait: Duration, trouble: Option<String>) -> Failure {
-        let due_at = self.due_at;
+    fn not_fired(&self, trouble: Option<String>) -> Failure {
+        let (due_at, seconds) = (self.due_at, self.wait.as_secs());
         let what = format!(
-            "no event of that timer, due at {due_at}, came within {} s of its due time",
-            wait.as_secs()
+            "no event of that timer, due at {due_at}, came within {seconds} s of its due time"
         );
         let is_connected = self.jetstream.client().connection_state() == State::Connected;
         Failure::failed(match trouble {
@@ -287,41 +283,36 @@ impl Waiting {
         loop {
             match self.consume().await {
                 Ok(event) => return event,
-                Err(error) => *trouble = Some(error),
+                Err(error) => *trouble = Some(with_causes(error.as_ref())),
             }
             clock.sleep_for(PAUSE).await;
         }
     }
 
     /// Reads the stream until the event is there, or the reading breaks off.
-    async fn consume(&mut self) -> Result<MessageEnvelope, String> {
+    async fn consume(&mut self) -> Result<MessageEnvelope, NatsFailure> {
         let consumer = self.consumer().await?;
         loop {
             let fetch = consumer.batch().max_messages(16).expires(FETCH_TIMEOUT);
-            let mut batch = fetch.messages().await.map_err(|it| with_causes(&it))?;
+            let mut batch = fetch.messages().await?;
             let mut has_answered = false;
             while let Some(message) = batch.next().await {
-                let message = message.map_err(|error| error.to_string())?;
                 has_answered = true;
-                if let Some(event) = self.read(&message.payload) {
+                if let Some(event) = self.read(&message?.payload) {
                     return Ok(event);
                 }
             }
             if !has_answered {
                 // A restarted broker has lost the ephemeral consumer.
-                let known = self.jetstream.get_stream(&self.stream).await;
-                let known = known.map_err(|error| with_causes(&error))?;
-                let name = &consumer.cached_info().name;
-                let known = known.consumer_info(name).await;
-                known.map_err(|error| with_causes(&error))?;
+                let stream = self.jetstream.get_stream(&self.stream).await?;
+                stream.consumer_info(&consumer.cached_info().name).await?;
             }
         }
     }
 
     /// Creates an ephemeral consumer at the position.
-    async fn consumer(&mut self) -> Result<PullConsumer, String> {
-        let stream = self.jetstream.get_stream(&self.stream).await;
-        let stream = stream.map_err(|error| with_causes(&error))?;
+    async fn consumer(&mut self) -> Result<PullConsumer, NatsFailure> {
+        let stream = self.jetstream.get_stream(&self.stream).await?;
         if stream.cached_info().state.last_sequence + 1 < self.first {
             // It was made anew, or has lost its end: the numbers begin again.
             self.first = 1;
@@ -335,8 +326,7 @@ impl Waiting {
             inactive_threshold: FORGET_AFTER,
             ..pull::Config::default()
         };
-        let made = stream.create_consumer(config).await;
-        made.map_err(|error| with_causes(&error))
+        Ok(stream.create_consumer(config).await?)
     }
 
     /// The event, if it is the one.

@@ -25,7 +25,7 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         return;
     }
     let database = &settings.database;
-    let subjects = settings.broker.as_ref().map(Subjects::of);
+    let subjects = settings.broker.as_ref().map(subjects);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         process = std::process::id(),
@@ -33,8 +33,8 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         synchronous = synchronous(database.synchronous).0,
         settings_file = settings.file.as_deref().map(absolute),
         broker = settings.broker.as_ref().map(NatsSettings::shown),
-        commands = subjects.as_ref().map(|it| it.commands.as_str()),
-        events = subjects.as_ref().map(|it| it.events.as_str()),
+        commands = subjects.as_ref().map(|(commands, _)| commands),
+        events = subjects.as_ref().map(|(_, events)| events),
         api = api.map(|address| format!("http://{address}")),
         calls_database = settings.calls.as_ref().and_then(|calls| calls.database.as_ref()).map(|it| absolute(&it.path)),
         "{}: {}",
@@ -84,20 +84,13 @@ fn ways_of_calls(calls: &CallsSettings, api: Option<SocketAddr>, program: &str) 
     )
 }
 
-/// Where messages come from and go to.
-struct Subjects {
-    commands: String,
-    events: String,
-}
-
-impl Subjects {
-    fn of(broker: &NatsSettings) -> Self {
-        let topic = |topic| broker.prefix.topic(topic);
-        Self {
-            commands: format!("{}.>", topic(Topic::TimerCommands)),
-            events: format!("{}.<tenant>.<id>", topic(Topic::TimerEvents)),
-        }
-    }
+/// The subjects that commands come from, and that events go to.
+fn subjects(broker: &NatsSettings) -> (String, String) {
+    let topic = |topic| broker.prefix.topic(topic);
+    (
+        format!("{}.>", topic(Topic::TimerCommands)),
+        format!("{}.<tenant>.<id>", topic(Topic::TimerEvents)),
+    )
 }
 
 /// Where timers come from, where firings go, and how to see one.
@@ -106,7 +99,7 @@ fn ways(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
         format!("in:    http://{api} (described at /openapi.json)\n")
     });
     if let Some(broker) = &settings.broker {
-        let Subjects { commands, events } = Subjects::of(broker);
+        let (commands, events) = subjects(broker);
         return format!(
             "{api}in:    commands on {commands} of {}\n\
              out:   each firing is an event on {events} there\n\

@@ -116,18 +116,13 @@ async fn serve(
 fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock) -> Readiness {
     Arc::new(move || {
         let (punctual, clock) = (punctual.clone(), clock.clone());
-        let lines = stall.as_ref().map(|stall| ReadinessCheck {
-            name: "standard output",
-            problem: stall.problem(),
-        });
+        let check = |name, problem| ReadinessCheck { name, problem };
+        let lines = stall.as_ref();
+        let lines = lines.map(|stall| check("standard output", stall.problem()));
         async move {
             let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
             let absent = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
-            let database = store
-                .find(absent)
-                .await
-                .err()
-                .map(|error| error.to_string());
+            let database = store.find(absent).await.err();
             let writable = punctual.writable().await;
             crate::metrics::set_writable(&writable);
             let worker = match punctual.last_poll() {
@@ -135,23 +130,12 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
                 Some(at) => Some(format!("its last poll for due timers was at {at}")),
                 None => Some("it has not polled for due timers yet".to_owned()),
             };
+            let broker = punctual.readiness().err();
             let checks = [
-                ReadinessCheck {
-                    name: "database",
-                    problem: database,
-                },
-                ReadinessCheck {
-                    name: "writing",
-                    problem: writable.err(),
-                },
-                ReadinessCheck {
-                    name: "broker",
-                    problem: punctual.readiness().err().map(|why| why.to_string()),
-                },
-                ReadinessCheck {
-                    name: "worker",
-                    problem: worker,
-                },
+                check("database", database.map(|error| error.to_string())),
+                check("writing", writable.err()),
+                check("broker", broker.map(|why| why.to_string())),
+                check("worker", worker),
             ];
             checks.into_iter().chain(lines).collect()
         }

@@ -155,7 +155,7 @@ async fn built(builder: Builder, stop: &Stop) -> Result<Option<Punctual>, Failur
 
 async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failure> {
     // Signals first: from now on none of them ends us in an unforeseen way.
-    let stop = Stop::new();
+    let stop = Stop::default();
     let (signals, hangup) = Signals::listen()
         .map_err(|error| Failure::refused(format!("signals cannot be listened to: {error}")))?;
     tokio::spawn(signals.obey(stop.clone(), clock.clone()));

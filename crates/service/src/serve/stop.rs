@@ -1,6 +1,8 @@
 //! A request to stop, with its reason; the first reason counts.
 
-use tokio::sync::watch;
+use std::sync::Arc;
+
+use tokio::sync::SetOnce;
 
 /// Why to stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,32 +14,18 @@ pub(super) enum Reason {
 }
 
 /// A request to stop. Clones are the same request.
-#[derive(Debug, Clone)]
-pub(super) struct Stop(watch::Sender<Option<Reason>>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stop(Arc<SetOnce<Reason>>);
 
 impl Stop {
-    pub(super) fn new() -> Self {
-        Self(watch::Sender::new(None))
-    }
-
     /// Requests a stop, unless one was requested before.
     pub(super) fn request(&self, reason: Reason) {
-        self.0.send_if_modified(|current| {
-            let is_first = current.is_none();
-            current.get_or_insert(reason);
-            is_first
-        });
+        let _ = self.0.set(reason);
     }
 
     /// Waits until a stop is requested.
     pub(super) async fn requested(&self) -> Reason {
-        let mut reasons = self.0.subscribe();
-        let reason = reasons.wait_for(Option::is_some).await;
-        // The sender lives as long as `self`, so waiting does not fail.
-        reason
-            .ok()
-            .and_then(|it| it.clone())
-            .unwrap_or(Reason::Requested)
+        self.0.wait().await.clone()
     }
 }
 
@@ -47,7 +35,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_reason_counts() {
-        let stop = Stop::new();
+        let stop = Stop::default();
         stop.request(Reason::Failed("it broke".to_owned()));
         stop.request(Reason::Requested);
         assert_eq!(

@@ -1,6 +1,5 @@
 //! The flags of the settings, made from the table of settings.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -18,19 +17,19 @@ pub(crate) const CONFIG_VARIABLE: &str = "PUNCTUAL_CONFIG";
 pub(crate) const CONFIG_DEFAULT: &str = "./punctual.toml";
 
 /// What the command line says about settings. Each value has been found to be one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Flags {
-    config: Option<PathBuf>,
-    given: BTreeMap<&'static str, OsString>,
-}
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags(ArgMatches);
 
 impl Flags {
     pub(crate) fn config(&self) -> Option<&Path> {
-        self.config.as_deref()
+        let given: Option<&PathBuf> = self.0.try_get_one(CONFIG).ok().flatten();
+        given.map(PathBuf::as_path)
     }
 
     pub(crate) fn get(&self, about: &About) -> Option<&OsStr> {
-        self.given.get(about.variable).map(OsString::as_os_str)
+        // A setting without a flag, or with one that the command does not have, is not given.
+        let given: Option<&OsString> = self.0.try_get_one(about.variable).ok().flatten();
+        given.map(OsString::as_os_str)
     }
 }
 
@@ -95,27 +94,11 @@ fn help(about: &About) -> String {
     )
 }
 
-fn collect<'a>(
-    matches: &ArgMatches,
-    settings: impl IntoIterator<Item = &'a &'static About>,
-) -> Flags {
-    let with_flag = settings.into_iter().filter(|about| about.flag.is_some());
-    Flags {
-        config: matches.get_one::<PathBuf>(CONFIG).cloned(),
-        given: with_flag
-            .filter_map(|about| {
-                let value = matches.get_one::<OsString>(about.variable)?;
-                Some((about.variable, value.clone()))
-            })
-            .collect(),
-    }
-}
-
 macro_rules! flags_of {
     ($type:ident, $settings:expr) => {
         impl FromArgMatches for $type {
             fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-                Ok(Self(collect(matches, $settings)))
+                Ok(Self(Flags(matches.clone())))
             }
 
             fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -228,22 +228,16 @@ impl Sources<'_> {
 
     /// The effective value, as it was given, and its source.
     pub(crate) fn given(&self, about: &About) -> Option<(OsString, Source)> {
-        let by_flag = || {
-            let flag = about.flag?;
-            let value = self.flags.get(about)?;
-            Some((value.to_os_string(), Source::Flag(flag.name)))
-        };
-        let by_variable = || {
-            let value = self.environment.raw(about.variable)?;
-            Some((value, Source::Variable))
-        };
-        let by_file = || {
-            let file = self.file.as_ref()?;
-            let (value, line) = file.get(about)?;
-            let path = file.path().to_path_buf();
-            Some((value.to_os_string(), Source::File { path, line }))
-        };
-        by_flag().or_else(by_variable).or_else(by_file)
+        if let Some((flag, value)) = about.flag.zip(self.flags.get(about)) {
+            return Some((value.to_os_string(), Source::Flag(flag.name)));
+        }
+        if let Some(value) = self.environment.raw(about.variable) {
+            return Some((value, Source::Variable));
+        }
+        let file = self.file.as_ref()?;
+        let (value, line) = file.get(about)?;
+        let path = file.path().to_path_buf();
+        Some((value.to_os_string(), Source::File { path, line }))
     }
 
     /// The value of a setting; `None` if it is not set.
