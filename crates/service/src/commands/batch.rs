@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use punctual_adapters_system::UuidIds;
-use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey, Timestamp};
+use punctual_domain::{CorrelationId, ServiceCallId, TenantId, Timestamp};
 use punctual_ports::{IdPort, SaveOutcome};
 use punctual_workflows::TimerRequest;
 use serde::Serialize;
@@ -62,13 +62,6 @@ enum Item {
     Unreadable(Failure),
 }
 
-/// The timer that a line requests, with the ids that were generated for it.
-struct LineRequest {
-    number: usize,
-    correlation_id: CorrelationId,
-    request: TimerRequest,
-}
-
 /// The acknowledgement of a stored line.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,7 +70,7 @@ struct Acknowledgement {
     outcome: &'static str,
     tenant_id: TenantId,
     service_call_id: ServiceCallId,
-    correlation_id: CorrelationId,
+    correlation_id: Option<CorrelationId>,
     due_at: Timestamp,
 }
 
@@ -105,7 +98,7 @@ pub(super) async fn schedule_all(
                 Item::Line { number, parsed } => {
                     total += 1;
                     match parsed {
-                        Ok(line) => lines.push(line_request(number, line)),
+                        Ok(line) => lines.push((number, request(line))),
                         Err(reason) => {
                             refused += 1;
                             crate::say(&format!("line {number}: {reason}"));
@@ -130,11 +123,11 @@ pub(super) async fn schedule_all(
 /// Stores lines in one transaction and acknowledges each; returns how many were not stored.
 async fn store(
     session: &Session,
-    lines: Vec<LineRequest>,
+    lines: Vec<(usize, TimerRequest)>,
     replaces: bool,
     answers: &mut Answers,
 ) -> Result<usize, Failure> {
-    let requests = lines.iter().map(|line| line.request.clone()).collect();
+    let requests = lines.iter().map(|(_, request)| request.clone()).collect();
     let timers = session.timers();
     let outcomes = if replaces {
         timers.replace(requests).await
@@ -148,17 +141,17 @@ async fn store(
     };
     let mut acknowledged = Vec::with_capacity(lines.len());
     let mut refused = 0;
-    for (line, outcome) in lines.into_iter().zip(outcomes) {
+    for ((line, request), outcome) in lines.into_iter().zip(outcomes) {
         let stored = outcome.map_err(|error| error.to_string());
         let stored = stored.and_then(|outcome| {
-            let timer = described(&line.request.key, None);
+            let timer = described(&request.key, None);
             schedule::refusal(outcome, &timer).map_or(Ok(outcome), Err)
         });
         match stored {
-            Ok(outcome) => acknowledged.push(acknowledgement(line, outcome)),
+            Ok(outcome) => acknowledged.push(acknowledgement(line, request, outcome)),
             Err(reason) => {
                 refused += 1;
-                crate::say(&format!("line {}: {reason}", line.number));
+                crate::say(&format!("line {line}: {reason}"));
             }
         }
     }
@@ -166,37 +159,30 @@ async fn store(
     Ok(refused)
 }
 
-/// Generates the ids that a line leaves out; the acknowledgement reports them.
-fn line_request(number: usize, line: BatchLine) -> LineRequest {
-    let id = line.service_call_id;
-    let id = id.unwrap_or_else(|| ServiceCallId::from_uuid(UuidIds.next_id()));
-    let correlation_id = line.correlation_id;
-    let correlation_id =
-        correlation_id.unwrap_or_else(|| CorrelationId::from_uuid(UuidIds.next_id()));
-    LineRequest {
-        number,
-        correlation_id,
-        request: TimerRequest {
-            key: TimerKey::new(line.tenant_id, id),
-            due_at: line.due_at,
-            correlation_id: Some(correlation_id),
-            data: line.data,
-        },
+/// The timer that a line requests, with ids for those that it leaves out; the acknowledgement reports
+/// them.
+fn request(line: BatchLine) -> TimerRequest {
+    let new = || CorrelationId::from_uuid(UuidIds.next_id());
+    TimerRequest {
+        key: schedule::key_or_new(line.tenant_id, line.service_call_id, None),
+        due_at: line.due_at,
+        correlation_id: Some(line.correlation_id.unwrap_or_else(new)),
+        data: line.data,
     }
 }
 
-fn acknowledgement(line: LineRequest, outcome: SaveOutcome) -> Acknowledgement {
+fn acknowledgement(line: usize, request: TimerRequest, outcome: SaveOutcome) -> Acknowledgement {
     Acknowledgement {
-        line: line.number,
+        line,
         outcome: match outcome {
             SaveOutcome::Created => "created",
             SaveOutcome::Rescheduled => "rescheduled",
             _ => "unchanged",
         },
-        tenant_id: line.request.key.tenant_id,
-        service_call_id: line.request.key.service_call_id,
-        correlation_id: line.correlation_id,
-        due_at: line.request.due_at,
+        tenant_id: request.key.tenant_id,
+        service_call_id: request.key.service_call_id,
+        correlation_id: request.correlation_id,
+        due_at: request.due_at,
     }
 }
 

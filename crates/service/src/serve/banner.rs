@@ -196,11 +196,19 @@ mod tests {
     use crate::settings::Environment;
     use clap::Parser;
 
-    fn shown(line: &str) -> String {
+    /// The banner of a command line and of variables.
+    fn shown_with(line: &str, variables: &[(&str, &str)], api: Option<&str>) -> String {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let alone = |name: &str| (name == "MODULES").then(|| "timer".into());
-        let settings = Environment(&alone).serve(&cli.serve).unwrap();
-        text(&settings, None, "ts")
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.into())
+        };
+        let settings = Environment(&lookup).serve(&cli.serve).unwrap();
+        text(&settings, api.map(|api| api.parse().unwrap()), "ts")
+    }
+
+    fn shown(line: &str) -> String {
+        shown_with(line, &[("MODULES", "timer")], None)
     }
 
     #[test]
@@ -219,12 +227,7 @@ mod tests {
 
     #[test]
     fn with_calls_it_says_how_to_submit_one_that_may_be_made() {
-        let calls = |line: &str, api: &str| {
-            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            let settings = Environment(&|_| None).serve(&cli.serve).unwrap();
-            text(&settings, Some(api.parse().unwrap()), "ts")
-        };
-        let usual = calls("ts", "127.0.0.1:8080");
+        let usual = shown_with("ts", &[], Some("127.0.0.1:8080"));
         for words in [
             "serves service calls (process",
             "in:    http://127.0.0.1:8080 (",
@@ -233,21 +236,15 @@ mod tests {
         ] {
             assert!(usual.contains(words), "{usual}");
         }
-        let local = calls("ts --allow-nets 127.0.0.0/8", "127.0.0.1:9");
+        let local = shown_with("ts --allow-nets 127.0.0.0/8", &[], Some("127.0.0.1:9"));
         let words = "--url http://127.0.0.1:9/healthz --api http://127.0.0.1:9\n";
         assert!(local.contains(words), "{local}");
     }
 
     #[test]
     fn the_prefix_is_in_the_subjects_and_in_what_to_try() {
-        let cli = Cli::try_parse_from(["ts", "--broker", "a"]).unwrap();
-        let environment = |name: &str| match name {
-            "TIMER_BROKER_PREFIX" => Some("acme".into()),
-            "MODULES" => Some("timer".into()),
-            _ => None,
-        };
-        let settings = Environment(&environment).serve(&cli.serve).unwrap();
-        let text = text(&settings, None, "ts");
+        let variables = [("TIMER_BROKER_PREFIX", "acme"), ("MODULES", "timer")];
+        let text = shown_with("ts --broker a", &variables, None);
         for words in [
             "commands on acme.timer.commands.> of",
             "an event on acme.timer.events.<tenant>.<id> there",

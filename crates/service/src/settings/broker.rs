@@ -271,6 +271,7 @@ mod tests {
     use super::*;
     use crate::settings::tests::serve;
     use punctual_workflows::WorkerSettings;
+    use tempfile::TempDir;
 
     fn with_url(variables: &[(&str, &str)]) -> Result<NatsSettings, String> {
         let url = [("TIMER_BROKER_URL", "nats://broker")];
@@ -282,25 +283,17 @@ mod tests {
         served.map(|settings| settings.broker.unwrap())
     }
 
-    struct Files(tempfile::TempDir);
-
-    impl Files {
-        fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
-        }
-
-        fn with(&self, name: &str, content: &[u8]) -> String {
-            let path = self.0.path().join(name);
-            std::fs::write(&path, content).unwrap();
-            path.to_str().unwrap().to_owned()
-        }
+    fn file(folder: &TempDir, name: &str, content: &[u8]) -> String {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
     }
 
     #[test]
     fn everything_that_is_set_is_heeded() {
-        let files = Files::new();
-        let pem = files.with("pem", b"a certificate");
-        let password = files.with("password", b"hunter2\n");
+        let folder = tempfile::tempdir().unwrap();
+        let pem = file(&folder, "pem", b"a certificate");
+        let password = file(&folder, "password", b"hunter2\n");
         let settings = with_url(&[
             ("TIMER_BROKER_PREFIX", "acme"),
             ("TIMER_BROKER_USER", "me"),
@@ -326,8 +319,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_credentials_comes_from_its_file() {
-        let files = Files::new();
-        let secret = files.with("secret", b"\xef\xbb\xbf hunter2 \r\n\n");
+        let folder = tempfile::tempdir().unwrap();
+        let secret = file(&folder, "secret", b"\xef\xbb\xbf hunter2 \r\n\n");
         let text = || " hunter2 ".to_owned();
         for (name, auth) in [
             ("TIMER_BROKER_TOKEN_FILE", NatsAuth::Token(text())),
@@ -340,8 +333,8 @@ mod tests {
 
     #[test]
     fn more_than_one_kind_of_credentials_is_refused_with_their_names() {
-        let files = Files::new();
-        let secret = files.with("secret", b"hunter2");
+        let folder = tempfile::tempdir().unwrap();
+        let secret = file(&folder, "secret", b"hunter2");
         let named = ("TIMER_BROKER_USER", "me");
         let password = ("TIMER_BROKER_PASSWORD_FILE", secret.as_str());
         let token = ("TIMER_BROKER_TOKEN_FILE", secret.as_str());
@@ -371,8 +364,8 @@ mod tests {
 
     #[test]
     fn what_belongs_together_is_missed() {
-        let files = Files::new();
-        let file = files.with("file", b"hunter2");
+        let folder = tempfile::tempdir().unwrap();
+        let file = file(&folder, "file", b"hunter2");
         for (name, missing) in [
             ("TIMER_BROKER_USER", "set TIMER_BROKER_PASSWORD_FILE too"),
             ("TIMER_BROKER_PASSWORD_FILE", "set TIMER_BROKER_USER too"),
@@ -405,15 +398,15 @@ mod tests {
 
     #[test]
     fn a_file_that_holds_no_secret_is_named_and_not_shown() {
-        let files = Files::new();
-        let folder = files.0.path().to_str().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
         let long = vec![b'x'; file::LONGEST + 1];
         for (path, problem) in [
-            (files.with("empty", b"\n"), "is empty"),
-            (files.with("long", &long), "it has more than 65536 bytes"),
-            (files.with("binary", b"hunter2\xff"), "it is not UTF-8"),
-            (folder.to_owned(), "Is a directory"),
-            (format!("{folder}/absent"), "No such file"),
+            (file(&folder, "empty", b"\n"), "is empty"),
+            (file(&folder, "long", &long), "it has more than 65536 bytes"),
+            (file(&folder, "binary", b"hunter2\xff"), "it is not UTF-8"),
+            (path.to_owned(), "Is a directory"),
+            (format!("{path}/absent"), "No such file"),
         ] {
             for name in ["TIMER_BROKER_TOKEN_FILE", "TIMER_BROKER_CREDS_FILE"] {
                 let sentence = with_url(&[(name, &path)]).unwrap_err();
@@ -424,8 +417,8 @@ mod tests {
             }
         }
         for (path, problem) in [
-            (files.with("empty", b""), "is empty"),
-            (format!("{folder}/absent"), "No such file"),
+            (file(&folder, "empty", b""), "is empty"),
+            (format!("{path}/absent"), "No such file"),
         ] {
             let sentence = with_url(&[("TIMER_BROKER_CA_FILE", &path)]).unwrap_err();
             assert!(sentence.contains(problem), "{sentence}");
