@@ -345,7 +345,6 @@ pub(crate) struct GetArgs {
 Examples:
   timer-service list --tenant demo --output table
   timer-service list --tenant demo --state scheduled --limit 10")]
-#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
 pub(crate) struct ListArgs {
     /// Whose timers: 1 to 128 of A-Z a-z 0-9 _ -
     #[arg(long, value_name = "TENANT")]
@@ -353,6 +352,14 @@ pub(crate) struct ListArgs {
     /// Only those that are scheduled, or that have reached their due time
     #[arg(long, value_name = "scheduled|reached", value_parser = parse::state)]
     pub(crate) state: Option<TimerState>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+/// A page of a list.
+#[derive(Debug, Args)]
+#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
+pub(crate) struct PageArgs {
     /// Maximum number of items, 1 to 1000
     #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
     pub(crate) limit: usize,
@@ -367,19 +374,14 @@ pub(crate) struct ListArgs {
 #[command(after_help = "\
 Examples:
   timer-service trace --correlation 0190a6e0-0000-7c11-9d2e-3f4a5b6c7d8e --output table")]
-#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
+#[command(mut_arg("limit", |limit| limit.help("Maximum number of calls and timers, 1 to 1000")))]
+#[command(mut_arg("after", |after| after.help("Go on after a page: its nextCursor")))]
 pub(crate) struct TraceArgs {
     /// The request's correlation id, a UUID
     #[arg(long, value_name = "UUID")]
     pub(crate) correlation: CorrelationId,
-    /// Maximum number of calls and timers, 1 to 1000
-    #[arg(long, value_name = "N", default_value = "100", value_parser = parse::limit)]
-    pub(crate) limit: usize,
-    /// Go on after a page: its nextCursor
-    #[arg(long, value_name = "CURSOR")]
-    pub(crate) after: Option<String>,
     #[command(flatten)]
-    pub(crate) answer: AnswerArgs,
+    pub(crate) page: PageArgs,
 }
 
 #[derive(Debug, Args)]

@@ -19,16 +19,16 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn failed(sentence: impl Into<String>) -> Self {
-        Self::Failed(sentence.into())
+    pub(crate) fn failed(sentence: impl fmt::Display) -> Self {
+        Self::Failed(sentence.to_string())
     }
 
-    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
-        Self::Usage(sentence.into())
+    pub(crate) fn usage(sentence: impl fmt::Display) -> Self {
+        Self::Usage(sentence.to_string())
     }
 
-    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
-        Self::Refused(sentence.into())
+    pub(crate) fn refused(sentence: impl fmt::Display) -> Self {
+        Self::Refused(sentence.to_string())
     }
 
     pub(crate) const fn exit_code(&self) -> u8 {
@@ -53,13 +53,13 @@ impl From<OpenError> for Failure {
             OpenError::Missing { .. } => Self::failed(format!(
                 "{error}: name another with --db or TIMER_DB_PATH, or make it with `timer-service migrate`"
             )),
-            _ => Self::refused(error.to_string()),
+            _ => Self::refused(error),
         }
     }
 }
 
 impl From<PortError> for Failure {
     fn from(error: PortError) -> Self {
-        Self::failed(error.to_string())
+        Self::failed(error)
     }
 }

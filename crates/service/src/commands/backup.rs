@@ -52,7 +52,7 @@ fn one(path: &Path, set: SchemaSet, to: &Path) -> Result<Copied, Failure> {
     progress.end();
     let done = done.map_err(|error| match error {
         BackupError::Source(error) => error.into(),
-        other => Failure::failed(other.to_string()),
+        other => Failure::failed(other),
     })?;
     Ok(Copied {
         database: display::path(path),

@@ -185,7 +185,7 @@ impl Service {
             .parse()
             .map_err(|error| Failure::failed(format!("{error}")))?;
         let client = HyperHttpClient::new(everywhere, Roots::of_this_machine())
-            .map_err(|error| Failure::refused(error.to_string()))?
+            .map_err(Failure::refused)?
             .without_idempotency_key();
         let drawn = || CorrelationId::from_uuid(UuidIds.next_id());
         Ok(Self {
@@ -223,7 +223,7 @@ impl Service {
             body: body
                 .map(|body| RequestBody::new(body.to_string()))
                 .transpose()
-                .map_err(|error| Failure::usage(error.to_string()))?,
+                .map_err(Failure::usage)?,
         };
         let attempt = HttpAttempt {
             execution_id: EnvelopeId::from_uuid(UuidIds.next_id()),

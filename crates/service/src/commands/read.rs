@@ -34,12 +34,12 @@ pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<
 
 /// Lists a tenant's timers.
 pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let session = Session::open(&args.answer.database, environment)?;
+    let session = Session::open(&args.page.answer.database, environment)?;
     let query = TimerPageQuery {
         tenant_id: args.tenant,
         state: args.state,
-        after: args.after.map(PageCursor),
-        limit: args.limit,
+        after: args.page.after.map(PageCursor),
+        limit: args.page.limit,
     };
     let had_cursor = query.after.is_some();
     let page = session.store.page(query).await;
@@ -56,8 +56,8 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
         items: &page.timers,
         next_cursor: next,
     };
-    Answers::open()?.show(args.answer.output, &answer, || table(&page.timers))?;
-    if args.answer.output == Output::Table {
+    Answers::open()?.show(args.page.answer.output, &answer, || table(&page.timers))?;
+    if args.page.answer.output == Output::Table {
         say_rest(page.timers.is_empty(), next);
     }
     Ok(())

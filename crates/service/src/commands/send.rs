@@ -88,8 +88,7 @@ pub(crate) async fn run(args: SendArgs, environment: &Environment<'_>) -> Result
 
 /// A connection to a broker that keeps messages.
 async fn reach(settings: &NatsSettings) -> Result<Context, Failure> {
-    let client = connect(settings).await;
-    let client = client.map_err(|error| Failure::failed(error.to_string()))?;
+    let client = connect(settings).await.map_err(Failure::failed)?;
     if !client.server_info().jetstream {
         return Err(Failure::failed(format!(
             "the broker at {} runs without JetStream: start nats-server with -js, or give its configuration a jetstream section",

@@ -21,14 +21,14 @@ use crate::store;
 /// Prints the calls, timers and steps of one request.
 pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
-    let after = args.after.clone().map(|text| {
+    let after = args.page.after.clone().map(|text| {
         let key = PageCursor(text).key();
         key.ok_or_else(|| {
             Failure::usage("--after is no nextCursor of a trace: give one as it was printed")
         })
     });
     let after = after.transpose()?;
-    let databases = environment.to_read(&args.answer.database)?;
+    let databases = environment.to_read(&args.page.answer.database)?;
     let mut stores = Vec::new();
     for settings in &databases {
         // One of two may not have been made yet; a single one has to be there.
@@ -41,8 +41,10 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
         store.close().await;
     }
     match found? {
-        Found::Calls(trace) => show_trace(args.answer.output, *trace),
-        Found::Timers { timers, next } => show_timers(args.answer.output, &timers, next.as_ref()),
+        Found::Calls(trace) => show_trace(args.page.answer.output, *trace),
+        Found::Timers { timers, next } => {
+            show_timers(args.page.answer.output, &timers, next.as_ref())
+        }
         Found::Nothing => {
             let paths = databases.iter().map(|it| crate::display::path(&it.path));
             let paths: Vec<String> = paths.collect();
@@ -85,7 +87,7 @@ async fn find(
         let calls = CallStores::new(shared.calls()?);
         let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, calls, timers);
         let trace = ReadCalls::new(&ports)
-            .trace(args.correlation, after.clone(), args.limit)
+            .trace(args.correlation, after.clone(), args.page.limit)
             .await?;
         if !trace.steps.is_empty() || !trace.calls.is_empty() {
             return Ok(Found::Calls(Box::new(trace)));
@@ -94,12 +96,12 @@ async fn find(
     let Some(alone) = alone else {
         return Ok(Found::Nothing);
     };
-    let limit = args.limit.saturating_add(1);
+    let limit = args.page.limit.saturating_add(1);
     let mut timers = alone
         .find_by_correlation(args.correlation, after, limit)
         .await?;
-    let has_more = timers.len() > args.limit;
-    timers.truncate(args.limit);
+    let has_more = timers.len() > args.page.limit;
+    timers.truncate(args.page.limit);
     let last = timers.last().map(|timer| timer.timer().key.clone());
     Ok(match last {
         None => Found::Nothing,

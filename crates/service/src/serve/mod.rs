@@ -119,7 +119,7 @@ async fn build(
 fn http_client(calls: &CallsSettings) -> Result<Arc<HyperHttpClient>, Failure> {
     HyperHttpClient::new(calls.allowed.clone(), Roots::of_this_machine())
         .map(Arc::new)
-        .map_err(|error| Failure::refused(error.to_string()))
+        .map_err(Failure::refused)
 }
 
 /// `lines`: handles the firings of timers that belong to no call.
@@ -146,10 +146,7 @@ async fn built(builder: Builder, stop: &Stop) -> Result<Option<Punctual>, Failur
     tokio::select! {
         biased;
         _ = stop.requested() => Ok(None),
-        built = builder.build() => match built {
-            Ok(punctual) => Ok(Some(punctual)),
-            Err(error) => Err(Failure::refused(error.to_string())),
-        },
+        built = builder.build() => built.map(Some).map_err(Failure::refused),
     }
 }
 
@@ -172,8 +169,7 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     let stopped =
         |error: punctual::Error| Failure::failed(format!("the timer worker has stopped: {error}"));
     // A start that fails, as beside a consumer that would lose commands, has started nothing.
-    let running = punctual.start().await;
-    let running = running.map_err(|error| Failure::refused(error.to_string()))?;
+    let running = punctual.start().await.map_err(Failure::refused)?;
     let api = bound.map(|bound| {
         let stop = stop.clone();
         let shutdown = async move { drop(stop.requested().await) };

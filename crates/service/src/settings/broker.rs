@@ -4,6 +4,7 @@
 //! file that holds one is named in a refusal, and nothing that is in it.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -232,7 +233,7 @@ impl Reading<'_> {
         self.sources.given(about).is_some()
     }
 
-    fn refuse(&mut self, sentence: impl Into<String>) {
+    fn refuse(&mut self, sentence: impl Display) {
         self.problems.push(Failure::refused(sentence));
     }
 }

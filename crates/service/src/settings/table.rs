@@ -30,7 +30,7 @@ pub(crate) struct Setting<T: 'static> {
 pub(crate) struct About {
     /// Its name as a variable, in capitals.
     pub(crate) variable: &'static str,
-    pub(crate) flag: Option<Flag>,
+    pub(crate) flag: Option<&'static Flag>,
     pub(crate) shape: Shape,
     /// The default: a value, or words for one.
     pub(crate) default: &'static str,
@@ -41,7 +41,7 @@ pub(crate) struct About {
     pub(crate) display: fn(&OsStr) -> Option<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Flag {
     pub(crate) name: &'static str,
     pub(crate) value_name: &'static str,
@@ -63,18 +63,6 @@ impl About {
     }
 }
 
-macro_rules! flag {
-    () => {
-        None
-    };
-    ($name:literal $value_name:literal) => {
-        Some(Flag {
-            name: $name,
-            value_name: $value_name,
-        })
-    };
-}
-
 /// A setting is not secret unless it says otherwise.
 macro_rules! display {
     () => {
@@ -90,7 +78,10 @@ macro_rules! settings {
         $(pub(crate) static $name: Setting<$type> = Setting {
             about: &About {
                 variable: stringify!($name),
-                flag: flag!($($flag $value_name)?),
+                flag: {
+                    const FLAG: &[Flag] = &[$(Flag { name: $flag, value_name: $value_name })?];
+                    FLAG.first()
+                },
                 shape: Shape::$shape,
                 default: $default,
                 meaning: $meaning,
