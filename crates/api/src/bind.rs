@@ -9,7 +9,8 @@ use crate::Tokens;
 /// # Errors
 /// With a sentence that says what would be right.
 pub fn check_bind(address: SocketAddr, tokens: &Tokens) -> Result<(), String> {
-    if !tokens.is_empty() || is_loopback(address) {
+    // An IPv4-mapped IPv6 address counts as its IPv4 address.
+    if !tokens.is_empty() || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     let port = address.port();
@@ -17,11 +18,6 @@ pub fn check_bind(address: SocketAddr, tokens: &Tokens) -> Result<(), String> {
         "{address} can be reached from other machines, and there are no tokens: \
          listen on 127.0.0.1:{port}, or name a file of tokens (API_TOKENS_FILE)"
     ))
-}
-
-fn is_loopback(address: SocketAddr) -> bool {
-    // An IPv4-mapped IPv6 address counts as its IPv4 address.
-    address.ip().to_canonical().is_loopback()
 }
 
 #[cfg(test)]

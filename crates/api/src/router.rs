@@ -60,7 +60,10 @@ pub fn router(parts: ApiParts) -> Router {
     for template in templates {
         let api = Arc::clone(&api);
         let answer = move |path: Result<RawPathParams, _>, request: Request| {
-            let path = path.ok().map(|path| decoded(&path));
+            let path = path.ok().map(|path| {
+                let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+                path.iter().map(owned).collect()
+            });
             let api = Arc::clone(&api);
             async move { api.handle(Some(template), path, request).await }
         };
@@ -70,12 +73,6 @@ pub fn router(parts: ApiParts) -> Router {
         let api = Arc::clone(&api);
         async move { api.handle(None, None, request).await }
     })
-}
-
-fn decoded(path: &RawPathParams) -> Vec<(String, String)> {
-    path.iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
 
 impl Api {

@@ -63,7 +63,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::refused(format!("no runtime can be started: {error}")))?;
     let done = match command {
         Command::Serve(flags) => {
-            let settings = environment.serve(&flags)?;
+            let settings = environment.good_sources(&flags.0)?.serve()?;
             let clock = commands::clock()?;
             logging::start(settings.log_format, settings.log_level, clock.clone());
             runtime.block_on(serve::run(settings, clock))

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
     let has_fired = format!("{timer} has fired already and cannot be cancelled");
     if session.is_of_calls() {
         let found = session.store.find(key.clone()).await;
-        session.close().await;
+        session.store.close().await;
         return Err(Failure::failed(match found? {
             None => format!("there is no {timer}"),
             Some(TimerEntry::Reached { .. }) => has_fired,
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
         }));
     }
     let done = session.timers().cancel(vec![key.clone()]).await;
-    session.close().await;
+    session.store.close().await;
     match only(done?)? {
         DeleteOutcome::Deleted => {
             let cancelled = Cancelled {

@@ -55,7 +55,7 @@ pub(crate) async fn run(
         Some(sequence) => remove(&session, sequence).await,
         None => list(&session, &args).await,
     };
-    session.close().await;
+    session.store.close().await;
     done
 }
 

@@ -87,10 +87,6 @@ impl Session {
         let ports = TimerPorts::new(self.clock.clone(), UuidIds, self.store.clone(), bus);
         ScheduleTimers::new(&ports)
     }
-
-    async fn close(self) {
-        self.store.close().await;
-    }
 }
 
 /// Of two files that may be meant, the one that is served; otherwise the one that is there.

@@ -43,13 +43,13 @@ impl Answers {
 
     /// Writes each as a line of JSON, all of them at once.
     pub(crate) fn lines<T: Serialize>(&mut self, answers: &[T]) -> Result<(), Failure> {
-        let mut text = Vec::new();
+        let mut text = String::new();
         for answer in answers {
-            serde_json::to_writer(&mut text, answer)
+            text += &serde_json::to_string(answer)
                 .map_err(|error| Failure::failed(format!("an answer is no JSON: {error}")))?;
-            text.push(b'\n');
+            text.push('\n');
         }
-        self.write(&text)
+        self.text(&text)
     }
 
     pub(super) fn line<T: Serialize>(&mut self, answer: &T) -> Result<(), Failure> {
@@ -74,11 +74,7 @@ impl Answers {
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        self.write(text.as_bytes())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        match Blocking(&self.file).write_all(bytes) {
+        match Blocking(&self.file).write_all(text.as_bytes()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe && self.reader_may_leave => Ok(()),
             written => written.map_err(|error| unwritable(&error)),
         }

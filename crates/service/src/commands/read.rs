@@ -24,7 +24,7 @@ pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<
     let (key, name) = key(args.key)?;
     let session = Session::open(&args.answer.database, environment)?;
     let found = session.store.find(key.clone()).await;
-    session.close().await;
+    session.store.close().await;
     let Some(timer) = found? else {
         let timer = described(&key, name.as_deref());
         return Err(Failure::failed(format!("there is no {timer}")));
@@ -43,7 +43,7 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
     };
     let had_cursor = query.after.is_some();
     let page = session.store.page(query).await;
-    session.close().await;
+    session.store.close().await;
     let page = page.map_err(|error| {
         if had_cursor && error.kind() == PortErrorKind::Rejected {
             Failure::usage("--after is no nextCursor of a list: give one as it was printed")

@@ -22,7 +22,7 @@ pub(crate) async fn run(args: ScheduleArgs, environment: &Environment<'_>) -> Re
         let source = batch::Source::open(source)?;
         let session = Session::open_or_create(clock, &database, environment)?;
         let done = batch::schedule_all(&session, source, replaces).await;
-        session.close().await;
+        session.store.close().await;
         return done;
     }
     let (output, name) = (args.answer.output, args.timer.name.clone());
@@ -32,7 +32,7 @@ pub(crate) async fn run(args: ScheduleArgs, environment: &Environment<'_>) -> Re
     if done.is_ok() {
         session.say_if_unserved();
     }
-    session.close().await;
+    session.store.close().await;
     done
 }
 

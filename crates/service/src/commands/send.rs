@@ -61,7 +61,7 @@ struct Stored<'a> {
 pub(crate) async fn run(args: SendArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let wait = (!args.no_wait).then_some(args.wait);
-    let Some(settings) = environment.broker(&args.broker)? else {
+    let Some(settings) = environment.good_sources(&args.broker.0)?.broker()? else {
         return Err(Failure::usage(
             "there is no broker to send to: give --broker nats://host:4222, or set TIMER_BROKER_URL",
         ));

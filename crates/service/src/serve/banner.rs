@@ -203,7 +203,8 @@ mod tests {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| value.into())
         };
-        let settings = Environment(&lookup).serve(&cli.serve).unwrap();
+        let sources = Environment(&lookup).good_sources(&cli.serve.0);
+        let settings = sources.unwrap().serve().unwrap();
         text(&settings, api.map(|api| api.parse().unwrap()), "ts")
     }
 

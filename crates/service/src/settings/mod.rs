@@ -156,16 +156,6 @@ impl<'a> Environment<'a> {
             .map(|(path, set)| sources.as_client(path, set))
             .collect()
     }
-
-    /// The broker that a command talks to.
-    pub(crate) fn broker(self, flags: &'a BrokerFlags) -> Result<Option<NatsSettings>, Failure> {
-        self.good_sources(&flags.0)?.broker()
-    }
-
-    /// How to serve.
-    pub(crate) fn serve(self, flags: &'a ServeFlags) -> Result<ServeSettings, Failure> {
-        self.good_sources(&flags.0)?.serve()
-    }
 }
 
 /// Databases of timers that a command may use.
@@ -352,7 +342,7 @@ impl Sources<'_> {
     }
 
     /// The broker, if one is set.
-    fn broker(&self) -> Result<Option<NatsSettings>, Failure> {
+    pub(crate) fn broker(&self) -> Result<Option<NatsSettings>, Failure> {
         broker::read(self).map_err(|problems| {
             let senseless = || Failure::refused("the settings of the broker make no sense");
             problems.into_iter().next().unwrap_or_else(senseless)
@@ -443,7 +433,7 @@ mod tests {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| OsString::from(value))
         };
-        Environment(&lookup).serve(flags)
+        Environment(&lookup).good_sources(&flags.0)?.serve()
     }
 
     #[test]
