@@ -35,5 +35,5 @@ pub use parts::{ApiParts, ApiSettings, CallsApi, Readiness, ReadinessCheck, Time
 pub use router::router;
 pub use routes::{Access, Route, routes};
 pub use serve::{Served, serve};
-pub use tokens::{Tokens, TokensError, hash_token};
+pub use tokens::{Tokens, hash_token};
 pub use views::TraceView;
