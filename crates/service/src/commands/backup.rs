@@ -47,15 +47,23 @@ pub(crate) fn run(args: &BackupArgs, environment: &Environment<'_>) -> Result<()
 }
 
 fn one(path: &Path, set: SchemaSet, to: &Path) -> Result<Copied, Failure> {
-    let mut progress = Progress::of(path);
-    let done = copy(path, set, to, &mut |copied, of| progress.show(copied, of));
-    progress.end();
+    let (what, on_terminal) = (display::path(path), std::io::stderr().is_terminal());
+    let mut shown = None;
+    let done = copy(path, set, to, &mut |copied, of| {
+        let percent = copied.saturating_mul(100) / of.max(1);
+        if on_terminal && shown.replace(percent) != Some(percent) {
+            let _ = write!(std::io::stderr(), "\r{what}: {percent} % copied");
+        }
+    });
+    if shown.is_some() {
+        let _ = writeln!(std::io::stderr());
+    }
     let done = done.map_err(|error| match error {
         BackupError::Source(error) => error.into(),
         other => Failure::failed(other),
     })?;
     Ok(Copied {
-        database: display::path(path),
+        database: what,
         set: set.name(),
         backup: display::path(to),
         bytes: done.bytes,
@@ -77,35 +85,4 @@ fn databases(
     }
     let one = chosen(environment.client(flags)?);
     Ok(vec![(one.path, one.set)])
-}
-
-/// Progress on a terminal.
-struct Progress {
-    what: String,
-    is_watched: bool,
-    percent: Option<u64>,
-}
-
-impl Progress {
-    fn of(path: &Path) -> Self {
-        Self {
-            what: display::path(path),
-            is_watched: std::io::stderr().is_terminal(),
-            percent: None,
-        }
-    }
-
-    fn show(&mut self, copied: u64, of: u64) {
-        let percent = copied.saturating_mul(100) / of.max(1);
-        if self.is_watched && self.percent != Some(percent) {
-            self.percent = Some(percent);
-            let _ = write!(std::io::stderr(), "\r{}: {percent} % copied", self.what);
-        }
-    }
-
-    fn end(&self) {
-        if self.percent.is_some() {
-            let _ = writeln!(std::io::stderr());
-        }
-    }
 }

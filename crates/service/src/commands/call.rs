@@ -1,5 +1,6 @@
 //! `call`: submits a service call to a running service, and follows it to its outcome.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual::http::{AllowedNets, HyperHttpClient, Roots};
@@ -84,17 +85,17 @@ fn body(args: &CallArgs, due_at: Timestamp) -> Value {
 
 /// A URL without its secrets: it becomes part of the name of the call.
 fn redacted_url(url: &str) -> String {
-    let request = |url| RequestSpec {
+    let Ok(url) = url.parse::<TargetUrl>() else {
+        // The service will refuse it, so what in it is secret is unknown.
+        return url.split(['?', '#']).next().unwrap_or_default().to_owned();
+    };
+    let request = RequestSpec {
         method: Method::Get,
         url,
         headers: Headers::default(),
         body: None,
     };
-    match url.parse::<TargetUrl>() {
-        Ok(url) => request(url).redacted().url.to_string(),
-        // The service will refuse it, so what in it is secret is unknown.
-        Err(_) => url.split(['?', '#']).next().unwrap_or_default().to_owned(),
-    }
+    request.redacted().url.to_string()
 }
 
 /// The end of a call in one sentence.
@@ -168,18 +169,14 @@ impl Service {
         correlation_id: Option<CorrelationId>,
     ) -> Result<Self, Failure> {
         let base = args.api.as_str().trim_end_matches('/').to_owned();
-        let token = match &args.token_file {
-            None => None,
-            Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    Failure::refused(format!(
-                        "--token-file {} cannot be read: {error}",
-                        crate::display::path(path)
-                    ))
-                })?;
-                Some(text.trim().to_owned())
-            }
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                let path = crate::display::path(path);
+                Failure::refused(format!("--token-file {path} cannot be read: {error}"))
+            });
+            text.map(|text| text.trim().to_owned())
         };
+        let token = args.token_file.as_ref().map(read).transpose()?;
         // The address was typed, so any network is allowed.
         let everywhere: AllowedNets = "0.0.0.0/0,::/0"
             .parse()
