@@ -193,18 +193,13 @@ const fn synchronous(setting: Synchronous) -> (&'static str, &'static str) {
 mod tests {
     use super::*;
     use crate::cli::Cli;
-    use crate::settings::Environment;
+    use crate::settings::tests::serve_with;
     use clap::Parser;
 
     /// The banner of a command line and of variables.
     fn shown_with(line: &str, variables: &[(&str, &str)], api: Option<&str>) -> String {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let lookup = |name: &str| {
-            let found = variables.iter().find(|(key, _)| *key == name);
-            found.map(|(_, value)| value.into())
-        };
-        let sources = Environment(&lookup).good_sources(&cli.serve.0);
-        let settings = sources.unwrap().serve().unwrap();
+        let settings = serve_with(variables, &cli.serve).unwrap();
         text(&settings, api.map(|api| api.parse().unwrap()), "ts")
     }
 

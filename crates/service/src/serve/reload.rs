@@ -66,7 +66,7 @@ fn log_error(what: &str, read: Result<usize, String>) -> Option<usize> {
     read.inspect_err(|reason| {
         tracing::error!(
             reason,
-            "{what} were not reloaded: those of before still hold"
+            "{what} were not reloaded: the previous ones stay in effect"
         );
     })
     .ok()

@@ -76,8 +76,8 @@ impl SettingsFile {
 
     /// Whether it gives a setting a value that is none.
     pub(crate) fn is_wrong_in(&self, about: &About) -> bool {
-        let keys = self.problems.iter().filter_map(|it| it.key.as_deref());
-        keys.into_iter().any(|key| key == about.key())
+        let key = Some(about.key());
+        self.problems.iter().any(|it| it.key == key)
     }
 
     fn unreadable(path: &Path, origin: &str, error: &io::Error) -> Self {

@@ -414,7 +414,7 @@ fn is_given(about: &About, raw: &OsStr) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
@@ -425,7 +425,7 @@ mod tests {
         serve_with(variables, &ServeFlags::default())
     }
 
-    fn serve_with(
+    pub(crate) fn serve_with(
         variables: &[(&str, &str)],
         flags: &ServeFlags,
     ) -> Result<ServeSettings, Failure> {

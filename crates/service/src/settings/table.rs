@@ -160,7 +160,7 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\nEvery setting is also a key of punctual.toml, the name of its variable in small\n\
          letters: timer_batch_size = 100. A flag beats the variable, which beats the\n\
-         file, which beats the default. `timer-service check` shows what holds.\n",
+         file, which beats the default. `timer-service check` shows the effective values.\n",
     );
     text
 }
