@@ -13,6 +13,11 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// A backoff from the delay after the first failure up to the maximum delay.
+    pub const fn new(first: Duration, limit: Duration) -> Self {
+        Self { first, limit }
+    }
+
     /// Delay after failure number `failures`, counted from one, with a jitter of up to a quarter.
     ///
     /// Without jitter, operations that failed together would be retried together. It is derived from the

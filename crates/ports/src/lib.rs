@@ -65,3 +65,12 @@ pub use timer_queue::{
 
 /// Result of a batch method: an outcome or an error for each item.
 pub type BatchResult<T> = Result<Vec<Result<T, PortError>>, PortError>;
+
+/// The result of a batch of one item.
+///
+/// # Errors
+/// Those of the batch and of the item; `Unavailable` if the item has no answer.
+pub fn only_answer<T>(answers: BatchResult<T>, operation: &'static str) -> Result<T, PortError> {
+    let missing = || PortError::new(PortErrorKind::Unavailable, operation, "there was no answer");
+    answers?.pop().unwrap_or_else(|| Err(missing()))
+}

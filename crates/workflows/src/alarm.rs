@@ -4,8 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
+
+use crate::Notifier;
+use crate::driven::NextWake;
 
 /// The deadlines of a worker's wait. Due times are on the wall clock; polls and pauses are on the monotonic
 /// clock, so that they end although the wall clock is set back.
@@ -59,25 +63,18 @@ impl Alarm {
 
     /// Waits until one of the two has come.
     pub(crate) async fn wait(self, clock: &dyn ClockPort) {
-        let wall = async {
-            match self.wall {
-                Some(wall) => clock.sleep_until(wall).await,
-                None => std::future::pending().await,
-            }
-        };
-        let monotonic = async {
-            match self.monotonic {
-                Some(time) => {
-                    let left = time.saturating_sub(clock.monotonic());
-                    clock.sleep_for(left).await;
-                }
-                None => std::future::pending().await,
-            }
-        };
+        let left = |time: Duration| time.saturating_sub(clock.monotonic());
         tokio::select! {
-            () = wall => {}
-            () = monotonic => {}
+            () = or_never(self.wall.map(|wall| clock.sleep_until(wall))) => {}
+            () = or_never(self.monotonic.map(|time| clock.sleep_for(left(time)))) => {}
         }
+    }
+}
+
+async fn or_never(sleep: Option<BoxFuture<'_, ()>>) {
+    match sleep {
+        Some(sleep) => sleep.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -88,6 +85,24 @@ pub(crate) struct SharedAlarm(Arc<Mutex<Option<Alarm>>>);
 impl SharedAlarm {
     pub(crate) fn set(&self, alarm: Alarm) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(alarm);
+    }
+
+    /// Sets it to a time from now, by the monotonic clock.
+    pub(crate) fn set_after(&self, wait: Duration, clock: &dyn ClockPort) -> Alarm {
+        let mut alarm = Alarm::default();
+        alarm.at_monotonic(clock.monotonic().saturating_add(wait));
+        self.set(alarm);
+        alarm
+    }
+
+    /// When to step next: at the alarm; at once before the first step and after a notification.
+    pub(crate) fn next_wake_fn(&self, clock: &Arc<dyn ClockPort>, notifier: &Notifier) -> NextWake {
+        let (alarm, clock) = (self.clone(), Arc::clone(clock));
+        let notifier = notifier.clone();
+        Arc::new(move || match alarm.get() {
+            Some(alarm) if !notifier.is_notified() => alarm.as_wall_time(clock.as_ref()),
+            _ => Some(clock.now()),
+        })
     }
 
     pub(crate) fn get(&self) -> Option<Alarm> {

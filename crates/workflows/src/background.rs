@@ -8,7 +8,7 @@ use punctual_domain::Timestamp;
 use punctual_ports::{ClockPort, PortError};
 
 use crate::alarm::{Alarm, SharedAlarm};
-use crate::driven::SteppedWorker;
+use crate::driven::{NextWake, SteppedWorker};
 use crate::retries::Retries;
 use crate::{Notifier, WorkerStopped};
 
@@ -84,10 +84,7 @@ impl<C: BackgroundTask> BackgroundWorker<C> {
         };
         self.task
             .next_step_at(self.clock.now().saturating_add(wait));
-        let mut alarm = Alarm::default();
-        alarm.at_monotonic(self.clock.monotonic().saturating_add(wait));
-        self.alarm.set(alarm);
-        Ok(alarm)
+        Ok(self.alarm.set_after(wait, self.clock.as_ref()))
     }
 }
 
@@ -97,15 +94,7 @@ impl<C: BackgroundTask> SteppedWorker for BackgroundWorker<C> {
         self.step().await.map(drop)
     }
 
-    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
-        let (alarm, clock, notifier) = (
-            self.alarm.clone(),
-            Arc::clone(&self.clock),
-            self.notifier.clone(),
-        );
-        Arc::new(move || match alarm.get() {
-            Some(alarm) if !notifier.is_notified() => alarm.as_wall_time(clock.as_ref()),
-            _ => Some(clock.now()),
-        })
+    fn next_wake_fn(&self) -> NextWake {
+        self.alarm.next_wake_fn(&self.clock, &self.notifier)
     }
 }

@@ -8,20 +8,23 @@ use punctual_ports::Stepped;
 
 use crate::WorkerStopped;
 
+/// Returns when a worker steps next, also during a step.
+pub type NextWake = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+
 /// A worker that does its work in steps.
 #[async_trait]
 pub trait SteppedWorker: Send {
     /// Does everything that can be done now, without sleeping on the clock.
     async fn step_when_driven(&mut self) -> Result<(), WorkerStopped>;
 
-    /// A function that returns when to step next, also during a step.
-    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+    /// When to step next.
+    fn next_wake_fn(&self) -> NextWake;
 }
 
 /// Wraps a worker for a clock that is moved by hand; the first page of this crate shows how.
 pub struct Driven<W> {
     worker: tokio::sync::Mutex<W>,
-    next_wake_fn: Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>,
+    next_wake_fn: NextWake,
     stopped: Mutex<Option<WorkerStopped>>,
 }
 

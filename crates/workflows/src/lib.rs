@@ -67,7 +67,7 @@ mod schedule_timers;
 mod wake_signal;
 
 pub use background::{BackgroundTask, BackgroundWorker};
-pub use driven::{Driven, SteppedWorker};
+pub use driven::{Driven, NextWake, SteppedWorker};
 pub use fire_due_timers::{Drained, SettingsError, TimerWorker, WorkerSettings, WorkerStopped};
 pub use handler_fn::handler_fn;
 pub use in_flight_epoch::InFlightEpoch;

@@ -17,30 +17,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::{Backoff, EnvelopeId, ReachedTimer};
+use punctual_domain::{EnvelopeId, ReachedTimer};
 use punctual_ports::{
-    ClockPort, DataLoss, DeadLetterPort, EventBusPort, FiredCursor, FiredPage, IdPort, PortError,
-    PortErrorKind, TimerQueuePort,
+    ClockPort, DataLoss, DeadLetterPort, EventBusPort, IdPort, PortError, TimerQueuePort,
+    only_answer,
 };
 
 use crate::fire_due_timers::WorkerStopped;
-use crate::fire_due_timers::publishing::{Firing, FiringOutcome, publish};
-use crate::retries::Retries;
+use crate::fire_due_timers::publishing::{Firing, PublishResult, publish};
+use crate::retries::{PARKED_EVENT_BACKOFF, PORT_BACKOFF, Retries};
 use crate::{InFlightEpoch, TimerPorts, metric_names};
 
 /// Number of firings in memory at once.
 const PAGE: usize = 500;
-
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    limit: Duration::from_secs(5),
-};
-
-/// Backoff of a parked event.
-const PARKED: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    limit: Duration::from_mins(1),
-};
 
 /// Maximum number of parked events. Beyond it, the one parked first becomes a dead letter.
 const MOST_PARKED: usize = 1_000;
@@ -110,7 +99,9 @@ impl RepublishLost {
         let (mut found, mut after) = (0, None);
         let mut parked: VecDeque<Parked> = VecDeque::new();
         loop {
-            let page = self.page(loss, after).await?;
+            let read = || self.queue.fired_since(loss.since, after.clone(), PAGE);
+            let failure = "firings to republish could not be read";
+            let page = self.until_success(failure, read).await?;
             // A bus that was not stopped gracefully reports its last moments as lost. Mostly nothing
             // was fired in them, and then there is nothing to log.
             if found == 0 && !page.timers.is_empty() {
@@ -135,7 +126,10 @@ impl RepublishLost {
             self.clock.sleep_for(wait).await;
             self.retry_parked(&mut parked).await?;
         }
-        self.confirm(loss).await?;
+        // The bus stores that the loss is recovered.
+        let confirm = || self.bus.recovered(loss);
+        let failure = "the recovery could not be confirmed to the bus";
+        self.until_success(failure, confirm).await?;
         if found > 0 {
             tracing::warn!(
                 count = found,
@@ -154,25 +148,8 @@ impl RepublishLost {
         let mut checks = 0_u32;
         while !self.in_flight_epoch.earlier_are_settled() {
             checks = checks.saturating_add(1);
-            let wait = AFTER_FAILURE.after(checks, &"in flight");
+            let wait = PORT_BACKOFF.after(checks, &"in flight");
             self.clock.sleep_for(wait).await;
-        }
-    }
-
-    /// The next firings since the loss.
-    async fn page(
-        &self,
-        loss: &DataLoss,
-        after: Option<FiredCursor>,
-    ) -> Result<FiredPage, WorkerStopped> {
-        let mut retries =
-            Retries::new(AFTER_FAILURE, "firings to publish again cannot be read now");
-        loop {
-            let page = self.queue.fired_since(loss.since, after.clone(), PAGE);
-            match page.await {
-                Ok(page) => return Ok(page),
-                Err(error) => self.wait_after(&mut retries, error).await?,
-            }
         }
     }
 
@@ -184,17 +161,17 @@ impl RepublishLost {
     ) -> Result<(), WorkerStopped> {
         let firing = |reached| Firing::new(reached, EnvelopeId::from_uuid(self.ids.next_id()));
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
-        let mut retries = Retries::new(AFTER_FAILURE, "events cannot be published again now");
+        let mut retries = Retries::new(PORT_BACKOFF, "events could not be republished");
         while !left.is_empty() {
             let (batch, outcomes) = publish(Arc::clone(&self.bus), left).await;
             left = Vec::new();
             let (mut accepted, mut failure) = (0, None);
             for (firing, outcome) in batch.into_iter().zip(outcomes) {
                 match outcome {
-                    FiringOutcome::Acknowledged => accepted += 1,
-                    FiringOutcome::Poison(reason) => self.dead_letter(&firing, &reason).await?,
-                    FiringOutcome::Failed(error) => parked.push_back(self.park(firing, 1, error)),
-                    FiringOutcome::BusFailed(error) => {
+                    PublishResult::Acknowledged => accepted += 1,
+                    PublishResult::Poison(reason) => self.dead_letter(&firing, &reason).await?,
+                    PublishResult::Failed(error) => parked.push_back(self.park(firing, 1, error)),
+                    PublishResult::BusFailed(error) => {
                         left.push(firing);
                         failure = Some(error);
                     }
@@ -217,7 +194,7 @@ impl RepublishLost {
                 tracing::warn!(%error, "an event cannot be published again now; it is tried again later");
             });
         }
-        let wait = PARKED.after(failures, &firing.envelope.id);
+        let wait = PARKED_EVENT_BACKOFF.after(failures, &firing.envelope.id);
         Parked {
             until: self.clock.monotonic().saturating_add(wait),
             firing,
@@ -239,18 +216,18 @@ impl RepublishLost {
             let (_, outcomes) = publish(Arc::clone(&self.bus), firings).await;
             for (it, outcome) in some.into_iter().zip(outcomes) {
                 match outcome {
-                    FiringOutcome::Acknowledged => {
+                    PublishResult::Acknowledged => {
                         metrics::counter!(metric_names::REPUBLISHED).increment(1);
                     }
-                    FiringOutcome::Poison(reason) => self.dead_letter(&it.firing, &reason).await?,
-                    FiringOutcome::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
+                    PublishResult::Poison(reason) => self.dead_letter(&it.firing, &reason).await?,
+                    PublishResult::Failed(error) if it.failures + 1 >= MOST_FAILURES => {
                         self.dead_letter(&it.firing, &error.to_string()).await?;
                     }
-                    FiringOutcome::Failed(error) => {
+                    PublishResult::Failed(error) => {
                         parked.push_back(self.park(it.firing, it.failures + 1, error));
                     }
                     // A failure of the bus does not count against the event.
-                    FiringOutcome::BusFailed(error) => {
+                    PublishResult::BusFailed(error) => {
                         parked.push_back(self.park(it.firing, it.failures, error));
                     }
                 }
@@ -267,24 +244,13 @@ impl RepublishLost {
 
     /// Stores an event as a dead letter, retrying until the store has it.
     async fn dead_letter(&self, firing: &Firing, reason: &str) -> Result<(), WorkerStopped> {
-        let mut retries = Retries::new(
-            AFTER_FAILURE,
-            "an event that cannot be published again cannot be kept now",
-        );
-        loop {
+        let record = async || {
             let dead_letter = firing.dead_letter(reason, self.clock.now());
             let recorded = self.dead_letters.record(vec![dead_letter]).await;
-            let error = match recorded.map(|mut answers| answers.pop()) {
-                Ok(Some(Ok(_))) => break,
-                Ok(Some(Err(error))) | Err(error) => error,
-                Ok(None) => PortError::new(
-                    PortErrorKind::Unavailable,
-                    "record a dead letter",
-                    "there was no answer",
-                ),
-            };
-            self.wait_after(&mut retries, error).await?;
-        }
+            only_answer(recorded, "record a dead letter")
+        };
+        let failure = "a dead letter could not be recorded";
+        self.until_success(failure, record).await?;
         firing.span().in_scope(|| {
             tracing::error!(
                 reason,
@@ -294,25 +260,16 @@ impl RepublishLost {
         Ok(())
     }
 
-    /// Confirms the recovery to the bus, which stores it, retrying until it has.
-    async fn confirm(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
-        let mut retries = Retries::new(
-            AFTER_FAILURE,
-            "the bus cannot take note now that nothing is missing",
-        );
-        while let Err(error) = self.bus.recovered(loss).await {
-            self.wait_after(&mut retries, error).await?;
-        }
-        Ok(())
-    }
-
-    /// Waits before the next try; fails after a critical error.
-    async fn wait_after(
+    /// Repeats an operation until it succeeds; fails after a critical error.
+    async fn until_success<T, F>(
         &self,
-        retries: &mut Retries,
-        error: PortError,
-    ) -> Result<(), WorkerStopped> {
-        self.clock.sleep_for(retries.failed(error)?).await;
-        Ok(())
+        failure: &'static str,
+        operation: impl FnMut() -> F,
+    ) -> Result<T, WorkerStopped>
+    where
+        F: Future<Output = Result<T, PortError>>,
+    {
+        let retries = Retries::new(PORT_BACKOFF, failure);
+        retries.until_success(self.clock.as_ref(), operation).await
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::Backoff;
 use punctual_ports::{ClockPort, PortError, TimerPersistencePort};
 
 use crate::fire_due_timers::{SettingsError, check};
-use crate::retries::Retries;
+use crate::retries::{PURGE_BACKOFF, Retries};
 use crate::{BackgroundTask, BackgroundWorker, Notifier, TimerPorts, metric_names};
 
 /// Settings of timer retention.
@@ -58,11 +57,6 @@ impl RetentionSettings {
 /// Minimum pause between two batches, unless `between_batches` is shorter.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    limit: Duration::from_mins(10),
-};
-
 /// Purges reached timers and tombstones that are older than the retention time.
 pub struct Retention {
     clock: Arc<dyn ClockPort>,
@@ -88,7 +82,7 @@ impl Retention {
             settings,
             pause: settings.between_batches,
         };
-        let retries = Retries::new(AFTER_FAILURE, "old timers could not be purged");
+        let retries = Retries::new(PURGE_BACKOFF, "old timers could not be purged");
         let (clock, notifier) = (&ports.clock, Notifier::default());
         Ok(BackgroundWorker::new(task, clock, &notifier, retries))
     }

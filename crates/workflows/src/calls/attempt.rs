@@ -8,27 +8,24 @@ use futures_util::FutureExt;
 use punctual_domain::messages::{ExecutionFailed, ExecutionStarted, ExecutionSucceeded};
 use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome, Redaction, ResponseMeta};
 use punctual_domain::{
-    Backoff, CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Timestamp,
+    CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Timestamp,
 };
 use punctual_ports::{
     Execution, ExecutionEntry, ExecutionKey, ExecutionState, FinishExecution, HttpAttempt,
-    HttpClientPort, HttpFailure, HttpResponse, IdPort, PortError,
+    HttpClientPort, HttpFailure, HttpResponse, IdPort, only_answer,
 };
 use tokio::sync::watch;
 
 use super::CallPorts;
 use super::concurrency_limiter::Permit;
-use crate::metric_names;
+use crate::retries::Retries;
+use crate::retries::calls::OUTCOME_BACKOFF;
+use crate::{WorkerStopped, metric_names};
 
 /// Maximum number of response headers kept.
 const HEADERS: usize = 64;
 /// Maximum number of bytes of response headers kept.
 const HEADER_BYTES: usize = 8 * 1_024;
-
-const UNTIL_RECORDED: Backoff = Backoff {
-    first: Duration::from_millis(50),
-    limit: Duration::from_secs(5),
-};
 
 /// A started attempt.
 pub(super) struct Attempt {
@@ -43,12 +40,12 @@ pub(super) struct Ended {
     pub(super) permit: Permit,
     pub(super) key: ExecutionKey,
     /// Fails with a critical error of the store.
-    pub(super) recorded: Result<(), PortError>,
+    pub(super) recorded: Result<(), WorkerStopped>,
 }
 
 impl Attempt {
     /// Executes it and records its outcome.
-    pub(super) async fn make(mut self) -> Result<(), PortError> {
+    pub(super) async fn make(mut self) -> Result<(), WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
         let began = clock.monotonic();
         let outcome = self.outcome(began).await;
@@ -85,7 +82,7 @@ impl Attempt {
             })),
             () = clock.sleep_for(self.execution.timeout) => Err(HttpFailure {
                 kind: ErrorKind::Timeout,
-                message: format!("no whole answer within {} ms", self.execution.timeout.as_millis()),
+                message: format!("no complete response within {} ms", self.execution.timeout.as_millis()),
             }),
             _ = self.interrupted.wait_for(|interrupted| *interrupted) => Err(HttpFailure {
                 kind: ErrorKind::Interrupted,
@@ -98,36 +95,20 @@ impl Attempt {
     }
 
     /// Records the outcome, retrying until the store has it: without it the call would not finish.
-    async fn record(self, outcome: Outcome) -> Result<(), PortError> {
-        let ids = self.ports.ids.as_ref();
-        let now = self.ports.clock.now();
-        let (key, correlation_id) = (&self.execution.key, self.execution.correlation_id);
-        let finish = finish_of(key, correlation_id, outcome, now, ids);
-        let mut failures = 0_u32;
-        loop {
-            let finished = self.ports.executions.finish(vec![finish.clone()]).await;
-            self.ports.to_publish.notify();
-            let error = match finished.map(|finished| finished.into_iter().next()) {
-                Ok(Some(Ok(_))) => return Ok(()),
-                Ok(Some(Err(error))) | Err(error) => error,
-                Ok(None) => missing_answer(),
-            };
-            if error.kind().is_critical() {
-                return Err(error);
-            }
-            failures = failures.saturating_add(1);
-            let wait = UNTIL_RECORDED.after(failures, key);
-            if failures == 1 {
-                tracing::warn!(%error, "the result of an attempt cannot be recorded now; it is tried again until it can");
-            }
-            self.ports.clock.sleep_for(wait).await;
-        }
+    async fn record(self, outcome: Outcome) -> Result<(), WorkerStopped> {
+        let (ports, key) = (&self.ports, &self.execution.key);
+        let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
+        let finish = finish_of(key, self.execution.correlation_id, outcome, now, ids);
+        let message = "the outcome of an attempt could not be recorded";
+        let retries = Retries::of(key, OUTCOME_BACKOFF, message);
+        let finish = async || {
+            let finished = ports.executions.finish(vec![finish.clone()]).await;
+            ports.to_publish.notify();
+            only_answer(finished, "finish an attempt")
+        };
+        retries.until_success(ports.clock.as_ref(), finish).await?;
+        Ok(())
     }
-}
-
-fn missing_answer() -> PortError {
-    let kind = punctual_ports::PortErrorKind::Unavailable;
-    PortError::new(kind, "finish an attempt", "the store gave no answer")
 }
 
 /// The outcome of a response or of its failure.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
-use punctual_domain::{Backoff, DeadLetterOrigin, Message, MessageEnvelope};
+use punctual_domain::{DeadLetterOrigin, Message, MessageEnvelope, Timestamp};
 use punctual_ports::{
     CallChange, DeadLetter, DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow, PortError,
     PortErrorKind, PublishOutcome,
@@ -19,7 +19,9 @@ use punctual_ports::{
 
 use super::envelopes::wrap;
 use super::{CallPorts, CallSettings};
-use crate::retries::Retries;
+use crate::fire_due_timers::publishing::{PublishResult, outcome};
+use crate::retries::calls::PARKED_MESSAGE_BACKOFF;
+use crate::retries::{PORT_BACKOFF, Retries};
 use crate::{BackgroundTask, BackgroundWorker, metric_names};
 
 /// Maximum number of messages in one batch.
@@ -32,15 +34,6 @@ const PARKED_BATCH: usize = 50;
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// The gauge counts up to this.
 const COUNT_TO: usize = 100_000;
-
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    limit: Duration::from_secs(5),
-};
-const PARKED: Backoff = Backoff {
-    first: Duration::from_millis(200),
-    limit: Duration::from_hours(1),
-};
 
 /// Publishes the outbox.
 pub struct DispatchOutbox {
@@ -83,30 +76,22 @@ impl DispatchOutbox {
             parked: BTreeMap::new(),
             count_at: Duration::ZERO,
         };
-        let retries = Retries::new(AFTER_FAILURE, "messages could not be published");
+        let retries = Retries::new(PORT_BACKOFF, "messages could not be published");
         BackgroundWorker::new(task, &ports.clock, &ports.to_publish, retries)
     }
 
     /// Publishes one batch; true if there may be more.
     async fn batch(&mut self) -> Result<bool, PortError> {
         if self.parked.len() >= MOST_PARKED {
-            let reason = "too many messages fail by themselves";
-            return Err(PortError::new(
-                PortErrorKind::Overloaded,
-                "publish the outbox",
-                reason,
-            ));
+            let (kind, reason) = (PortErrorKind::Overloaded, "too many messages are parked");
+            return Err(PortError::new(kind, "publish the outbox", reason));
         }
         let rows = self.ports.outbox.unpublished(self.after, BATCH).await?;
         let (is_full, last) = (rows.len() >= BATCH, rows.last().map(|row| row.place));
-        let rows: Vec<OutboxRow> = rows
-            .into_iter()
-            .filter(|row| {
-                !self.parked.contains_key(&row.place) && !self.to_mark.contains(&row.place)
-            })
-            .collect();
+        let is_new = |at: &_| !self.parked.contains_key(at) && !self.to_mark.contains(at);
+        let rows = rows.into_iter().filter(|row| is_new(&row.place)).collect();
         let to_mark = std::mem::take(&mut self.to_mark);
-        let (marked, published) = tokio::join!(self.mark(to_mark.clone()), self.publish(rows));
+        let (marked, published) = tokio::join!(self.mark(&to_mark), self.publish(rows));
         if marked.is_err() {
             self.to_mark = to_mark;
         }
@@ -129,7 +114,8 @@ impl DispatchOutbox {
                 retry_at: now,
             });
             parked.failures = parked.failures.saturating_add(1);
-            parked.retry_at = now.saturating_add(PARKED.after(parked.failures, &position));
+            let wait = PARKED_MESSAGE_BACKOFF.after(parked.failures, &position);
+            parked.retry_at = now.saturating_add(wait);
             metrics::counter!(metric_names::OUTBOX_PARKED).increment(1);
             tracing::warn!(%error, number = position.number, "a message cannot be published now and is parked");
         }
@@ -142,26 +128,15 @@ impl DispatchOutbox {
     async fn publish(&self, rows: Vec<OutboxRow>) -> Published {
         let mut published = Published::default();
         let (mut positions, mut envelopes) = (Vec::new(), Vec::new());
-        for OutboxRow {
-            place: position,
-            envelope,
-        } in rows
-        {
-            match envelope {
+        for row in rows {
+            match row.envelope {
                 Ok(envelope) => {
-                    positions.push(position);
+                    positions.push(row.place);
                     envelopes.push(envelope);
                 }
-                Err(unreadable) => {
+                Err(ref unreadable) => {
                     let reason = unreadable.reason.clone();
-                    let envelope = Err(unreadable);
-                    published.refused.push((
-                        OutboxRow {
-                            place: position,
-                            envelope,
-                        },
-                        reason,
-                    ));
+                    published.refused.push((row, reason));
                 }
             }
         }
@@ -181,17 +156,18 @@ impl DispatchOutbox {
             published.unavailable = Some(PortError::new(kind, "publish messages", reason));
         }
         for ((position, envelope), answer) in positions.into_iter().zip(envelopes).zip(answers) {
-            published.take(position, envelope, answer);
+            published.record(position, envelope, answer);
         }
         published
     }
 
-    async fn mark(&self, positions: Vec<OutboxPosition>) -> Result<(), PortError> {
+    async fn mark(&self, positions: &[OutboxPosition]) -> Result<(), PortError> {
         if positions.is_empty() {
             return Ok(());
         }
         let now = self.ports.clock.now();
-        let marked = self.ports.outbox.mark_published(positions, now).await?;
+        let marked = self.ports.outbox.mark_published(positions.to_vec(), now);
+        let marked = marked.await?;
         let count = marked.len();
         for one in marked {
             // One that was marked before needs no other mark.
@@ -262,23 +238,16 @@ impl DispatchOutbox {
     /// Retries parked messages that are due.
     async fn retry_parked(&mut self) -> Result<(), PortError> {
         let now = self.ports.clock.monotonic();
-        let due: Vec<OutboxPosition> = self
-            .parked
-            .iter()
-            .filter(|(_, parked)| parked.retry_at <= now)
-            .map(|(position, _)| *position)
-            .take(PARKED_BATCH)
-            .collect();
-        for position in due {
+        let is_due =
+            |(at, parked): (&OutboxPosition, &Parked)| (parked.retry_at <= now).then_some(*at);
+        let due = self.parked.iter().filter_map(is_due).take(PARKED_BATCH);
+        for position in due.collect::<Vec<_>>() {
             let before = OutboxPosition {
                 number: position.number - 1,
                 ..position
             };
-            let rows = self.ports.outbox.unpublished(Some(before), 1).await?;
-            let rows: Vec<OutboxRow> = rows
-                .into_iter()
-                .filter(|row| row.place == position)
-                .collect();
+            let mut rows = self.ports.outbox.unpublished(Some(before), 1).await?;
+            rows.retain(|row| row.place == position);
             let published = self.publish(rows).await;
             let is_over = published.failed.is_empty() && published.unavailable.is_none();
             if let Some(error) = self.settle(published).await? {
@@ -295,12 +264,9 @@ impl DispatchOutbox {
     async fn publish_all(&mut self) -> Result<(), PortError> {
         self.retry_parked().await?;
         while self.batch().await? {}
-        let to_mark = std::mem::take(&mut self.to_mark);
-        let marked = self.mark(to_mark.clone()).await;
-        if marked.is_err() {
-            self.to_mark = to_mark;
-        }
-        marked
+        self.mark(&self.to_mark).await?;
+        self.to_mark.clear();
+        Ok(())
     }
 
     /// Updates the gauge, but not in every step: under load a step takes milliseconds, and a count reads
@@ -319,68 +285,40 @@ impl DispatchOutbox {
 
     fn idle_interval(&self) -> Duration {
         let now = self.ports.clock.monotonic();
-        let next = self
-            .parked
-            .values()
-            .map(|parked| parked.retry_at.saturating_sub(now))
-            .min();
+        let parked = self.parked.values();
+        let until_retry = parked.map(|parked| parked.retry_at.saturating_sub(now));
         let poll = self.settings.polling_interval;
-        next.map_or(poll, |next| next.min(poll))
+        until_retry.min().map_or(poll, |next| next.min(poll))
     }
 }
 
 impl Published {
-    fn take(
+    fn record(
         &mut self,
-        position: OutboxPosition,
+        place: OutboxPosition,
         envelope: MessageEnvelope,
         answer: Result<PublishOutcome, PortError>,
     ) {
-        match answer {
-            Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => self.done.push(position),
-            Ok(PublishOutcome::Refused { reason }) => {
-                let envelope = Ok(envelope);
-                self.refused.push((
-                    OutboxRow {
-                        place: position,
-                        envelope,
-                    },
-                    reason,
-                ));
+        let envelope = Ok(envelope);
+        match outcome(answer) {
+            PublishResult::Acknowledged => self.done.push(place),
+            PublishResult::Poison(reason) => {
+                self.refused.push((OutboxRow { place, envelope }, reason));
             }
-            Ok(other) => {
-                let reason = format!("the bus answered {other:?}");
-                let kind = PortErrorKind::HandlerFailed;
-                self.failed
-                    .push((position, PortError::new(kind, "publish a message", reason)));
-            }
-            Err(error) if error.kind() == PortErrorKind::Rejected => {
-                let envelope = Ok(envelope);
+            PublishResult::Failed(error) if error.kind() == PortErrorKind::Rejected => {
                 let reason = error.to_string();
-                self.refused.push((
-                    OutboxRow {
-                        place: position,
-                        envelope,
-                    },
-                    reason,
-                ));
+                self.refused.push((OutboxRow { place, envelope }, reason));
             }
-            Err(error)
-                if error.kind().concerns_the_item()
-                    || error.kind() == PortErrorKind::NoSubscriber =>
-            {
-                self.failed.push((position, error));
+            PublishResult::Failed(error) => self.failed.push((place, error)),
+            PublishResult::BusFailed(error) if error.kind() == PortErrorKind::NoSubscriber => {
+                self.failed.push((place, error));
             }
-            Err(error) => self.unavailable = Some(error),
+            PublishResult::BusFailed(error) => self.unavailable = Some(error),
         }
     }
 }
 
-fn dead_letter(
-    row: OutboxRow,
-    reason: String,
-    failed_at: punctual_domain::Timestamp,
-) -> DeadLetter {
+fn dead_letter(row: OutboxRow, reason: String, failed_at: Timestamp) -> DeadLetter {
     match row.envelope {
         Ok(envelope) => DeadLetter {
             id: envelope.deduplication_id(),

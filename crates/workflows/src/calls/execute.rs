@@ -14,8 +14,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use punctual_domain::Timestamp;
 use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome};
-use punctual_domain::{Backoff, Timestamp};
 use punctual_ports::{
     BeginExecution, Execution, ExecutionKey, ExecutionOutcome, FinishExecution, HttpClientPort,
     PortError,
@@ -26,10 +26,10 @@ use super::attempt::{Attempt, Ended, finish_of, started_envelope};
 use super::concurrency_limiter::{ConcurrencyLimiter, Permit};
 use super::{CallPorts, CallSettings};
 use crate::alarm::{Alarm, SharedAlarm};
-use crate::driven::SteppedWorker;
+use crate::driven::{NextWake, SteppedWorker};
 use crate::fire_due_timers::{SettingsError, WorkerStopped};
 use crate::metric_names;
-use crate::retries::Retries;
+use crate::retries::{PORT_BACKOFF, Retries};
 
 /// Maximum number of abandoned attempts ended at once.
 const ABANDONED_BATCH: usize = 200;
@@ -37,11 +37,6 @@ const ABANDONED_BATCH: usize = 200;
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long recording the outcomes of interrupted attempts may take.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
-
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    limit: Duration::from_secs(5),
-};
 
 /// The attempts in flight.
 type RunningAttempts = FuturesUnordered<BoxFuture<'static, Ended>>;
@@ -83,7 +78,7 @@ impl ExecuteCalls {
             in_flight: BTreeSet::new(),
             recheck_at: None,
             has_recovered: false,
-            retries: Retries::new(AFTER_FAILURE, "attempts could not be started"),
+            retries: Retries::new(PORT_BACKOFF, "attempts could not be started"),
             interrupt: watch::Sender::new(false),
             alarm: SharedAlarm::default(),
         })
@@ -174,21 +169,13 @@ impl ExecuteCalls {
                 self.settings.polling_interval
             }
         };
-        let mut alarm = Alarm::default();
-        alarm.at_monotonic(self.ports.clock.monotonic().saturating_add(wait));
-        self.alarm.set(alarm);
-        Ok(alarm)
+        Ok(self.alarm.set_after(wait, self.ports.clock.as_ref()))
     }
 
     fn ended(&mut self, ended: &Ended) -> Result<(), WorkerStopped> {
         self.limiter.release(&ended.permit);
         self.in_flight.remove(&ended.key);
-        match &ended.recorded {
-            Ok(()) => Ok(()),
-            Err(cause) => Err(WorkerStopped {
-                cause: cause.clone(),
-            }),
-        }
+        ended.recorded.clone()
     }
 
     /// Starts attempts for which there is a slot, once: they are sent before the next read. Started ones
@@ -344,12 +331,8 @@ impl SteppedWorker for ExecuteCalls {
         }
     }
 
-    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
-        let (alarm, clock) = (self.alarm.clone(), Arc::clone(&self.ports.clock));
-        let notifier = self.ports.to_execute.clone();
-        Arc::new(move || match alarm.get() {
-            Some(alarm) if !notifier.is_notified() => alarm.as_wall_time(clock.as_ref()),
-            _ => Some(clock.now()),
-        })
+    fn next_wake_fn(&self) -> NextWake {
+        let ports = &self.ports;
+        self.alarm.next_wake_fn(&ports.clock, &ports.to_execute)
     }
 }

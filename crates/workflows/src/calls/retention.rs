@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::Backoff;
 use punctual_ports::PortError;
 
 use super::{CallPorts, CallSettings};
-use crate::retries::Retries;
+use crate::retries::{PURGE_BACKOFF, Retries};
 use crate::{BackgroundTask, BackgroundWorker, Notifier, metric_names};
 
 /// Maximum number of rows of each kind in one batch.
@@ -16,11 +15,6 @@ const BATCH: usize = 200;
 const BETWEEN_BATCHES: Duration = Duration::from_millis(250);
 /// Idle interval when nothing is left to purge.
 const EVERY: Duration = Duration::from_mins(10);
-
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    limit: Duration::from_mins(10),
-};
 
 /// Purges finished calls, published messages and remembered submissions after their retention time.
 pub struct CallRetention {
@@ -35,7 +29,7 @@ impl CallRetention {
             ports: ports.clone(),
             settings,
         };
-        let retries = Retries::new(AFTER_FAILURE, "old calls could not be purged");
+        let retries = Retries::new(PURGE_BACKOFF, "old calls could not be purged");
         BackgroundWorker::new(task, &ports.clock, &Notifier::default(), retries)
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::service_call::call::{Check, GRACE, RunningCall, Start};
 use punctual_domain::service_call::{CallStep, ServiceCall};
-use punctual_domain::{Backoff, EnvelopeId, Timestamp};
+use punctual_domain::{EnvelopeId, Timestamp};
 use punctual_ports::{CallChange, PortError, StoredCall};
 
 use super::envelopes::wrap;
 use super::{CallPorts, CallSettings};
 use crate::retries::Retries;
+use crate::retries::calls::SWEEP_BACKOFF;
 use crate::{BackgroundTask, BackgroundWorker, Notifier, metric_names};
 
 /// Maximum number of calls in one batch.
@@ -19,11 +20,6 @@ const BATCH: usize = 200;
 /// A step this late was delayed by more than a busy machine: the process was suspended, or the clock
 /// was set.
 const SUSPENDED: Duration = Duration::from_secs(10);
-
-const AFTER_FAILURE: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    limit: Duration::from_mins(1),
-};
 
 /// Finds stuck calls: starts the overdue, redispatches attempts of which no event arrived, and fails
 /// those without a result in time.
@@ -44,7 +40,7 @@ impl CallSweeper {
             next_step: None,
             awake_since: Timestamp::MIN,
         };
-        let retries = Retries::new(AFTER_FAILURE, "stuck calls could not be rescued");
+        let retries = Retries::new(SWEEP_BACKOFF, "stuck calls could not be rescued");
         BackgroundWorker::new(task, &ports.clock, &Notifier::default(), retries)
     }
 

@@ -49,13 +49,13 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use punctual_domain::Timestamp;
 use punctual_ports::PortError;
 use thiserror::Error;
 
 use crate::TimerPorts;
 use crate::alarm::{Alarm, SharedAlarm};
-use crate::driven::SteppedWorker;
+use crate::driven::{NextWake, SteppedWorker};
+use crate::retries::PORT_BACKOFF;
 use concurrency_limiter::ConcurrencyLimiter;
 use in_flight::InFlight;
 use operations::Event;
@@ -139,9 +139,6 @@ struct Outstanding {
     renewal: bool,
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 impl TimerWorker {
     /// A worker on these adapters. It polls at once, for what became due while no worker ran.
     ///
@@ -170,9 +167,9 @@ impl TimerWorker {
             next_renewal: None,
             backlog: Backlog::default(),
             last_poll_took: Duration::ZERO,
-            bus_pause: Pause::new("bus", FIRST_PAUSE, LONGEST_PAUSE),
-            store_pause: Pause::new("store", FIRST_PAUSE, LONGEST_PAUSE),
-            settle_pause: Pause::new("settle", FIRST_PAUSE, LONGEST_PAUSE),
+            bus_pause: Pause::new("bus", PORT_BACKOFF),
+            store_pause: Pause::new("store", PORT_BACKOFF),
+            settle_pause: Pause::new("settle", PORT_BACKOFF),
             alarm: SharedAlarm::default(),
         })
     }
@@ -290,7 +287,7 @@ impl SteppedWorker for TimerWorker {
         self.step(Waiting::Driven).await.map(drop)
     }
 
-    fn next_wake_fn(&self) -> Arc<dyn Fn() -> Option<Timestamp> + Send + Sync> {
+    fn next_wake_fn(&self) -> NextWake {
         let (alarm, ports) = (self.alarm.clone(), self.ports.clone());
         Arc::new(move || {
             let (alarm, clock) = (alarm.get(), ports.clock.as_ref());

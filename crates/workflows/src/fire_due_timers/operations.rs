@@ -7,12 +7,13 @@ use futures_util::future::BoxFuture;
 use punctual_domain::{EnvelopeId, ScheduledTimer, Timestamp};
 use punctual_ports::{BatchResult, ClaimBatch, ClaimOutcome, ClaimRef, PortError, RetryLater};
 
+use super::TimerWorker;
 use super::failures::Retry;
 use super::in_flight::{LeaseExpiry, Stage};
-use super::publishing::{self, Firing, FiringOutcome, tenants};
+use super::publishing::{self, Firing, PublishResult, tenants};
 use super::settlements::{Settled, settle};
-use super::{LONGEST_PAUSE, TimerWorker};
 use crate::alarm::Alarm;
+use crate::retries::PORT_BACKOFF;
 use crate::wake_signal::MOST_ADOPTED;
 
 /// A completed operation.
@@ -26,7 +27,7 @@ pub(super) enum Event {
     },
     Published {
         batch: Vec<Firing>,
-        outcomes: Vec<FiringOutcome>,
+        outcomes: Vec<PublishResult>,
         /// Whether it probed if the bus is available again.
         is_probe: bool,
     },
@@ -283,7 +284,7 @@ impl TimerWorker {
         let mut limit = if is_full { 1 } else { size.limit };
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
-            self.next_probe = monotonic.saturating_add(LONGEST_PAUSE);
+            self.next_probe = monotonic.saturating_add(PORT_BACKOFF.limit);
         }
         let saturated = self.saturation.tenants();
         let (clock, queue) = (self.ports.clock.clone(), self.ports.queue.clone());

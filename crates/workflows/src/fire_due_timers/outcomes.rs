@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use punctual_domain::{Backoff, ScheduledTimer, Timestamp};
+use punctual_domain::{ScheduledTimer, Timestamp};
 use punctual_ports::{
     BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, FiredTimer, PortError, PortErrorKind,
     RetryLater,
@@ -12,16 +12,11 @@ use super::failures::{DeadLettered, Failure, Retry};
 use super::in_flight::{LeaseExpiry, Stage};
 use super::operations::Event;
 use super::pause::Pause;
-use super::publishing::{Firing, FiringOutcome, tenants};
+use super::publishing::{Firing, PublishResult, tenants};
 use super::settlements::Settled;
 use super::{TimerWorker, WorkerStopped};
 use crate::metric_names;
-
-/// Backoff of a failing timer.
-const RETRY: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    limit: Duration::from_hours(1),
-};
+use crate::retries::TIMER_BACKOFF;
 
 /// Maximum duration of a poll that lengthens the next lease.
 const LONGEST_ALLOWANCE: Duration = Duration::from_mins(10);
@@ -125,7 +120,7 @@ impl TimerWorker {
         found_some
     }
 
-    fn on_firing_outcome(&mut self, firing: &Firing, outcome: FiringOutcome) {
+    fn on_firing_outcome(&mut self, firing: &Firing, outcome: PublishResult) {
         let firing_id = firing.firing_id();
         let Some(claim) = self.in_flight.claim_of(&firing_id) else {
             return;
@@ -134,7 +129,7 @@ impl TimerWorker {
         self.in_flight.set_stage(&firing_id, Stage::Settling);
         let now = self.ports.clock.now();
         match outcome {
-            FiringOutcome::Acknowledged => {
+            PublishResult::Acknowledged => {
                 self.bus_pause.succeeded();
                 let reached_at = firing.reached.reached_at();
                 let lateness = reached_at.since(firing_id.registration.due_at);
@@ -145,18 +140,18 @@ impl TimerWorker {
                     reached_at,
                 });
             }
-            FiringOutcome::Poison(reason) => {
+            PublishResult::Poison(reason) => {
                 self.bus_pause.succeeded();
                 self.unsettled.dead.push(DeadLettered {
                     request: firing.dead_letter_claim(claim, &reason, now),
                     span: firing.span(),
                 });
             }
-            FiringOutcome::Failed(error) => {
+            PublishResult::Failed(error) => {
                 self.bus_pause.succeeded();
                 self.retry_later(firing, claim, &error, now);
             }
-            FiringOutcome::BusFailed(error) => {
+            PublishResult::BusFailed(error) => {
                 if self.bus_pause.failed(self.ports.clock.monotonic()) {
                     tracing::warn!(%error, "events cannot be published now");
                 }
@@ -173,7 +168,7 @@ impl TimerWorker {
             .get(&claim.firing_id)
             .map_or(0, |lease| lease.attempts);
         let attempt = attempts.saturating_add(1);
-        let wait = RETRY.after(attempt, &claim.firing_id);
+        let wait = TIMER_BACKOFF.after(attempt, &claim.firing_id);
         self.unsettled.retries.push(Retry {
             request: RetryLater::new(claim, now.saturating_add(wait), &error.to_string()),
             failure: Some(Failure {

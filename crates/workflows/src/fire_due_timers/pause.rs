@@ -14,9 +14,9 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    pub(super) const fn new(name: &'static str, first: Duration, limit: Duration) -> Self {
+    pub(super) const fn new(name: &'static str, backoff: Backoff) -> Self {
         Self {
-            backoff: Backoff { first, limit },
+            backoff,
             name,
             failures: 0,
             until: None,
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn failures_that_happen_together_count_as_one_and_a_success_ends_it_all() {
         let second = Duration::from_secs(1);
-        let mut pause = Pause::new("test", second, second * 8);
+        let mut pause = Pause::new("test", Backoff::new(second, second * 8));
         for _ in 0..10 {
             pause.failed(Duration::ZERO);
         }

@@ -88,14 +88,14 @@ pub(super) fn tenants(batch: &[Firing]) -> BTreeSet<TenantId> {
         .collect()
 }
 
-/// The outcome of one firing.
+/// What an answer of the bus means for its message.
 #[derive(Debug)]
-pub(crate) enum FiringOutcome {
-    /// The bus has acknowledged the event: the timer may be marked.
+pub(crate) enum PublishResult {
+    /// The bus has acknowledged it: it may be marked.
     Acknowledged,
     /// It can never succeed.
     Poison(String),
-    /// This event failed: it is retried later.
+    /// It failed by itself: it is retried later.
     Failed(PortError),
     /// The bus failed: nothing can be published now.
     BusFailed(PortError),
@@ -104,7 +104,7 @@ pub(crate) enum FiringOutcome {
 pub(crate) async fn publish(
     bus: Arc<dyn EventBusPort>,
     batch: Vec<Firing>,
-) -> (Vec<Firing>, Vec<FiringOutcome>) {
+) -> (Vec<Firing>, Vec<PublishResult>) {
     let envelopes = batch.iter().map(|firing| firing.envelope.clone()).collect();
     let publishing = bus.publish(envelopes);
     let results = match batch.as_slice() {
@@ -115,16 +115,16 @@ pub(crate) async fn publish(
     (batch, outcomes)
 }
 
-/// One outcome for each firing. Only an explicit acknowledgement is a success.
-fn outcomes(length: usize, results: BatchResult<PublishOutcome>) -> Vec<FiringOutcome> {
-    let mut outcomes: Vec<FiringOutcome> = match results {
+/// One result for each firing.
+fn outcomes(length: usize, results: BatchResult<PublishOutcome>) -> Vec<PublishResult> {
+    let mut outcomes: Vec<PublishResult> = match results {
         Ok(results) => results.into_iter().map(outcome).collect(),
         Err(error) => std::iter::repeat_n(error, length)
-            .map(FiringOutcome::BusFailed)
+            .map(PublishResult::BusFailed)
             .collect(),
     };
     outcomes.resize_with(length, || {
-        FiringOutcome::BusFailed(PortError::new(
+        PublishResult::BusFailed(PortError::new(
             punctual_ports::PortErrorKind::Unavailable,
             "publish events",
             "the bus gave no answer for this event",
@@ -133,16 +133,17 @@ fn outcomes(length: usize, results: BatchResult<PublishOutcome>) -> Vec<FiringOu
     outcomes
 }
 
-fn outcome(result: Result<PublishOutcome, PortError>) -> FiringOutcome {
+/// Only an explicit acknowledgement is a success.
+pub(crate) fn outcome(result: Result<PublishOutcome, PortError>) -> PublishResult {
     match result {
-        Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => FiringOutcome::Acknowledged,
-        Ok(PublishOutcome::Refused { reason }) => FiringOutcome::Poison(reason),
-        Ok(other) => FiringOutcome::Failed(PortError::new(
+        Ok(PublishOutcome::Accepted | PublishOutcome::Duplicate) => PublishResult::Acknowledged,
+        Ok(PublishOutcome::Refused { reason }) => PublishResult::Poison(reason),
+        Ok(other) => PublishResult::Failed(PortError::new(
             punctual_ports::PortErrorKind::HandlerFailed,
             "publish an event",
             format!("the bus answered {other:?}, which this version does not know"),
         )),
-        Err(error) if error.kind().concerns_the_item() => FiringOutcome::Failed(error),
-        Err(error) => FiringOutcome::BusFailed(error),
+        Err(error) if error.kind().concerns_the_item() => PublishResult::Failed(error),
+        Err(error) => PublishResult::BusFailed(error),
     }
 }
