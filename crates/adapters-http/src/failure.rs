@@ -22,7 +22,7 @@ pub(crate) fn failure(kind: ErrorKind, message: impl Into<String>) -> HttpFailur
 
 /// The connection ended early.
 pub(crate) fn lost(host: &str) -> HttpFailure {
-    let message = format!("{host} ended the connection before its whole answer had come");
+    let message = format!("{host} ended the connection before its response was complete");
     failure(ErrorKind::ConnectionLost, message)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn lost(host: &str) -> HttpFailure {
 pub(crate) fn too_long(host: &str) -> HttpFailure {
     let most = HttpResponse::LONGEST >> 20;
     let message = format!(
-        "{host} answered with more than {most} MiB: the connection was ended before the whole answer had come"
+        "{host} answered with more than {most} MiB: the connection was ended before the response was complete"
     );
     failure(ErrorKind::ConnectionLost, message)
 }

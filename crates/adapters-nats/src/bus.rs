@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use async_trait::async_trait;
 use punctual_domain::{MessageEnvelope, Timestamp, Topic};
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::consume::Subscribed;
 use crate::link::Link;
 use crate::publish::publish;
-use crate::{NatsError, NatsSettings};
+use crate::{NatsError, NatsSettings, lock};
 
 /// Dependencies of the bus.
 #[derive(Clone)]
@@ -84,11 +84,7 @@ impl NatsEventBus {
         if !topic.is_of_commands() {
             return Ok(registration);
         }
-        let mut commands = self
-            .shared
-            .commands
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut commands = lock(&self.shared.commands);
         let (first, registrations) = commands
             .entry(topic)
             .or_insert_with(|| (consumer.clone(), Vec::new()));

@@ -31,5 +31,12 @@ pub use error::NatsError;
 pub use settings::{NatsAuth, NatsSettings, NatsTls, Prefix};
 pub use streams::examine;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, ignoring poison: guarded state is never left half-changed by a panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Maximum size of a message, published or delivered.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;

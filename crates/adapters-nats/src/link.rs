@@ -5,7 +5,7 @@
 //! sequences of lost ones, and the loss would never be detected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::connection::State;
@@ -22,7 +22,7 @@ use crate::connect::{dial, options};
 use crate::names::StreamKind;
 use crate::progress::Progress;
 use crate::tracker::{Found, Snapshot, StreamState, Tracker, republished};
-use crate::{NatsError, NatsParts, NatsSettings, metric_names, streams};
+use crate::{NatsError, NatsParts, NatsSettings, lock, metric_names, streams};
 
 /// Interval of the check of the streams without another cause.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -38,16 +38,10 @@ const RECREATE_DELAY: Duration = Duration::from_secs(1);
 const REMINDER_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Backoff between checks while the broker cannot be used.
-const CHECK_BACKOFF: Backoff = Backoff {
-    first: Duration::from_millis(250),
-    limit: Duration::from_secs(10),
-};
+const CHECK_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(10));
 
 /// Backoff between attempts to connect.
-const CONNECT_BACKOFF: Backoff = Backoff {
-    first: Duration::from_millis(50),
-    limit: Duration::from_secs(5),
-};
+const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 /// Maximum number of publish windows in flight at once, of all publishes together.
 const MAX_WINDOWS: usize = 8;
@@ -464,10 +458,6 @@ fn note(event: &Event, trouble: &Trouble) {
         }
         other => tracing::debug!(event = %other, "the broker says"),
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unanswered(stream: &str, error: &impl std::fmt::Display) -> NatsError {

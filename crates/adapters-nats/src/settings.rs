@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use async_nats::ServerAddr;
+use percent_encoding::percent_decode_str;
 use punctual_domain::Topic;
 
 use crate::NatsError;
@@ -193,22 +194,7 @@ fn without_secrets(server: &ServerAddr) -> Result<ServerAddr, NatsError> {
 
 /// Percent-decodes a part of an address. Invalid sequences stay as they are.
 fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..2).filter(|_| *first == b'%');
-        let code = code.and_then(|code| std::str::from_utf8(code).ok());
-        // `from_str_radix` would accept a sign.
-        let code = code.filter(|code| code.bytes().all(|it| it.is_ascii_hexdigit()));
-        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            bytes.push(byte);
-            rest = after.get(2..).unwrap_or_default();
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 impl fmt::Debug for NatsSettings {
@@ -360,25 +346,17 @@ mod tests {
 
     #[test]
     fn an_invalid_setting_is_named() {
-        let good = NatsSettings::new("nats://a").unwrap();
-        let window = NatsSettings {
-            publish_window: 0,
-            ..good.clone()
+        let with = |change: fn(&mut NatsSettings)| {
+            let mut settings = NatsSettings::new("nats://a").unwrap();
+            change(&mut settings);
+            settings.check().unwrap_err().to_string()
         };
-        let patience = NatsSettings {
-            ack_timeout: Duration::ZERO,
-            ..good.clone()
-        };
-        let wait = NatsSettings {
-            ack_wait: Duration::ZERO,
-            ..good.clone()
-        };
-        let delay = NatsSettings {
-            retry_delay: Duration::ZERO,
-            ..good
-        };
-        let sentences =
-            [window, patience, wait, delay].map(|bad| bad.check().unwrap_err().to_string());
+        let sentences = [
+            with(|it| it.publish_window = 0),
+            with(|it| it.ack_timeout = Duration::ZERO),
+            with(|it| it.ack_wait = Duration::ZERO),
+            with(|it| it.retry_delay = Duration::ZERO),
+        ];
         assert_eq!(
             sentences,
             [

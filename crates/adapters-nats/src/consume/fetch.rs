@@ -10,17 +10,14 @@ use punctual_domain::Backoff;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Consumer;
-use super::lane::nak_all;
+use super::delivery::nak_all;
 use super::pull::Puller;
 use crate::NatsError;
 use crate::names::Filter;
 use crate::streams::ensure_consumer;
 
 /// Backoff after a failed fetch.
-const FETCH_BACKOFF: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    limit: Duration::from_secs(5),
-};
+const FETCH_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Number of messages requested at once where tenants take turns.
 const FETCHED_AHEAD: usize = 128;
@@ -117,13 +114,13 @@ impl Consumer {
             self.enqueue(&mut fetching.to_enqueue).await;
             return Ok(());
         }
-        let lane = self.fetch_some(fetching).await?;
+        let permit = self.fetch_some(fetching).await?;
         let chunk = std::mem::take(&mut fetching.waiting);
-        tokio::spawn(Arc::clone(self).deliver(chunk, lane));
+        tokio::spawn(Arc::clone(self).deliver(chunk, permit));
         Ok(())
     }
 
-    /// Fetches until messages are waiting and there is a lane for them. Cancel safe.
+    /// Fetches until messages are waiting and a call may start for them. Cancel safe.
     async fn fetch_some(
         &self,
         fetching: &mut Fetching<'_>,
@@ -133,23 +130,23 @@ impl Consumer {
             if !fetching.puller.is_waiting() {
                 self.until_resumed().await;
                 // As many as there is room for, so that none has to wait here.
-                let lane = self.lane().await;
-                let room = (1 + self.lanes.available_permits()) * most;
-                drop(lane);
+                let permit = self.call_permit().await;
+                let room = (1 + self.call_permits.available_permits()) * most;
+                drop(permit);
                 fetching.puller.request(room).await?;
             }
             fetching.waiting = fetching.puller.next(most).await?.unwrap_or_default();
         }
-        let lane = self.lane().await;
-        // More may have arrived while all lanes were in use.
+        let permit = self.call_permit().await;
+        // More may have arrived while all permits were in use.
         fetching.puller.top_up(&mut fetching.waiting, most);
-        Ok(lane)
+        Ok(permit)
     }
 
-    /// Waits for room to call the handler.
-    async fn lane(&self) -> OwnedSemaphorePermit {
-        match Arc::clone(&self.lanes).acquire_owned().await {
-            Ok(lane) => lane,
+    /// Waits for a permit to call the handler.
+    async fn call_permit(&self) -> OwnedSemaphorePermit {
+        match Arc::clone(&self.call_permits).acquire_owned().await {
+            Ok(permit) => permit,
             // The subscription has stopped, and this task with it.
             Err(_) => std::future::pending().await,
         }
@@ -167,7 +164,7 @@ impl Consumer {
 /// State of one fetching task.
 struct Fetching<'a> {
     puller: Puller<'a>,
-    /// Messages waiting for a lane.
+    /// Messages waiting for a permit to call the handler.
     waiting: Vec<Message>,
     /// Messages to be enqueued for their turn.
     to_enqueue: VecDeque<Message>,

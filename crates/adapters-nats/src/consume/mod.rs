@@ -14,14 +14,14 @@
 //! of all tenants as they arrive.
 
 mod decode;
+mod delivery;
 mod fair_queue;
 mod fetch;
-mod lane;
 mod pull;
 mod turns;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::Message;
@@ -31,9 +31,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use self::fair_queue::{CALLS, FairQueue};
-use crate::NatsError;
 use crate::link::Link;
 use crate::names::Filter;
+use crate::{NatsError, lock};
 
 /// Maximum number of concurrent calls of a handler: 32 of two messages, two of a thousand.
 fn max_calls(max_batch: usize) -> usize {
@@ -70,11 +70,11 @@ pub(crate) struct Consumer {
     request: Subscribe,
     stop: watch::Sender<bool>,
     /// One permit for each concurrent call of the handler.
-    lanes: Arc<Semaphore>,
-    lane_count: u32,
+    call_permits: Arc<Semaphore>,
+    call_limit: u32,
     /// Number of tasks that still fetch.
     fetching: watch::Sender<usize>,
-    /// Number of paused lanes.
+    /// Number of paused calls.
     paused: watch::Sender<usize>,
     /// Number of failures of each message.
     failures: Mutex<HashMap<Position, u32>>,
@@ -94,12 +94,12 @@ impl Subscribed {
         request: Subscribe,
         position: Arc<()>,
     ) -> Result<Self, PortError> {
-        let lane_count = max_calls(request.max_batch);
+        let call_limit = max_calls(request.max_batch);
         let consumer = Arc::new(Consumer {
             link: Arc::clone(link),
             stop: watch::Sender::new(false),
-            lanes: Arc::new(Semaphore::new(lane_count)),
-            lane_count: u32::try_from(lane_count).unwrap_or(u32::MAX),
+            call_permits: Arc::new(Semaphore::new(call_limit)),
+            call_limit: u32::try_from(call_limit).unwrap_or(u32::MAX),
             fetching: watch::Sender::new(Filter::ALL.len()),
             paused: watch::Sender::new(0),
             failures: Mutex::default(),
@@ -126,13 +126,9 @@ impl Subscribed {
 }
 
 impl Consumer {
-    fn failures(&self) -> std::sync::MutexGuard<'_, HashMap<Position, u32>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a failure of a message, and returns the number of them.
     fn failed(&self, position: Position) -> u32 {
-        let mut failures = self.failures();
+        let mut failures = lock(&self.failures);
         if failures.len() >= MAX_REMEMBERED && !failures.contains_key(&position) {
             failures.clear();
         }
@@ -142,7 +138,7 @@ impl Consumer {
     }
 
     fn forget(&self, position: Position) {
-        self.failures().remove(&position);
+        lock(&self.failures).remove(&position);
     }
 
     fn is_stopping(&self) -> bool {
@@ -163,7 +159,7 @@ impl Consumer {
             .await;
     }
 
-    /// Waits until no lane is paused.
+    /// Waits until no call is paused.
     async fn until_resumed(&self) {
         let _ = self.paused.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -173,13 +169,16 @@ impl Consumer {
 impl Subscription for Subscribed {
     async fn stop(&self) {
         self.consumer.stop.send_replace(true);
-        // Once all lanes are acquired, no handler runs or will.
-        let all_lanes = self.consumer.lanes.acquire_many(self.consumer.lane_count);
+        // Once all permits are acquired, no handler runs or will.
+        let all_permits = self
+            .consumer
+            .call_permits
+            .acquire_many(self.consumer.call_limit);
         // Waiting messages need not wait for the slowest handler: no call starts any more.
-        let (lanes, ()) = tokio::join!(all_lanes, self.consumer.nak_waiting());
-        if lanes.is_ok() {
+        let (permits, ()) = tokio::join!(all_permits, self.consumer.nak_waiting());
+        if permits.is_ok() {
             // Closed, so that another stop does not wait for them.
-            self.consumer.lanes.close();
+            self.consumer.call_permits.close();
         }
         if self.consumer.link.connection().is_some() {
             // The last acknowledgements are still in flight.

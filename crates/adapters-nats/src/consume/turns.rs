@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
@@ -10,8 +10,9 @@ use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Consumer;
-use super::fair_queue::{FairQueue, Room};
-use super::lane::{acknowledge, nak_all, panic_text};
+use super::delivery::{acknowledge, nak_all, panic_text};
+use super::fair_queue::Room;
+use crate::lock;
 
 /// Interval at which room is checked without a notification.
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -22,17 +23,13 @@ impl Consumer {
         self.request.max_batch == 1
     }
 
-    fn turns(&self) -> MutexGuard<'_, FairQueue<Message>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Enqueues messages for their turn, or defers them. Cancel safe.
     pub(super) async fn enqueue(self: &Arc<Self>, messages: &mut VecDeque<Message>) {
         while let Some(message) = messages.front() {
             let topic = self.link.settings.prefix.topic(self.request.topic);
             let tenant = tenant_of(&topic, message.subject.as_str()).to_owned();
             let now = self.link.clock.monotonic();
-            let room = self.turns().room(&tenant, now);
+            let room = lock(&self.turns).room(&tenant, now);
             if room == Room::Soon {
                 tokio::select! {
                     () = self.has_room.notified() => {}
@@ -47,7 +44,7 @@ impl Consumer {
                 acknowledge(&self.link, &message, AckKind::Nak(Some(wait))).await;
             } else {
                 let bytes = message.payload.len();
-                self.turns().push(&tenant, bytes, message, now);
+                lock(&self.turns).push(&tenant, bytes, message, now);
                 self.call_in_turn();
             }
         }
@@ -56,13 +53,13 @@ impl Consumer {
     /// Starts every call that may start now.
     fn call_in_turn(self: &Arc<Self>) {
         while !self.is_stopping() {
-            let Ok(lane) = Arc::clone(&self.lanes).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&self.call_permits).try_acquire_owned() else {
                 return;
             };
-            let Some((tenant, message)) = self.turns().next() else {
+            let Some((tenant, message)) = lock(&self.turns).next() else {
                 return;
             };
-            tokio::spawn(Arc::clone(self).call_for(tenant, message, lane));
+            tokio::spawn(Arc::clone(self).call_for(tenant, message, permit));
         }
     }
 
@@ -70,15 +67,15 @@ impl Consumer {
         self: Arc<Self>,
         tenant: String,
         message: Message,
-        lane: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) {
-        let delivering = Arc::clone(&self).deliver(vec![message], lane);
+        let delivering = Arc::clone(&self).deliver(vec![message], permit);
         // The call counts for its tenant until it ends, whatever its outcome.
         if let Err(panic) = AssertUnwindSafe(delivering).catch_unwind().await {
             let reason = panic_text(panic.as_ref());
             tracing::error!(reason, "a panic; the broker delivers the message again");
         }
-        self.turns().done(&tenant, self.link.clock.monotonic());
+        lock(&self.turns).done(&tenant, self.link.clock.monotonic());
         self.has_room.notify_one();
         self.call_in_turn();
     }
@@ -90,7 +87,7 @@ impl Consumer {
                 () = self.until_stopped() => return,
                 () = self.link.clock.sleep_for(self.link.settings.ack_wait / 3) => {}
             }
-            let waiting: Vec<Message> = self.turns().waiting().cloned().collect();
+            let waiting: Vec<Message> = lock(&self.turns).waiting().cloned().collect();
             for message in waiting {
                 acknowledge(&self.link, &message, AckKind::Progress).await;
             }
@@ -101,7 +98,7 @@ impl Consumer {
     pub(super) async fn nak_waiting(&self) {
         if self.takes_turns() {
             self.until_nothing_is_fetched().await;
-            let waiting = self.turns().take_all();
+            let waiting = lock(&self.turns).take_all();
             nak_all(&self.link, waiting).await;
         }
     }

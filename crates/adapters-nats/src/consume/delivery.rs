@@ -9,7 +9,7 @@ use async_nats::jetstream::message::Info;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::FutureExt;
 use punctual_domain::{Backoff, DeadLetterOrigin, MessageEnvelope};
-use punctual_ports::{Answer, DeadLetter};
+use punctual_ports::{Answer, DeadLetter, only_answer};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::decode::decode;
@@ -18,10 +18,7 @@ use crate::link::Link;
 use crate::metric_names;
 
 /// Backoff between calls of a handler that answers with a pause.
-const PAUSE_BACKOFF: Backoff = Backoff {
-    first: Duration::from_millis(100),
-    limit: Duration::from_secs(5),
-};
+const PAUSE_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Maximum number of characters kept of a reason, which is a message and not a backtrace.
 const LONGEST_REASON: usize = 1_000;
@@ -46,7 +43,7 @@ impl Consumer {
     pub(super) async fn deliver(
         self: Arc<Self>,
         messages: Vec<Message>,
-        lane: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
     ) {
         let mut rest: Vec<InFlight> = messages
             .into_iter()
@@ -76,7 +73,7 @@ impl Consumer {
             };
             self.while_extending_ack_wait(&rest, waiting).await;
         }
-        drop(lane);
+        drop(permit);
     }
 
     fn take_in(&self, message: Message) -> InFlight {
@@ -173,11 +170,7 @@ impl Consumer {
             return self.record_dead_letter(it, reason).await;
         }
         let first = self.link.settings.retry_delay;
-        let retry_later = Backoff {
-            first,
-            limit: first * 120,
-        };
-        let wait = retry_later.after(failures, &it.position.sequence);
+        let wait = Backoff::new(first, first * 120).after(failures, &it.position.sequence);
         tracing::warn!(reason, failures, "a message failed and is delivered again");
         self.acknowledge(it, AckKind::Nak(Some(wait))).await;
         true
@@ -187,8 +180,8 @@ impl Consumer {
     async fn record_dead_letter(&self, it: &mut InFlight, reason: String) -> bool {
         let dead_letter = self.dead_letter(it, &reason);
         let recorded = self.link.dead_letters.record(vec![dead_letter]).await;
-        match recorded.map(|mut answers| answers.pop()) {
-            Ok(Some(Ok(_))) => {
+        match only_answer(recorded, "record a dead letter") {
+            Ok(_) => {
                 metrics::counter!(metric_names::DEAD_LETTERS).increment(1);
                 tracing::error!(
                     subject = %it.message.subject,
@@ -200,12 +193,8 @@ impl Consumer {
                 self.acknowledge(it, AckKind::Term).await;
                 true
             }
-            failed => {
-                let error = match failed {
-                    Ok(Some(Err(error))) | Err(error) => error.to_string(),
-                    _ => "there was no answer".to_owned(),
-                };
-                tracing::warn!(error, "a dead letter could not be recorded yet");
+            Err(error) => {
+                tracing::warn!(%error, "a dead letter could not be recorded yet");
                 // It is not handed to the handler again.
                 it.content = Err(reason);
                 false
@@ -295,7 +284,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("a panic without a message")
 }
 
-/// A paused lane: as long as it exists, nothing is fetched.
+/// A paused call: as long as it exists, nothing is fetched.
 struct Paused<'a>(&'a Consumer);
 
 impl<'a> Paused<'a> {
