@@ -487,8 +487,12 @@ mod tests {
         }
     }
 
+    fn message(id: &str) -> Found {
+        Found::Message(id.to_owned())
+    }
+
     fn ours() -> Found {
-        Found::Message("id-10".to_owned())
+        message("id-10")
     }
 
     /// A tracker that has recorded the acknowledgement of message 10.
@@ -499,6 +503,27 @@ mod tests {
         assert!(!tracker.acknowledged(&ticket, ack(10, false, "id-10"), at(NOW - 50)));
         tracker.end(&ticket);
         tracker
+    }
+
+    /// A tracker that has recorded the loss of message 10.
+    fn with_loss() -> (Tracker, DataLoss) {
+        let mut tracker = seasoned();
+        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
+        let loss = tracker.loss().unwrap();
+        (tracker, loss)
+    }
+
+    /// The loss that the next process finds, which has these positions.
+    fn next_loss(
+        position: &BusPosition,
+        republished: Option<&BusPosition>,
+        stream: &StreamState,
+        found: &Found,
+    ) -> Timestamp {
+        let mut next = Tracker::default();
+        next.restore(Some(position.clone()), republished);
+        compare(&mut next, stream, found);
+        next.loss().unwrap().since
     }
 
     fn kept(tracker: &mut Tracker) -> BusPosition {
@@ -522,8 +547,9 @@ mod tests {
         let a_week = at(NOW - 60).saturating_sub(KEEP_EVENTS);
         for (state, found, since) in [
             (stream("m", 9), Found::Nothing, backup_at),
-            (stream("m", 12), Found::Message("x".to_owned()), backup_at),
+            (stream("m", 12), message("x"), backup_at),
             (stream("other", 12), ours(), a_week),
+            (stream("other", 0), Found::Nothing, a_week),
         ] {
             let mut tracker = seasoned();
             compare(&mut tracker, &state, &found);
@@ -533,9 +559,7 @@ mod tests {
 
     #[test]
     fn no_position_is_saved_until_a_loss_is_recovered() {
-        let mut tracker = seasoned();
-        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
-        let loss = tracker.loss().unwrap();
+        let (mut tracker, loss) = with_loss();
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(10, false, "again"), at(NOW)));
         assert_eq!(tracker.unsaved(at(NOW), false), None);
@@ -547,9 +571,7 @@ mod tests {
 
     #[test]
     fn a_second_loss_goes_as_far_back_as_the_first() {
-        let mut tracker = seasoned();
-        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
-        let first = tracker.loss().unwrap();
+        let (mut tracker, first) = with_loss();
         let ticket = tracker.begin(at(NOW));
         tracker.acknowledged(&ticket, ack(10, false, "id-10"), at(NOW));
         compare(&mut tracker, &stream("other", 0), &Found::Nothing);
@@ -577,9 +599,7 @@ mod tests {
 
     #[test]
     fn publishes_in_flight_are_not_covered_during_recovery_either() {
-        let mut tracker = seasoned();
-        compare(&mut tracker, &stream("m", 9), &Found::Nothing);
-        let loss = tracker.loss().unwrap();
+        let (mut tracker, loss) = with_loss();
         let ticket = tracker.begin(at(NOW - 50));
         tracker.recovered_until(&loss, at(NOW - 10), at(NOW));
         assert_eq!(kept(&mut tracker).covers_until, at(NOW - 52));
@@ -591,21 +611,11 @@ mod tests {
     #[test]
     fn after_a_crash_the_time_since_the_last_saved_position_is_in_doubt() {
         let position = kept(&mut seasoned());
-        let covers_until = position.covers_until;
-        let mut next = Tracker::default();
-        next.restore(Some(position.clone()), None);
-        compare(&mut next, &stream("m", 12), &ours());
-        assert_eq!(next.loss().unwrap().since, covers_until);
-
-        let mut next = Tracker::default();
-        next.restore(Some(position), None);
-        compare(&mut next, &stream("m", 9), &Found::Nothing);
-        let since = next.loss().unwrap().since;
-        assert_eq!(
-            since,
-            at(NOW - 7_200 - 600),
-            "counted from the backup, not from now"
-        );
+        let since = next_loss(&position, None, &stream("m", 12), &ours());
+        assert_eq!(since, position.covers_until);
+        let since = next_loss(&position, None, &stream("m", 9), &Found::Nothing);
+        let backup = at(NOW - 7_200 - 600);
+        assert_eq!(since, backup, "counted from the backup, not from now");
     }
 
     #[test]
@@ -627,11 +637,7 @@ mod tests {
             "until the check"
         );
         assert_eq!(tracker.unsaved(at(NOW), false), None);
-        compare(
-            &mut tracker,
-            &stream("m", 11),
-            &Found::Message("new".to_owned()),
-        );
+        compare(&mut tracker, &stream("m", 11), &message("new"));
         assert!(tracker.loss().is_some());
     }
 
@@ -650,11 +656,7 @@ mod tests {
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(12, false, "id-12"), at(NOW)));
         assert!(tracker.acknowledged(&ticket, ack(9, false, "id-9"), at(NOW)));
-        compare(
-            &mut tracker,
-            &stream("m", 12),
-            &Found::Message("id-10b".to_owned()),
-        );
+        compare(&mut tracker, &stream("m", 12), &message("id-10b"));
         assert!(tracker.loss().unwrap().since <= at(NOW - 50 - 600));
         let mut tracker = seasoned();
         let ticket = tracker.begin(at(NOW));
@@ -699,19 +701,8 @@ mod tests {
         let ticket = tracker.begin(at(NOW));
         assert!(!tracker.acknowledged(&ticket, ack(501, false, "id-501"), at(NOW)));
         // It ends here, and the broker has lost 501 again.
-        let mut next = Tracker::default();
-        next.restore(Some(position), None);
-        let foreign = Found::Message("foreign".to_owned());
-        compare(&mut next, &stream("m", 500), &foreign);
-        assert!(next.loss().unwrap().since <= at(NOW));
-    }
-
-    #[test]
-    fn a_recreated_stream_has_lost_everything_within_its_retention() {
-        let mut tracker = seasoned();
-        compare(&mut tracker, &stream("other", 0), &Found::Nothing);
-        let a_week_ago = at(NOW - 60).saturating_sub(KEEP_EVENTS);
-        assert_eq!(tracker.loss().unwrap().since, a_week_ago);
+        let since = next_loss(&position, None, &stream("m", 500), &message("foreign"));
+        assert!(since <= at(NOW));
     }
 
     #[test]
@@ -729,17 +720,17 @@ mod tests {
         let (position, republished) = (kept(&mut tracker), tracker.republished());
         assert_eq!(position.covers_until, until);
 
-        let next = |stream: &StreamState, found: &Found| {
-            let mut next = Tracker::default();
-            next.restore(Some(position.clone()), republished.as_ref());
-            compare(&mut next, stream, found);
-            next.loss().unwrap().since
-        };
-        let same = stream("other", 1);
-        assert_eq!(next(&same, &Found::Message("id-1".to_owned())), until);
+        let republished = republished.as_ref();
+        let since = next_loss(
+            &position,
+            republished,
+            &stream("other", 1),
+            &message("id-1"),
+        );
+        assert_eq!(since, until);
         // Republished events are lost again, however old they are.
-        let went_back = next(&stream("other", 0), &Found::Nothing);
-        assert_eq!(went_back, loss.since);
+        let since = next_loss(&position, republished, &stream("other", 0), &Found::Nothing);
+        assert_eq!(since, loss.since);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use punctual_adapters_memory::{Awaited, Driving, FakeClock, MemoryCallStore, Seq
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_domain::Timestamp;
 use punctual_ports::{Backend, CallStores, ClockPort, IdPort, Stepped, Subscription};
-use punctual_workflows::{BackgroundWorker, Driven, Retention, SteppedWorker, TimerWorker};
+use punctual_workflows::{Driven, SteppedWorker, TimerWorker};
 
 use crate::clock::EngineClock;
 use crate::engine::Engine;
@@ -105,19 +105,17 @@ struct DrivenParts {
 
 impl DrivenParts {
     fn new(engine: &Arc<Engine>, clock: &FakeClock, ready: Ready) -> Self {
-        let worker = Driven::new(ready.worker);
-        let retention = Driven::new(ready.retention);
+        let plan = ready.plan;
+        let worker = Driven::new(plan.worker);
         // What publishes losses again is not driven: the bus here is in this process, where nothing
         // that was accepted can be lost, and a broker's losses come at no time of this clock. Nor are
         // the stores watched: the worker polls whenever time begins to pass.
         let mut driving = vec![
             clock.drive(Watched::new(engine, &worker)),
-            clock.drive(Watched::<BackgroundWorker<Retention>>::new(
-                engine, &retention,
-            )),
+            clock.drive(Watched::new(engine, &Driven::new(plan.retention))),
         ];
         #[cfg(feature = "calls")]
-        if let Some(calls) = ready.calls {
+        if let Some(calls) = plan.calls {
             driving.extend([
                 clock.drive(Watched::new(engine, &Driven::new(calls.execute))),
                 clock.drive(Watched::new(engine, &Driven::new(calls.dispatch))),
@@ -147,7 +145,7 @@ impl Parts for DrivenParts {
     }
 }
 
-/// A worker whose end is everybody's.
+/// A worker with whose failure the engine stops.
 struct Watched<W> {
     engine: Arc<Engine>,
     worker: Arc<Driven<W>>,

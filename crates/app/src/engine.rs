@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Watches the stores until one of them cannot be relied on any more; the worker polls whenever
-    /// somebody else has committed.
+    /// another process has committed.
     pub(crate) async fn watch_stores(&self) -> PortError {
         let wake = self.ports.wake.clone();
         let on_change = Arc::new(move || wake.due_at(Timestamp::MIN));

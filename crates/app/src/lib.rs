@@ -28,8 +28,8 @@
 //!
 //! 1. [`Punctual::builder`] takes a store for the timers and a handler for due ones, and says at
 //!    [`build`](Builder::build) what is missing.
-//! 2. [`start`](Punctual::start) fires on your own tokio runtime, also what became due while nobody
-//!    did.
+//! 2. [`start`](Punctual::start) fires on your own tokio runtime, also what became due while no
+//!    engine ran.
 //! 3. [`schedule`](Punctual::schedule) returns when the timer is stored: `Ok` means that it will fire, even
 //!    if the process is killed in the next line. Scheduling the same key again moves the timer, as a
 //!    second run of this program does; [`ensure`](Punctual::ensure) would leave it alone, which is right

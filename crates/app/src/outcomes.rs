@@ -89,7 +89,7 @@ impl CancelOutcome {
 
 /// Some timers of a batch were not scheduled. The others were.
 ///
-/// If it [may be retried](Self::is_retryable), to schedule the whole batch again is safe and often the
+/// If it [may be retried](Self::is_retryable), to schedule the complete batch again is safe and often the
 /// simplest.
 #[derive(Debug, Clone, Error)]
 #[error(

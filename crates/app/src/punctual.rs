@@ -4,14 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use punctual_domain::{CorrelationId, TimerEntry, TimerKey, Timestamp};
-use punctual_ports::{StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort};
-use punctual_workflows::ScheduleTimers;
+use punctual_ports::{
+    StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, only_answer,
+};
+use punctual_workflows::{ScheduleTimers, TimerRequest};
 
 use crate::engine::Engine;
 use crate::outcomes::{BatchError, CancelOutcome, EnsureOutcome, ScheduleOutcome};
 use crate::readiness::{NotReady, expect_start};
 use crate::write_check::Probe;
-use crate::{Builder, Error, Running, Timer};
+use crate::{Builder, Error, ErrorKind, Running, Timer};
 
 /// Durable timers. Clones share one engine.
 ///
@@ -69,10 +71,8 @@ impl Punctual {
 
     async fn check_write(&self, probe: Probe) -> Result<(), String> {
         let (stores, clock) = (&self.engine.stores, &self.engine.ports.clock);
-        match stores.write_problem(clock.as_ref(), probe).await {
-            Some(problem) => Err(problem),
-            None => Ok(()),
-        }
+        let problem = stores.write_problem(clock.as_ref(), probe).await;
+        problem.map_or(Ok(()), Err)
     }
 
     /// When the worker last polled for due timers; `None` before it has. Alarming if it is long ago.
@@ -92,8 +92,7 @@ impl Punctual {
 
     /// Whether timers can be scheduled that belong to no service call.
     pub fn has_timers_of_their_own(&self) -> bool {
-        let capabilities = self.engine.stores.timers().capabilities();
-        capabilities.standalone_timers
+        self.engine.stores.timers().capabilities().standalone_timers
     }
 
     /// The store of timers and who schedules in it, for an adapter that speaks of them to others.
@@ -133,12 +132,9 @@ impl Punctual {
     /// [`replace`](Self::replace) lets it fire again. Else if it could not be stored, or the engine has
     /// stopped. It may be stored all the same if the error can be retried: call again.
     pub async fn schedule(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
-        self.engine.check_open()?;
-        expect_start(&self.engine);
-        let request = timer.request(self.engine.now_rounded_up());
-        let key = request.key.clone();
-        let mut saved = self.engine.timers.schedule(vec![request]).await?;
-        ScheduleOutcome::of(only(&mut saved)?, &key)
+        let (key, request) = self.request(timer)?;
+        let saved = self.engine.timers.schedule(vec![request]).await;
+        ScheduleOutcome::of(only_answer(saved, "schedule a timer"), &key)
     }
 
     /// Schedules a timer if there is none of that key, and leaves one alone that waits, is overdue or
@@ -172,14 +168,11 @@ impl Punctual {
     ///
     /// # Errors
     /// As [`schedule`](Self::schedule): also `AlreadyReached`, if a timer of that key has fired and
-    /// nobody has scheduled it anew.
+    /// it was not scheduled again since.
     pub async fn ensure(&self, timer: Timer) -> Result<EnsureOutcome, Error> {
-        self.engine.check_open()?;
-        expect_start(&self.engine);
-        let request = timer.request(self.engine.now_rounded_up());
-        let key = request.key.clone();
-        let mut saved = self.engine.timers.ensure(vec![request]).await?;
-        EnsureOutcome::of(only(&mut saved)?, &key)
+        let (key, request) = self.request(timer)?;
+        let saved = self.engine.timers.ensure(vec![request]).await;
+        EnsureOutcome::of(only_answer(saved, "ensure a timer"), &key)
     }
 
     /// The same for many, at a fraction of the cost of each by itself. Each is stored or not by
@@ -233,6 +226,14 @@ impl Punctual {
         }
     }
 
+    /// The request of a caller and its key, unless the engine has stopped.
+    pub(crate) fn request(&self, timer: Timer) -> Result<(TimerKey, TimerRequest), Error> {
+        self.engine.check_open()?;
+        expect_start(&self.engine);
+        let key = timer.key().clone();
+        Ok((key, timer.request(self.engine.now_rounded_up())))
+    }
+
     async fn schedule_part(
         &self,
         part: Vec<Timer>,
@@ -255,12 +256,9 @@ impl Punctual {
     /// # Errors
     /// As [`schedule`](Self::schedule).
     pub async fn replace(&self, timer: Timer) -> Result<ScheduleOutcome, Error> {
-        self.engine.check_open()?;
-        expect_start(&self.engine);
-        let request = timer.request(self.engine.now_rounded_up());
-        let key = request.key.clone();
-        let mut saved = self.engine.timers.replace(vec![request]).await?;
-        ScheduleOutcome::of(only(&mut saved)?, &key)
+        let (key, request) = self.request(timer)?;
+        let saved = self.engine.timers.replace(vec![request]).await;
+        ScheduleOutcome::of(only_answer(saved, "replace a timer"), &key)
     }
 
     /// Removes a timer that has not fired. Only [`Cancelled`](CancelOutcome::Cancelled) means that
@@ -270,8 +268,8 @@ impl Punctual {
     /// If the store does not answer, or the engine has stopped.
     pub async fn cancel(&self, key: &TimerKey) -> Result<CancelOutcome, Error> {
         self.engine.check_open()?;
-        let mut deleted = self.engine.timers.cancel(vec![key.clone()]).await?;
-        CancelOutcome::of(only(&mut deleted)?)
+        let deleted = self.engine.timers.cancel(vec![key.clone()]).await;
+        CancelOutcome::of(only_answer(deleted, "cancel a timer"))
     }
 
     /// Reads a timer, whether it has fired or not.
@@ -325,8 +323,8 @@ impl Punctual {
     /// If the store does not answer, or the engine has stopped.
     pub async fn forget_dead_letter(&self, sequence: u64) -> Result<(), Error> {
         self.engine.check_open()?;
-        let mut removed = self.engine.dead_letters.remove(vec![sequence]).await?;
-        only(&mut removed)??;
+        let removed = self.engine.dead_letters.remove(vec![sequence]).await;
+        only_answer(removed, "remove a dead letter")?;
         Ok(())
     }
 
@@ -343,15 +341,10 @@ impl Punctual {
     }
 }
 
-/// The one answer to a batch of one.
-fn only<T>(answers: &mut Vec<T>) -> Result<T, Error> {
-    answers.pop().map_or_else(no_answer, Ok)
-}
-
-/// What is not answered for is not stored, as far as anybody knows.
-fn no_answer<T>() -> Result<T, Error> {
+/// A timer without an answer may not be stored.
+fn no_answer() -> Result<ScheduleOutcome, Error> {
     let message = "the store gave no answer: call again";
-    Err(Error::new(crate::ErrorKind::Unavailable, message))
+    Err(Error::new(ErrorKind::Unavailable, message))
 }
 
 impl fmt::Debug for Punctual {

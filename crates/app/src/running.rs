@@ -12,15 +12,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
-use punctual_workflows::{
-    BackgroundWorker, Drained, RepublishLost, Retention, TimerWorker, WorkerStopped,
-};
+use punctual_workflows::{Drained, WorkerStopped};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::calls::CallsPlan;
 use crate::engine::{Engine, Plan};
 use crate::handler::{OnDue, Receiver};
 
@@ -54,12 +51,9 @@ pub struct ShutDown {
     pub unfinished: usize,
 }
 
-/// What an engine is made of, ready to run.
+/// The plan of an engine, and its subscriptions: ready to run.
 pub(crate) struct Ready {
-    pub(crate) worker: TimerWorker,
-    pub(crate) retention: BackgroundWorker<Retention>,
-    pub(crate) republish: RepublishLost,
-    pub(crate) calls: Option<CallsPlan>,
+    pub(crate) plan: Plan,
     pub(crate) subscriptions: Vec<Box<dyn Subscription>>,
 }
 
@@ -72,10 +66,7 @@ impl Running {
             let subscriptions = subscribe(engine.ports.bus.as_ref(), requests).await?;
             let plan = plan.take().ok_or_else(|| engine.nothing_to_start())?;
             Ready {
-                worker: plan.worker,
-                retention: plan.retention,
-                republish: plan.republish,
-                calls: plan.calls,
+                plan,
                 subscriptions,
             }
         };
@@ -259,28 +250,31 @@ async fn subscribe(
 /// Runs everything until a stop is requested, or going on makes no sense.
 async fn supervise(
     ends: EndsWithTask,
-    ready: Ready,
+    Ready {
+        plan,
+        subscriptions,
+    }: Ready,
     mut stop: watch::Receiver<bool>,
 ) -> Result<ShutDown, Error> {
     let engine = &ends.0;
-    let (execute, rest_of_calls) = crate::calls::run(ready.calls, stop.clone());
+    let (execute, rest_of_calls) = crate::calls::run(plan.calls, stop.clone());
     let stop_requested = async move {
         // An error means that `Running` was dropped, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let work = ready.worker.run(stop_requested);
+    let work = plan.worker.run(stop_requested);
     // Both drain at the same time; the messages of that are still published meanwhile.
     let work = async { tokio::try_join!(work, execute).map(|(drained, ())| drained) };
     let outcome = tokio::select! {
         biased;
         drained = work => drained,
-        stopped = for_ever(ready.retention.run(pending())) => Err(stopped),
-        stopped = for_ever(ready.republish.run(pending())) => Err(stopped),
+        stopped = for_ever(plan.retention.run(pending())) => Err(stopped),
+        stopped = for_ever(plan.republish.run(pending())) => Err(stopped),
         stopped = rest_of_calls => Err(stopped),
         cause = engine.watch_stores() => Err(WorkerStopped { cause }),
         never = engine.hints.run() => match never {},
     };
-    end(engine, outcome, ready.subscriptions).await
+    end(engine, outcome, subscriptions).await
 }
 
 /// Ends what is left, and publishes the end to all handles.

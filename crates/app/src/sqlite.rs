@@ -13,7 +13,6 @@ use punctual_domain::{CorrelationId, ScheduleOrigin};
 use punctual_ports::{Backend, SaveTimer};
 
 use crate::clock::{EngineClock, current_runtime};
-use crate::readiness::expect_start;
 use crate::stores::Storage;
 use crate::{Builder, Error, ErrorKind, Punctual, ScheduleOutcome, Timer};
 
@@ -138,15 +137,12 @@ impl Punctual {
         transaction: &rusqlite::Transaction<'_>,
         timer: Timer,
     ) -> Result<ScheduleOutcome, Error> {
-        let engine = &self.engine;
-        engine.check_open()?;
-        expect_start(engine);
-        let sqlite = self.sqlite()?;
+        let (key, request) = self.request(timer)?;
+        let (engine, sqlite) = (&self.engine, self.sqlite()?);
         check_file(transaction.path(), sqlite.path())?;
         sqlite.check_file()?;
-        let request = timer.request(engine.now_rounded_up());
         let save = SaveTimer {
-            key: request.key,
+            key,
             correlation_id: request
                 .correlation_id
                 .unwrap_or_else(|| CorrelationId::from_uuid(engine.ports.ids.next_id())),
@@ -180,8 +176,8 @@ impl Punctual {
     }
 }
 
-/// A transaction that has read before it writes cannot wait for the lock: SQLite refuses it at
-/// once, which nobody understands the first time.
+/// The advice for a transaction that has read before it writes: it cannot wait for the lock, and SQLite
+/// refuses it at once.
 fn begin_immediate(error: Error) -> Error {
     if error.kind() != ErrorKind::Busy {
         return error;

@@ -18,7 +18,7 @@ pub(crate) trait Storage: Send + Sync {
     /// Whether it schedules beside the engine that fires.
     fn is_client(&self) -> bool;
 
-    /// Every command that schedules a timer belongs to a call that was accepted, because nobody else
+    /// Every command that schedules a timer belongs to a call that was accepted, because nothing else
     /// publishes on the bus: a limit on the size of the store must not refuse it.
     fn takes_commands_of_calls_alone(&mut self) {}
 
