@@ -52,14 +52,14 @@ pub(crate) fn options(settings: &NatsSettings) -> Result<ConnectOptions, NatsErr
         NatsAuth::Credentials(text) => {
             options.credentials(&text).map_err(|_| NatsError::Setting {
                 field: "the credentials file",
-                advice: "give the file that `nsc generate creds` writes, whole".to_owned(),
+                advice: "give the file that `nsc generate creds` writes, unchanged".to_owned(),
             })?
         }
     })
 }
 
 fn explain(settings: &NatsSettings, error: &async_nats::ConnectError) -> NatsError {
-    let servers = settings.shown();
+    let servers = settings.redacted_url();
     let mut reason = error.kind().to_string();
     let mut is_about_certificates = matches!(error.kind(), ConnectErrorKind::Tls);
     let mut source = error.source();

@@ -296,7 +296,7 @@ impl Link {
 
     async fn check_broker(&self) -> Result<ConnectionId, NatsError> {
         let not_connected = || NatsError::Unreachable {
-            servers: self.settings.shown(),
+            servers: self.settings.redacted_url(),
             reason: lock(&self.trouble)
                 .clone()
                 .unwrap_or_else(|| "there is no connection".to_owned()),

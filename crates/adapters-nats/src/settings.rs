@@ -98,7 +98,7 @@ impl NatsSettings {
     }
 
     /// Addresses of the broker without secrets, for display and logs.
-    pub fn shown(&self) -> String {
+    pub fn redacted_url(&self) -> String {
         let shown: Vec<String> = self
             .servers
             .iter()
@@ -200,7 +200,7 @@ fn decoded(text: &str) -> String {
 impl fmt::Debug for NatsSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsSettings")
-            .field("servers", &self.shown())
+            .field("servers", &self.redacted_url())
             .field("auth", &self.auth)
             .field("tls", &self.tls)
             .field("prefix", &self.prefix)
@@ -286,11 +286,11 @@ mod tests {
         let settings = NatsSettings::new("nats://me:hunter2@a:4222, tls://b,nats://[::1]:7");
         let settings = settings.unwrap();
         let shown = "nats://a:4222,tls://b:4222,nats://[::1]:7";
-        assert_eq!(settings.shown(), shown);
+        assert_eq!(settings.redacted_url(), shown);
         assert!(settings.auth != NatsAuth::None);
         assert!(!format!("{:?}", settings.servers).contains("hunter2"));
         let plain = NatsSettings::new(shown).unwrap();
-        assert_eq!(plain.shown(), shown);
+        assert_eq!(plain.redacted_url(), shown);
         assert!(plain.auth == NatsAuth::None);
         assert!(!format!("{settings:?}").contains("hunter2"));
         assert_eq!(settings.check(), Ok(()));

@@ -174,7 +174,7 @@ pub(crate) fn problems(kind: StreamKind, prefix: &Prefix, found: &Config) -> Vec
     );
     wrong(
         found.no_ack,
-        "acknowledges nothing, so nobody knows what it has stored: make it anew with acknowledgements",
+        "acknowledges nothing, so whether it has stored a message is unknown: make it anew with acknowledgements",
     );
     wrong(
         found.sealed,

@@ -235,7 +235,8 @@ impl Builder {
     ) -> Result<Assembled, Error> {
         let worker = self.worker_settings();
         let standalone_timers = stores.timers().capabilities().standalone_timers;
-        let may_vanish = standalone_timers && self.bus.is_none() && self.receivers.is_empty();
+        let rejects_standalone =
+            standalone_timers && self.bus.is_none() && self.receivers.is_empty();
         let store = clock.store_ports(stores.timers());
         let connected = match self.bus.take() {
             Some(bus) => bus.connect(stores.timers(), clock.port()).await?,
@@ -255,7 +256,7 @@ impl Builder {
             Some(options) => {
                 let of_calls = clock.call_stores(stores.calls());
                 let of_calls = of_calls.ok_or_else(|| no_calls_in(stores.calls()))?;
-                let (calls, plan) = calls::assemble(options, of_calls, &ports, may_vanish)?;
+                let (calls, plan) = calls::assemble(options, of_calls, &ports, rejects_standalone)?;
                 (Some(calls), Some(plan))
             }
             None => (None, None),

@@ -48,7 +48,7 @@ impl Punctual {
 /// How an engine makes service calls.
 #[derive(Clone)]
 pub struct CallOptions {
-    /// Who makes the requests.
+    /// The client that makes the requests.
     pub http: Arc<dyn HttpClientPort>,
     /// Limits, timeouts and retention.
     pub settings: CallSettings,
@@ -79,9 +79,9 @@ impl fmt::Debug for CallOptions {
 /// The service calls of an engine: submit, delete and read them. Clones are the same.
 #[derive(Clone)]
 pub struct ServiceCalls {
-    /// Takes calls and deletes them.
+    /// Submits and deletes them.
     pub submit: SubmitCalls,
-    /// Shows them, and the trace of a request.
+    /// Reads them, and the trace of a request.
     pub read: ReadCalls,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct CallsPlan {
     pub(crate) execute: ExecuteCalls,
     pub(crate) dispatch: BackgroundWorker<DispatchOutbox>,
     pub(crate) sweep: BackgroundWorker<CallSweeper>,
-    pub(crate) forget: BackgroundWorker<CallRetention>,
+    pub(crate) retention: BackgroundWorker<CallRetention>,
     ports: CallPorts,
     settings: CallSettings,
     /// The receiver of timers that belong to no call.
@@ -104,15 +104,19 @@ pub(crate) struct CallsPlan {
 }
 
 impl CallsPlan {
-    /// `may_vanish`: there may be timers that belong to no call, and no other receiver.
-    fn new(ports: &CallPorts, options: &CallOptions, may_vanish: bool) -> Result<Self, Error> {
+    /// `rejects_standalone`: there may be standalone timers, and nothing else receives them.
+    fn new(
+        ports: &CallPorts,
+        options: &CallOptions,
+        rejects_standalone: bool,
+    ) -> Result<Self, Error> {
         let settings = options.settings;
-        let reject = || may_vanish.then(|| Arc::new(RejectStandaloneTimers) as _);
+        let reject = || rejects_standalone.then(|| Arc::new(RejectStandaloneTimers) as _);
         Ok(Self {
             execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
             dispatch: DispatchOutbox::worker(ports, settings),
             sweep: CallSweeper::worker(ports, settings),
-            forget: CallRetention::worker(ports, settings),
+            retention: CallRetention::worker(ports, settings),
             ports: ports.clone(),
             settings,
             others: options.other_timers.clone().or_else(reject),
@@ -125,10 +129,10 @@ impl CallsPlan {
         let react = Arc::new(ReactToEvents::new(ports, self.settings));
         let submit = Arc::new(SubmitCalls::new(ports));
         let accept = Arc::new(AcceptExecutions::new(ports));
-        let forget = Arc::new(DeleteCallTimers::new(ports));
-        let others = self.others.as_ref().map(|whom| {
-            let tell = ForwardStandaloneTimers::new(ports, Arc::clone(whom));
-            (Topic::TimerEvents, "others", BATCH, Arc::new(tell) as _)
+        let delete_timers = Arc::new(DeleteCallTimers::new(ports));
+        let others = self.others.as_ref().map(|handler| {
+            let forward = ForwardStandaloneTimers::new(ports, Arc::clone(handler));
+            (Topic::TimerEvents, "others", BATCH, Arc::new(forward) as _)
         });
         let of_calls = [
             (
@@ -145,7 +149,12 @@ impl CallsPlan {
                 submit as _,
             ),
             (Topic::ExecutionCommands, "execution", BATCH, accept as _),
-            (Topic::OrchestrationEvents, "timer", BATCH, forget as _),
+            (
+                Topic::OrchestrationEvents,
+                "timer",
+                BATCH,
+                delete_timers as _,
+            ),
         ];
         of_calls.into_iter().chain(others).collect()
     }
@@ -172,7 +181,7 @@ pub(crate) fn run(
         let ended = tokio::try_join!(
             plan.dispatch.run(pending()),
             plan.sweep.run(pending()),
-            plan.forget.run(pending()),
+            plan.retention.run(pending()),
         );
         match ended {
             Err(stopped) => stopped,
@@ -187,7 +196,7 @@ pub(crate) fn assemble(
     options: &CallOptions,
     stores: CallStores,
     timers: &TimerPorts,
-    may_vanish: bool,
+    rejects_standalone: bool,
 ) -> Result<(ServiceCalls, CallsPlan), Error> {
     let ports = CallPorts::new(
         Arc::clone(&timers.clock),
@@ -200,5 +209,5 @@ pub(crate) fn assemble(
         submit: SubmitCalls::new(&ports),
         read: ReadCalls::new(&ports),
     };
-    Ok((handle, CallsPlan::new(&ports, options, may_vanish)?))
+    Ok((handle, CallsPlan::new(&ports, options, rejects_standalone)?))
 }

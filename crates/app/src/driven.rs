@@ -120,7 +120,7 @@ impl DrivenParts {
                 clock.drive(Watched::new(engine, &Driven::new(calls.execute))),
                 clock.drive(Watched::new(engine, &Driven::new(calls.dispatch))),
                 clock.drive(Watched::new(engine, &Driven::new(calls.sweep))),
-                clock.drive(Watched::new(engine, &Driven::new(calls.forget))),
+                clock.drive(Watched::new(engine, &Driven::new(calls.retention))),
             ]);
         }
         driving.push(clock.drive(Arc::<Hints>::clone(&engine.hints)));

@@ -26,7 +26,7 @@ pub(crate) fn assemble(
     options: &CallOptions,
     _stores: CallStores,
     _timers: &TimerPorts,
-    _may_vanish: bool,
+    _rejects_standalone: bool,
 ) -> Result<(ServiceCalls, CallsPlan), Error> {
     match *options {}
 }

@@ -46,7 +46,7 @@ impl<T> Future for DetachOnDrop<T> {
 impl<T> Drop for DetachOnDrop<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.worker.adopt(work.map(drop).boxed());
+            self.worker.detach(work.map(drop).boxed());
         }
     }
 }

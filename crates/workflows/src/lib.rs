@@ -47,6 +47,7 @@
 //! ```
 
 mod alarm;
+mod answers;
 mod background;
 #[cfg(feature = "calls")]
 pub mod calls;

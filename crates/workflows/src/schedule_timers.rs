@@ -12,11 +12,12 @@ use punctual_ports::{
     SaveTimer,
 };
 
+use crate::answers::{answer_of, no_answer, unexpected};
 use crate::detach_on_drop::DetachOnDrop;
 use crate::{TimerPorts, metric_names};
 
 /// Maximum number of timers in a save that is completed after its caller has dropped it.
-const MOST_DETACHED: usize = 1_024;
+const MAX_DETACHED_TIMERS: usize = 1_024;
 
 /// A timer to schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl ScheduleTimers {
             }
             saved
         };
-        if length > MOST_DETACHED {
+        if length > MAX_DETACHED_TIMERS {
             return saving.await;
         }
         DetachOnDrop::new(saving.boxed(), self.ports.wake.clone()).await
@@ -145,10 +146,11 @@ impl ScheduleTimers {
             Ok(saved) => VecDeque::from(saved),
             Err(error) => {
                 tracing::warn!(%error, "commands could not be stored and are left for later");
-                return commands
-                    .into_iter()
-                    .map(|command| answer_after_failure(command, &error))
-                    .collect();
+                let answer = |command: Result<(), Answer>| {
+                    let poison = command.err();
+                    poison.unwrap_or_else(|| answer_after_failure(&error))
+                };
+                return commands.into_iter().map(answer).collect();
             }
         };
         commands
@@ -162,12 +164,7 @@ impl ScheduleTimers {
 
     fn command(&self, envelope: MessageEnvelope) -> Result<SaveTimer, Answer> {
         let Message::ScheduleTimer(command) = envelope.message else {
-            return Err(Answer::Poison {
-                reason: format!(
-                    "{} is not a command of the timer",
-                    envelope.message.type_name()
-                ),
-            });
+            return Err(unexpected(&envelope.message, "a command of the timer"));
         };
         Ok(SaveTimer {
             key: command.key(),
@@ -185,14 +182,9 @@ fn check_length(length: usize, operation: &'static str) -> Result<(), PortError>
     if length <= ScheduleTimers::MAX_BATCH {
         return Ok(());
     }
-    Err(PortError::new(
-        PortErrorKind::Rejected,
-        operation,
-        format!(
-            "{length} in one call: at most {} are taken",
-            ScheduleTimers::MAX_BATCH
-        ),
-    ))
+    let most = ScheduleTimers::MAX_BATCH;
+    let reason = format!("{length} in one call: at most {most} are taken");
+    Err(PortError::new(PortErrorKind::Rejected, operation, reason))
 }
 
 /// The earliest due time of the stored timers. After an error all may be stored: an extra poll does no
@@ -216,30 +208,15 @@ fn answer(saved: Result<SaveOutcome, PortError>) -> Answer {
             tracing::debug!(?outcome, "a command was applied");
             Answer::Done
         }
-        Err(error) if error.kind() == PortErrorKind::Rejected => Answer::Poison {
-            reason: error.to_string(),
-        },
-        Err(error) => failed(&error),
+        Err(error) => answer_of(&error),
     }
 }
 
-/// A store that is unavailable pauses the consumer; a failure of this command retries it alone.
-fn failed(error: &PortError) -> Answer {
-    let reason = error.to_string();
-    if error.kind().concerns_the_item() {
-        Answer::RetryLater { reason }
-    } else {
-        Answer::Pause { reason }
-    }
-}
-
-fn answer_after_failure(command: Result<(), Answer>, error: &PortError) -> Answer {
-    command.err().unwrap_or_else(|| failed(error))
-}
-
-fn no_answer() -> Answer {
-    Answer::RetryLater {
-        reason: "the store gave no answer for this command".to_owned(),
+/// The answer to a command whose batch failed, which is no reason to dead-letter it.
+fn answer_after_failure(error: &PortError) -> Answer {
+    match answer_of(error) {
+        Answer::Poison { reason } => Answer::RetryLater { reason },
+        other => other,
     }
 }
 

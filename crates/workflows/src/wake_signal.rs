@@ -14,8 +14,8 @@ use punctual_domain::Timestamp;
 use tokio::sync::Notify;
 
 const NOTHING_KNOWN: i64 = i64::MAX;
-/// Maximum number of adopted saves. One more is dropped, and what it may have stored is found by a poll.
-pub(crate) const MOST_ADOPTED: usize = 1_024;
+/// Maximum number of detached saves. One more is dropped, and what it may have stored is found by a poll.
+pub(crate) const MAX_DETACHED: usize = 1_024;
 
 /// The earliest due time known, and a notification when it becomes earlier. Clones are the same
 /// signal.
@@ -27,12 +27,12 @@ pub struct WakeSignal {
 struct Shared {
     earliest: AtomicI64,
     notifier: Notify,
-    adopted: Mutex<Adopted>,
+    detached: Mutex<Detached>,
 }
 
 /// Futures that their callers have dropped.
 #[derive(Default)]
-struct Adopted {
+struct Detached {
     /// Whether a worker polls them. Without one they would keep the store and this signal alive for
     /// ever.
     has_worker: bool,
@@ -46,7 +46,7 @@ impl WakeSignal {
             shared: Arc::new(Shared {
                 earliest: AtomicI64::new(Timestamp::MIN.as_millis()),
                 notifier: Notify::new(),
-                adopted: Mutex::default(),
+                detached: Mutex::default(),
             }),
         }
     }
@@ -61,37 +61,37 @@ impl WakeSignal {
     }
 
     /// Hands a future over that its caller has dropped.
-    pub(crate) fn adopt(&self, work: BoxFuture<'static, ()>) {
-        let mut adopted = self.adopted();
-        let is_taken = adopted.has_worker && adopted.work.len() < MOST_ADOPTED;
+    pub(crate) fn detach(&self, work: BoxFuture<'static, ()>) {
+        let mut detached = self.detached();
+        let is_taken = detached.has_worker && detached.work.len() < MAX_DETACHED;
         let dropped = if is_taken {
-            adopted.work.push(work);
+            detached.work.push(work);
             None
         } else {
             Some(work)
         };
-        drop(adopted);
+        drop(detached);
         drop(dropped);
         self.due_at(Timestamp::MIN);
         self.shared.notifier.notify_one();
     }
 
-    /// Up to `most` adopted futures, for the worker to poll.
-    pub(crate) fn take_adopted(&self, most: usize) -> Vec<BoxFuture<'static, ()>> {
-        let mut adopted = self.adopted();
-        adopted.has_worker = true;
-        let taken = adopted.work.len().min(most);
-        adopted.work.drain(..taken).collect()
+    /// Up to `most` detached futures, for the worker to poll.
+    pub(crate) fn take_detached(&self, most: usize) -> Vec<BoxFuture<'static, ()>> {
+        let mut detached = self.detached();
+        detached.has_worker = true;
+        let taken = detached.work.len().min(most);
+        detached.work.drain(..taken).collect()
     }
 
-    /// Drops adopted futures: the worker has stopped.
-    pub(crate) fn abandon(&self) {
-        drop(std::mem::take(&mut *self.adopted()));
+    /// Drops detached futures: the worker has stopped.
+    pub(crate) fn drop_detached(&self) {
+        drop(std::mem::take(&mut *self.detached()));
     }
 
-    fn adopted(&self) -> MutexGuard<'_, Adopted> {
+    fn detached(&self) -> MutexGuard<'_, Detached> {
         self.shared
-            .adopted
+            .detached
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,27 +148,27 @@ mod tests {
     }
 
     #[test]
-    fn futures_are_adopted_only_with_a_worker_and_up_to_a_limit() {
+    fn futures_are_detached_only_with_a_worker_and_up_to_a_limit() {
         let signal = WakeSignal::new();
         let left = Arc::new(());
         let work = || {
             let left = Arc::clone(&left);
             async move { drop(left) }.boxed()
         };
-        signal.adopt(work());
+        signal.detach(work());
         assert_eq!(
             Arc::strong_count(&left),
             1,
             "without a worker it is dropped"
         );
-        assert!(signal.take_adopted(MOST_ADOPTED).is_empty());
-        for _ in 0..MOST_ADOPTED + 5 {
-            signal.adopt(work());
+        assert!(signal.take_detached(MAX_DETACHED).is_empty());
+        for _ in 0..MAX_DETACHED + 5 {
+            signal.detach(work());
         }
-        assert_eq!(Arc::strong_count(&left), 1 + MOST_ADOPTED);
-        let taken = signal.take_adopted(3);
+        assert_eq!(Arc::strong_count(&left), 1 + MAX_DETACHED);
+        let taken = signal.take_detached(3);
         assert_eq!(taken.len(), 3);
-        signal.abandon();
+        signal.drop_detached();
         assert_eq!(Arc::strong_count(&left), 1 + 3);
     }
 

@@ -54,7 +54,7 @@ fn running(row: &Row<'_>, details: CallDetails) -> rusqlite::Result<RunningCall>
         execution_id: parsed::<EnvelopeId>(row, 13)?,
         caused_by: parsed::<EnvelopeId>(row, 14)?,
         timeout: millis(row, 15)?,
-        attempt_began_at: parsed_or_null(row, 16)?,
+        attempt_started_at: parsed_or_null(row, 16)?,
         dispatched_at: parsed(row, 17)?,
         // Saturates.
         dispatch_count: u32::try_from(row.get::<_, i64>(18)?).unwrap_or(u32::MAX),
@@ -94,7 +94,7 @@ impl Columns {
                 columns.execution_id = Some(running.execution_id.to_string());
                 columns.caused_by = Some(running.caused_by.to_string());
                 columns.timeout_ms = Some(to_millis(running.timeout));
-                columns.attempt_began_at = running.attempt_began_at.map(text);
+                columns.attempt_began_at = running.attempt_started_at.map(text);
                 columns.dispatched_at = Some(text(running.dispatched_at));
                 columns.dispatch_count = Some(running.dispatch_count);
             }

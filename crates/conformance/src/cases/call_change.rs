@@ -45,7 +45,7 @@ pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixtu
         let ServiceCall::Running(started) = step.call.clone() else {
             panic!("a call that was started is running");
         };
-        let began = started.clone().attempt_began(at(6_000));
+        let began = started.clone().attempt_started(at(6_000));
         let ended = began.clone().finish(outcome, at(7_000), envelope_id());
         for call in [step.call, ServiceCall::Running(began), ended.call] {
             let step = CallStep {

@@ -118,7 +118,7 @@ pub async fn a_running_call_is_stuck_when_its_state_says(fixture: impl CallStore
     assert_eq!((found.calls, found.next), (vec![], Some(unheard)));
     let found = calls.find_stuck(unheard, 10).await.unwrap();
     assert_eq!(found.calls, std::slice::from_ref(&stored));
-    let began = running(&stored).attempt_began(at(6_000));
+    let began = running(&stored).attempt_started(at(6_000));
     let step = CallStep {
         call: ServiceCall::Running(began),
         outgoing: Vec::new(),

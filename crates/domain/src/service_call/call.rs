@@ -6,7 +6,7 @@
 //! | Scheduled | its due time is reached | Running | only with an event reached at or after `due_at`: [`ScheduledCall::start`] |
 //! | Scheduled | overdue by [`OVERDUE`] | Running | without waiting for the event any longer |
 //! | Scheduled | deleted | – | nothing is executed afterwards |
-//! | Running | the attempt starts | Running | its deadline starts: [`RunningCall::attempt_began`] |
+//! | Running | the attempt starts | Running | its deadline starts: [`RunningCall::attempt_started`] |
 //! | Running | no attempt after [`UNHEARD`] | Running | the same command is dispatched again |
 //! | Running | no result by the timeout plus [`GRACE`] | Running | the same command is dispatched once more |
 //! | Running | its command cannot be delivered | Failed | nothing else would end it: [`RunningCall::undeliverable`] |
@@ -82,7 +82,7 @@ pub struct RunningCall {
     /// Time limit of the attempt.
     pub timeout: Duration,
     /// When the attempt started, if known.
-    pub attempt_began_at: Option<Timestamp>,
+    pub attempt_started_at: Option<Timestamp>,
     /// When the command was last dispatched.
     pub dispatched_at: Timestamp,
     /// Number of dispatches of the command.
@@ -246,7 +246,7 @@ impl ScheduledCall {
             execution_id: start.execution_id,
             caused_by: start.caused_by,
             timeout: start.timeout,
-            attempt_began_at: None,
+            attempt_started_at: None,
             dispatched_at: start.now,
             dispatch_count: 1,
         };
@@ -299,8 +299,8 @@ impl RunningCall {
 
     /// Records the start of the attempt, and with it its deadline. The first report counts.
     #[must_use]
-    pub fn attempt_began(mut self, at: Timestamp) -> Self {
-        self.attempt_began_at.get_or_insert(at);
+    pub fn attempt_started(mut self, at: Timestamp) -> Self {
+        self.attempt_started_at.get_or_insert(at);
         self
     }
 
@@ -367,7 +367,7 @@ impl RunningCall {
         reason: &str,
         now: Timestamp,
     ) -> Result<CallStep, Box<Self>> {
-        if self.execution_id != execution_id || self.attempt_began_at.is_some() {
+        if self.execution_id != execution_id || self.attempt_started_at.is_some() {
             return Err(Box::new(self));
         }
         let message = format!("its command cannot be delivered: {reason}");
@@ -377,7 +377,7 @@ impl RunningCall {
 
     /// When the result is due, if the attempt is known to have started.
     fn deadline(&self) -> Option<Timestamp> {
-        let started_at = self.attempt_began_at?;
+        let started_at = self.attempt_started_at?;
         Some(started_at.saturating_add(self.timeout.saturating_add(GRACE)))
     }
 

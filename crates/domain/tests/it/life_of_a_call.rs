@@ -185,7 +185,7 @@ fn a_started_call_is_published_and_its_attempt_is_dispatched_under_its_own_id() 
     assert_eq!(command.timeout(), TIMEOUT);
     let running = running();
     assert_eq!((running.started_at, running.dispatch_count), (at(201), 1));
-    assert_eq!(running.attempt_began_at, None);
+    assert_eq!(running.attempt_started_at, None);
 }
 
 #[test]
@@ -282,14 +282,14 @@ fn a_call_whose_command_cannot_be_delivered_has_failed_unless_it_was() {
             .undeliverable(envelope_id(99), "no", at(300))
             .is_err()
     );
-    let began = running().attempt_began(at(250));
+    let began = running().attempt_started(at(250));
     assert!(began.undeliverable(id, "no", at(300)).is_err());
 }
 
 #[test]
 fn the_deadline_begins_with_the_attempt_and_hearing_of_it_twice_moves_nothing() {
-    let began = running().attempt_began(at(500));
-    assert_eq!(began.clone().attempt_began(at(600)), began);
+    let began = running().attempt_started(at(500));
+    assert_eq!(began.clone().attempt_started(at(600)), began);
     assert_eq!(GRACE, Duration::from_secs(30));
     let limit = at(500).saturating_add(TIMEOUT + GRACE);
     let call = || ServiceCall::Running(began.clone());
@@ -305,7 +305,7 @@ fn the_deadline_begins_with_the_attempt_and_hearing_of_it_twice_moves_nothing() 
 
 #[test]
 fn a_call_fails_only_after_its_command_was_dispatched_once_more() {
-    let began = running().attempt_began(at(500));
+    let began = running().attempt_started(at(500));
     let deadline = at(500).saturating_add(TIMEOUT + GRACE);
     // However late it is by then.
     for dispatched_at in [deadline, deadline.saturating_add(Duration::from_hours(5))] {
@@ -329,7 +329,7 @@ fn a_call_fails_only_after_its_command_was_dispatched_once_more() {
 
 #[test]
 fn a_call_without_a_result_in_time_has_failed_by_timeout_because_of_its_attempt() {
-    let step = running().attempt_began(at(500)).give_up(at(540));
+    let step = running().attempt_started(at(500)).give_up(at(540));
     let execution = envelope_id(EXECUTION);
     assert_eq!(published(&step), [("ServiceCallFailed", execution, None)]);
     all_name_the_call(&step);
@@ -354,7 +354,7 @@ fn a_result_ends_a_call_because_of_the_message_that_brought_it() {
     ] {
         let result = envelope_id(RESULT);
         // Also if the beginning of the attempt was never heard of.
-        for running in [running(), running().attempt_began(at(202))] {
+        for running in [running(), running().attempt_started(at(202))] {
             let step = running.finish(outcome.clone(), at(205), result);
             assert_eq!(published(&step), [(message, result, None)]);
             all_name_the_call(&step);
@@ -389,7 +389,7 @@ fn instants_at_the_end_of_time_do_not_overflow() {
         Some(Timestamp::MAX)
     );
     call.timeout = Duration::MAX;
-    let began = call.attempt_began(Timestamp::MAX);
+    let began = call.attempt_started(Timestamp::MAX);
     assert_eq!(
         ServiceCall::Running(began).next_check_at(),
         Some(Timestamp::MAX)

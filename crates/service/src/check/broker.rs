@@ -49,7 +49,11 @@ async fn check_broker(settings: &NatsSettings, servers: &[ServerAddr], report: &
         Err(error) => return report.wrong("broker", error.to_string()),
     };
     let info = client.server_info();
-    let said = format!("{} answers, nats-server {}", settings.shown(), info.version);
+    let said = format!(
+        "{} answers, nats-server {}",
+        settings.redacted_url(),
+        info.version
+    );
     if client.is_server_compatible(2, 9, 0) {
         report.ok("broker", said);
     } else {

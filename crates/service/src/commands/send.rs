@@ -92,7 +92,7 @@ async fn reach(settings: &NatsSettings) -> Result<Context, Failure> {
     if !client.server_info().jetstream {
         return Err(Failure::failed(format!(
             "the broker at {} runs without JetStream: start nats-server with -js, or give its configuration a jetstream section",
-            settings.shown()
+            settings.redacted_url()
         )));
     }
     let mut jetstream = jetstream::new(client);
@@ -173,7 +173,7 @@ fn not_published(
     if is_unknown(error) {
         return Failure::failed(format!(
             "the broker at {} did not acknowledge the command, which it may have all the same: send it again with --id {}",
-            settings.shown(),
+            settings.redacted_url(),
             command.message.service_call_id()
         ));
     }
@@ -181,7 +181,7 @@ fn not_published(
         PublishErrorKind::StreamNotFound => no_stream(&settings.prefix.stream("COMMANDS")),
         _ => Failure::failed(format!(
             "the broker at {} does not take the command: {}",
-            settings.shown(),
+            settings.redacted_url(),
             with_causes(error)
         )),
     }

@@ -32,7 +32,7 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         database = %absolute(&database.path),
         synchronous = synchronous(database.synchronous).0,
         settings_file = settings.file.as_deref().map(absolute),
-        broker = settings.broker.as_ref().map(NatsSettings::shown),
+        broker = settings.broker.as_ref().map(NatsSettings::redacted_url),
         commands = subjects.as_ref().map(|(commands, _)| commands),
         events = subjects.as_ref().map(|(_, events)| events),
         api = api.map(|address| format!("http://{address}")),
@@ -104,7 +104,7 @@ fn ways(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
             "{api}in:    commands on {commands} of {}\n\
              out:   each firing is an event on {events} there\n\
              try:   {}",
-            broker.shown(),
+            broker.redacted_url(),
             to_send(broker, program)
         );
     }
@@ -133,7 +133,7 @@ fn to_send(broker: &NatsSettings, program: &str) -> String {
     };
     format!(
         "{prefix}{program} send --tenant demo --in 5s --broker {}{more}",
-        for_a_shell(&broker.shown())
+        for_a_shell(&broker.redacted_url())
     )
 }
 

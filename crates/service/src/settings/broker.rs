@@ -35,7 +35,7 @@ pub(super) fn address(text: &str) -> Result<NatsSettings, String> {
 /// whole.
 pub(super) fn redacted_address(raw: &OsStr) -> Option<String> {
     let settings = NatsSettings::new(raw.to_str()?).ok()?;
-    Some(settings.shown())
+    Some(settings.redacted_url())
 }
 
 pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
@@ -305,7 +305,7 @@ mod tests {
             ("TIMER_BROKER_TLS", "require"),
         ]);
         let settings = settings.unwrap();
-        assert_eq!(settings.shown(), "nats://broker:4222");
+        assert_eq!(settings.redacted_url(), "nats://broker:4222");
         assert_eq!(settings.prefix.as_str(), "acme");
         let me = NatsAuth::UserAndPassword {
             user: "me".to_owned(),

@@ -11,8 +11,8 @@ use punctual_ports::{
 
 use super::CallPorts;
 use super::attempt::last_event;
-use super::outcome::{answer_of, no_answer};
 use super::read::ATTEMPTS;
+use crate::answers::{answer_of, no_answer, unexpected};
 use crate::metric_names;
 
 /// Stores commands for attempts.
@@ -38,12 +38,7 @@ impl AcceptExecutions {
 
     fn execution(&self, envelope: MessageEnvelope) -> Result<Execution, Answer> {
         let Message::StartExecution(command) = envelope.message else {
-            return Err(Answer::Poison {
-                reason: format!(
-                    "{} is not a command of execution",
-                    envelope.message.type_name()
-                ),
-            });
+            return Err(unexpected(&envelope.message, "a command of execution"));
         };
         let own_id = || CorrelationId::from_uuid(envelope.id.as_uuid());
         Ok(Execution {
@@ -63,25 +58,20 @@ impl AcceptExecutions {
     async fn republish(&self, commands: Vec<Command>, answers: &mut [Answer]) {
         let (mut indexes, mut messages) = (Vec::new(), Vec::new());
         for command in commands {
-            let Command {
-                index,
-                key,
-                correlation_id,
-            } = command;
-            let entries = self.ports.executions.entries(key.call.clone(), ATTEMPTS);
-            let entries = match entries.await {
+            let call = command.key.call.clone();
+            let entries = match self.ports.executions.entries(call, ATTEMPTS).await {
                 Ok(entries) => entries,
                 Err(error) => {
-                    answers[index] = answer_of(&error);
+                    answers[command.index] = answer_of(&error);
                     continue;
                 }
             };
             let (now, ids) = (self.ports.clock.now(), self.ports.ids.as_ref());
-            let attempt = entries.into_iter().find(|entry| entry.key == key);
-            let message = attempt.and_then(|it| last_event(it, correlation_id, now, ids));
-            if let Some(message) = message {
-                indexes.push(index);
-                messages.push(message);
+            let attempt = entries.into_iter().find(|it| it.key == command.key);
+            let event = attempt.and_then(|it| last_event(it, command.correlation_id, now, ids));
+            if let Some(event) = event {
+                indexes.push(command.index);
+                messages.push(event);
             }
         }
         if messages.is_empty() {
@@ -126,11 +116,10 @@ impl MessageHandler for AcceptExecutions {
         for (index, envelope) in batch.into_iter().enumerate() {
             match self.execution(envelope) {
                 Ok(execution) => {
-                    let (key, correlation_id) = (execution.key.clone(), execution.correlation_id);
                     commands.push(Command {
                         index,
-                        key,
-                        correlation_id,
+                        key: execution.key.clone(),
+                        correlation_id: execution.correlation_id,
                     });
                     executions.push(execution);
                 }

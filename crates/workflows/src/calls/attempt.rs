@@ -45,11 +45,11 @@ pub(super) struct Ended {
 
 impl Attempt {
     /// Executes it and records its outcome.
-    pub(super) async fn make(mut self) -> Result<(), WorkerStopped> {
+    pub(super) async fn execute(mut self) -> Result<(), WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
-        let began = clock.monotonic();
-        let outcome = self.outcome(began).await;
-        let took = clock.monotonic().saturating_sub(began);
+        let started = clock.monotonic();
+        let outcome = self.outcome(started).await;
+        let took = clock.monotonic().saturating_sub(started);
         let kind = match &outcome {
             Outcome::Succeeded(_) => "Succeeded",
             Outcome::Failed(error) => error.kind.as_str(),
@@ -64,7 +64,7 @@ impl Attempt {
         self.record(outcome).await
     }
 
-    async fn outcome(&mut self, began: Duration) -> Outcome {
+    async fn outcome(&mut self, started: Duration) -> Outcome {
         let (key, correlation_id) = (&self.execution.key, self.execution.correlation_id);
         let request = HttpAttempt {
             execution_id: key.execution_id,
@@ -89,7 +89,7 @@ impl Attempt {
                 message: "the process was stopped during the attempt: whether the target got the request is not known".to_owned(),
             }),
         };
-        let latency = clock.monotonic().saturating_sub(began);
+        let latency = clock.monotonic().saturating_sub(started);
         let redaction = Redaction::of(&self.execution.request);
         outcome_of(answered, &redaction, latency)
     }

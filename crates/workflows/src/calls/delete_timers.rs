@@ -10,7 +10,7 @@ use punctual_domain::{Message, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{Answer, MessageHandler, PortError, TimerPersistencePort};
 
 use super::CallPorts;
-use super::outcome::{answer_of, no_answer};
+use crate::answers::{answer_of, no_answer};
 
 /// Deletes the timers of deleted calls.
 #[derive(Clone)]

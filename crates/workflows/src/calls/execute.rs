@@ -253,7 +253,7 @@ impl ExecuteCalls {
         let key = attempt.execution.key.clone();
         self.in_flight.insert(key.clone());
         Box::pin(async move {
-            let recorded = attempt.make().await;
+            let recorded = attempt.execute().await;
             Ended {
                 permit,
                 key,

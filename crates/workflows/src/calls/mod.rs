@@ -21,7 +21,6 @@ mod delete_timers;
 mod dispatch;
 mod envelopes;
 mod execute;
-mod outcome;
 mod ports;
 mod react;
 mod read;

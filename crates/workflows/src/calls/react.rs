@@ -14,8 +14,8 @@ use punctual_domain::{EnvelopeId, Message, MessageEnvelope, TimerKey};
 use punctual_ports::{Answer, CallChange, ChangeOutcome, MessageHandler, PortError, StoredCall};
 
 use super::envelopes::wrap;
-use super::outcome::{answer_of, no_answer};
 use super::{CallPorts, CallSettings};
+use crate::answers::{answer_of, no_answer, unexpected};
 use crate::{LogLimiter, metric_names};
 
 /// Maximum number of tries to change calls that others change at the same time.
@@ -204,7 +204,7 @@ fn apply_to_running(
 ) -> ServiceCall {
     let (execution_id, outcome, at) = match message {
         Message::ExecutionStarted(event) if event.execution_id == running.execution_id => {
-            return ServiceCall::Running(running.attempt_began(event.started_at));
+            return ServiceCall::Running(running.attempt_started(event.started_at));
         }
         Message::ExecutionSucceeded(event) => (
             event.execution_id,
@@ -228,7 +228,7 @@ fn apply_to_running(
 }
 
 fn was_started(stored: &StoredCall) -> bool {
-    matches!(&stored.call, ServiceCall::Running(running) if running.attempt_began_at.is_some())
+    matches!(&stored.call, ServiceCall::Running(running) if running.attempt_started_at.is_some())
 }
 
 /// What the metrics and the log record of a change.
@@ -293,9 +293,7 @@ impl MessageHandler for ReactToEvents {
                 let key = TimerKey::new(message.tenant_id().clone(), message.service_call_id());
                 open.entry(key).or_default().push(index);
             } else {
-                answers[index] = Answer::Poison {
-                    reason: format!("{} is not for orchestration", message.type_name()),
-                };
+                answers[index] = unexpected(message, "an event for orchestration");
             }
         }
         for _ in 0..TRIES {

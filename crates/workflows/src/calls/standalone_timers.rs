@@ -11,7 +11,7 @@ use punctual_domain::{MessageEnvelope, TimerKey};
 use punctual_ports::{Answer, MessageHandler, PortError, ServiceCallPersistencePort};
 
 use super::CallPorts;
-use super::outcome::{answer_of, no_answer};
+use crate::answers::{answer_of, no_answer};
 
 /// Forwards the events of timers that never belonged to a call, and acknowledges those of calls, which
 /// orchestration handles.

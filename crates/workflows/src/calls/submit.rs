@@ -6,14 +6,14 @@ use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, ServiceCallId, TimerKey,
 };
 use punctual_ports::{
-    Answer, CallDeletion, ChangeOutcome, Fingerprint, MessageHandler, NewCall, PortError,
-    PortErrorKind, SubmitOutcome,
+    Answer, BatchResult, CallDeletion, ChangeOutcome, Fingerprint, MessageHandler, NewCall,
+    PortError, PortErrorKind, SubmitOutcome, only_answer,
 };
 use sha2::{Digest, Sha256};
 
 use super::CallPorts;
 use super::envelopes::wrap;
-use super::outcome::{answer_of, no_answer};
+use crate::answers::{answer_of, no_answer, unexpected};
 use crate::metric_names;
 
 /// Maximum number of tries to delete a call that others change at the same time.
@@ -58,9 +58,7 @@ impl SubmitCalls {
     ) -> Result<SubmitOutcome, PortError> {
         let command_id = EnvelopeId::from_uuid(self.ports.ids.next_id());
         let new = self.new_call(submission, correlation_id, command_id);
-        let stored = self.store(vec![new]).await?;
-        let lost = || PortError::new(PortErrorKind::Unavailable, "submit a call", "no answer");
-        stored.into_iter().next().unwrap_or_else(|| Err(lost()))
+        only_answer(self.store(vec![new]).await, "submit a call")
     }
 
     /// Deletes a call whose due time was not reached yet.
@@ -110,11 +108,8 @@ impl SubmitCalls {
                 _ => {}
             }
         }
-        Err(PortError::new(
-            PortErrorKind::Busy,
-            "delete a call",
-            "it changes all the time",
-        ))
+        let reason = "it changes all the time";
+        Err(PortError::new(PortErrorKind::Busy, "delete a call", reason))
     }
 
     fn new_call(
@@ -153,10 +148,7 @@ impl SubmitCalls {
         }
     }
 
-    async fn store(
-        &self,
-        batch: Vec<NewCall>,
-    ) -> Result<Vec<Result<SubmitOutcome, PortError>>, PortError> {
+    async fn store(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
         let stored = self.ports.calls.submit(batch).await;
         // Also after an error, which may hide a success.
         self.ports.to_publish.notify();
@@ -216,12 +208,7 @@ impl MessageHandler for SubmitCalls {
                                 Err(error) => answer_of(&error),
                             }
                         }
-                        other => Answer::Poison {
-                            reason: format!(
-                                "{} is not a command of orchestration",
-                                other.type_name()
-                            ),
-                        },
+                        other => unexpected(&other, "a command of orchestration"),
                     });
                 }
             }

@@ -102,7 +102,7 @@ pub struct TimerWorker {
     next_probe: Duration,
     outstanding: Outstanding,
     /// Number of saves in flight whose callers have dropped them.
-    adopted: usize,
+    detached: usize,
     is_draining: bool,
     /// When to poll although nothing is known to be due, by the monotonic clock.
     next_poll: Duration,
@@ -162,7 +162,7 @@ impl TimerWorker {
             probes: 0,
             next_probe: Duration::ZERO,
             outstanding: Outstanding::default(),
-            adopted: 0,
+            detached: 0,
             is_draining: false,
             next_renewal: None,
             backlog: Backlog::default(),
@@ -268,7 +268,7 @@ impl TimerWorker {
 
 impl Drop for TimerWorker {
     fn drop(&mut self) {
-        self.ports.wake.abandon();
+        self.ports.wake.drop_detached();
     }
 }
 

@@ -14,7 +14,7 @@ use super::publishing::{self, Firing, PublishResult, tenants};
 use super::settlements::{Settled, settle};
 use crate::alarm::Alarm;
 use crate::retries::PORT_BACKOFF;
-use crate::wake_signal::MOST_ADOPTED;
+use crate::wake_signal::MAX_DETACHED;
 
 /// A completed operation.
 pub(super) enum Event {
@@ -33,7 +33,7 @@ pub(super) enum Event {
     },
     Settled(Settled),
     /// A save that its caller had dropped has completed.
-    Adopted,
+    Detached,
     Renewed {
         claims: Vec<ClaimRef>,
         expiry: LeaseExpiry,
@@ -59,9 +59,9 @@ impl TimerWorker {
     /// Starts all operations that may start now, and returns when more may.
     pub(super) fn launch(&mut self) -> Alarm {
         let mut alarm = Alarm::default();
-        for work in self.ports.wake.take_adopted(MOST_ADOPTED - self.adopted) {
-            self.adopted += 1;
-            self.start(work.map(|()| Event::Adopted).boxed());
+        for work in self.ports.wake.take_detached(MAX_DETACHED - self.detached) {
+            self.detached += 1;
+            self.start(work.map(|()| Event::Detached).boxed());
         }
         self.launch_renewal(&mut alarm);
         // Before the settlement, which releases what turns out to be expired, not due or without a slot.

@@ -52,8 +52,8 @@ impl TimerWorker {
                 self.outstanding.settlement = false;
                 self.on_settled(settled)
             }
-            Event::Adopted => {
-                self.adopted -= 1;
+            Event::Detached => {
+                self.detached -= 1;
                 Ok(())
             }
             Event::Renewed {

@@ -1,9 +1,10 @@
-//! The answer to a message whose handling failed in the store.
+//! Answers to messages that were not handled.
 
+use punctual_domain::Message;
 use punctual_ports::{Answer, PortError, PortErrorKind};
 
 /// A store that is unavailable pauses the consumer; a failure of this message retries it alone.
-pub(super) fn answer_of(error: &PortError) -> Answer {
+pub(crate) fn answer_of(error: &PortError) -> Answer {
     let reason = error.to_string();
     match error.kind() {
         PortErrorKind::Rejected => Answer::Poison { reason },
@@ -13,8 +14,14 @@ pub(super) fn answer_of(error: &PortError) -> Answer {
 }
 
 /// The answer when the store gave none.
-pub(super) fn no_answer() -> Answer {
+pub(crate) fn no_answer() -> Answer {
     Answer::RetryLater {
         reason: "the store gave no answer for this message".to_owned(),
     }
+}
+
+/// The answer to a message that is not what the handler's topic is for.
+pub(crate) fn unexpected(message: &Message, expected: &str) -> Answer {
+    let reason = format!("{} is not {expected}", message.type_name());
+    Answer::Poison { reason }
 }
