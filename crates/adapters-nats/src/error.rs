@@ -47,6 +47,19 @@ pub enum NatsError {
 }
 
 impl NatsError {
+    pub(crate) fn unsuitable(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::Unsuitable { what }
+    }
+
+    /// The broker does not respond about one of its streams.
+    pub(crate) fn stream_unreachable(stream: &str, reason: &impl std::fmt::Display) -> Self {
+        Self::Unreachable {
+            servers: format!("the stream {stream}"),
+            reason: reason.to_string(),
+        }
+    }
+
     /// Whether the same call may succeed later without a change of the configuration.
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })

@@ -304,9 +304,8 @@ impl Link {
         let connection = self.connection().ok_or_else(not_connected)?;
         if !self.client.is_server_compatible(2, 9, 0) {
             let version = self.client.server_info().version;
-            return Err(NatsError::Unsuitable {
-                what: format!("the broker is nats-server {version}: 2.9 or newer is needed"),
-            });
+            let what = format!("the broker is nats-server {version}: 2.9 or newer is needed");
+            return Err(NatsError::unsuitable(what));
         }
         let prefix = &self.settings.prefix;
         self.restore(StreamKind::Events.name(prefix)).await?;
@@ -337,10 +336,10 @@ impl Link {
     async fn restore(&self, stream: String) -> Result<(), NatsError> {
         let needs_restore = self.tracker().needs_restore();
         if needs_restore {
-            let kept = self.positions.load(stream.clone()).await;
-            let kept = kept.map_err(|error| unanswered(&stream, &error))?;
+            let failed = |error| NatsError::stream_unreachable(&stream, &error);
+            let kept = self.positions.load(stream.clone()).await.map_err(failed)?;
             let republished = self.positions.load(republished(&stream)).await;
-            let republished = republished.map_err(|error| unanswered(&stream, &error))?;
+            let republished = republished.map_err(failed)?;
             self.tracker().restore(kept, republished.as_ref());
         }
         Ok(())
@@ -359,7 +358,7 @@ impl Link {
                     Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => {
                         Found::Nothing
                     }
-                    Err(error) => return Err(unanswered(&stream.name, &error)),
+                    Err(error) => return Err(NatsError::stream_unreachable(&stream.name, &error)),
                 }
             }
             _ => Found::Nothing,
@@ -374,7 +373,7 @@ impl Link {
         if must_be_saved_first {
             // Messages published before the first saved position could be lost unnoticed.
             let kept = self.save_position(false).await;
-            kept.map_err(|error| unanswered(&stream.name, &error))?;
+            kept.map_err(|error| NatsError::stream_unreachable(&stream.name, &error))?;
         }
         Ok(())
     }
@@ -460,13 +459,6 @@ fn note(event: &Event, trouble: &Trouble) {
     }
 }
 
-fn unanswered(stream: &str, error: &impl std::fmt::Display) -> NatsError {
-    NatsError::Unreachable {
-        servers: format!("the stream {stream}"),
-        reason: error.to_string(),
-    }
-}
-
 /// Time of the last message up to an instant; the creation of the stream, if there is none. Other
 /// publishers may have been active since a backup was restored, so the very last message does not tell
 /// how old the backup is.
@@ -482,7 +474,7 @@ async fn last_message_until(
         let next = match events.get_first_raw_message_by_subject(">", middle).await {
             Ok(message) => Some(message),
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => None,
-            Err(error) => return Err(unanswered(&info.config.name, &error)),
+            Err(error) => return Err(NatsError::stream_unreachable(&info.config.name, &error)),
         };
         let arrived = next.map(|it| (it.sequence, Timestamp::from(SystemTime::from(it.time))));
         match arrived {

@@ -144,10 +144,8 @@ impl Publishing {
                 () = self.link.pass(self.link.settings.ack_timeout) => {}
             }
         }
-        Err(PortError::new(
-            PortErrorKind::Unavailable,
-            "publish a message",
-            "as many messages as may be on the way wait for the broker's acknowledgement",
+        Err(unavailable(
+            "the maximum number of messages in flight waits for the broker's acknowledgement",
         ))
     }
 
@@ -162,9 +160,7 @@ impl Publishing {
             )));
         }
         if self.is_over() {
-            return Err(Self::unknown(
-                "there was no time left to send it".to_owned(),
-            ));
+            return Err(Self::unknown("there was no time left to send it"));
         }
         let id = envelope.deduplication_id();
         let subject = subject(&self.link.settings.prefix, &envelope);
@@ -201,7 +197,7 @@ impl Publishing {
         let acknowledgement = acknowledgement.into_future();
         let acknowledged = if self.is_over() || index < self.sent_before_silence {
             // Its time passed while earlier ones were awaited.
-            let timed_out = || Self::unknown("there was no acknowledgement in time".to_owned());
+            let timed_out = || Self::unknown("there was no acknowledgement in time");
             at_once(acknowledgement).ok_or_else(timed_out)?
         } else {
             acknowledgement.await
@@ -241,25 +237,17 @@ impl Publishing {
             StreamKind::Events => &self.stream_of_events,
         };
         if stream != *expected {
-            return Err(PortError::new(
-                PortErrorKind::Unavailable,
-                "publish a message",
-                format!("stream {stream} took it in index of {expected}"),
-            ));
+            let reason = format!("stream {stream} took it in place of {expected}");
+            return Err(unavailable(reason));
         }
         if kind == StreamKind::Events {
-            if self
-                .highest
-                .as_ref()
-                .is_none_or(|(highest, _)| sequence > *highest)
-            {
+            let highest = self.highest.as_ref();
+            if highest.is_none_or(|(highest, _)| sequence > *highest) {
                 self.highest = Some((sequence, id));
             }
             if !duplicate {
-                let lowest = self
-                    .lowest_new
-                    .map_or(sequence, |lowest| lowest.min(sequence));
-                self.lowest_new = Some(lowest);
+                let lowest = self.lowest_new.unwrap_or(sequence);
+                self.lowest_new = Some(lowest.min(sequence));
             }
         }
         self.acknowledged += 1;
@@ -309,15 +297,15 @@ impl Publishing {
                 if kind == PublishErrorKind::StreamNotFound {
                     self.link.check_soon();
                 }
-                Self::unknown(text)
+                Self::unknown(&text)
             }
         }
     }
 
     /// The error of a message that may or may not be stored.
-    fn unknown(reason: String) -> PortError {
+    fn unknown(reason: &str) -> PortError {
         metrics::counter!(metric_names::UNKNOWN).increment(1);
-        PortError::new(PortErrorKind::Unavailable, "publish a message", reason)
+        unavailable(reason)
     }
 }
 
@@ -345,11 +333,13 @@ fn counts(sent_over: ConnectionId, now: Option<ConnectionId>) -> Result<(), Port
     if now == Some(sent_over) {
         return Ok(());
     }
-    Err(PortError::new(
-        PortErrorKind::Unavailable,
-        "publish a message",
+    Err(unavailable(
         "the broker was disconnected as it answered: what it has now is found by publishing again",
     ))
+}
+
+fn unavailable(reason: impl AsRef<str>) -> PortError {
+    PortError::new(PortErrorKind::Unavailable, "publish a message", reason)
 }
 
 fn rejected_item(reason: String) -> PortError {

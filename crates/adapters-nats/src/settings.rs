@@ -14,9 +14,10 @@ use crate::NatsError;
 /// Settings of the connection to a broker. [`NatsSettings::new`] is enough for most.
 ///
 /// `Debug` prints no secret.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NatsSettings {
+    /// Without credentials, which are in `auth`.
     pub(crate) servers: Vec<ServerAddr>,
     /// The credentials; by default those of the address.
     pub auth: NatsAuth,
@@ -195,21 +196,6 @@ fn without_secrets(server: &ServerAddr) -> Result<ServerAddr, NatsError> {
 /// Percent-decodes a part of an address. Invalid sequences stay as they are.
 fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
-impl fmt::Debug for NatsSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsSettings")
-            .field("servers", &self.redacted_url())
-            .field("auth", &self.auth)
-            .field("tls", &self.tls)
-            .field("prefix", &self.prefix)
-            .field("publish_window", &self.publish_window)
-            .field("ack_timeout", &self.ack_timeout)
-            .field("ack_wait", &self.ack_wait)
-            .field("retry_delay", &self.retry_delay)
-            .finish()
-    }
 }
 
 impl fmt::Debug for NatsAuth {

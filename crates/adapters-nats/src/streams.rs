@@ -66,9 +66,7 @@ pub(crate) async fn find(
     };
     match problems(kind, prefix, &found.cached_info().config).as_slice() {
         [] => Ok(Some(found)),
-        problems => Err(NatsError::Unsuitable {
-            what: problems.join("; "),
-        }),
+        problems => Err(NatsError::unsuitable(problems.join("; "))),
     }
 }
 
@@ -96,21 +94,16 @@ fn unavailable(kind: StreamKind, prefix: &Prefix, error: &impl std::fmt::Display
     let (name, error) = (kind.name(prefix), error.to_string());
     let no_jetstream = ["no responders", "not enabled", "resource does not exist"];
     if no_jetstream.iter().any(|words| error.contains(words)) {
-        return NatsError::Unsuitable {
-            what: "the broker has no JetStream for this account: start it with -js, or give the account a jetstream section".to_owned(),
-        };
+        return NatsError::unsuitable(
+            "the broker has no JetStream for this account: start it with -js, or give the account a jetstream section",
+        );
     }
     if error.contains("overlap") {
-        return NatsError::Unsuitable {
-            what: format!(
-                "stream {name} cannot be made, because another stream takes some of its subjects already ({error}): where several installations share a broker each needs a prefix, also the first one"
-            ),
-        };
+        return NatsError::unsuitable(format!(
+            "stream {name} cannot be made, because another stream takes some of its subjects already ({error}): where several installations share a broker each needs a prefix, also the first one"
+        ));
     }
-    NatsError::Unreachable {
-        servers: format!("the stream {name}"),
-        reason: error,
-    }
+    NatsError::stream_unreachable(&name, &error)
 }
 
 /// The subjects that a stream lacks.
@@ -219,10 +212,8 @@ pub(crate) async fn ensure_consumer(
     let kind = StreamKind::of(topic);
     // The link creates it at the right time.
     let Some(stream) = find(context, kind, prefix).await? else {
-        return Err(NatsError::Unreachable {
-            servers: format!("the stream {}", kind.name(prefix)),
-            reason: "it is not there".to_owned(),
-        });
+        let missing = NatsError::stream_unreachable(&kind.name(prefix), &"it is missing");
+        return Err(missing);
     };
     let durable = filter.durable(consumer, topic);
     let wanted = pull::Config {
@@ -255,9 +246,7 @@ pub(crate) async fn ensure_consumer(
     }
     match consumer_problems(&durable, &wanted, &found.cached_info().config).as_slice() {
         [] => Ok(found),
-        problems => Err(NatsError::Unsuitable {
-            what: problems.join("; "),
-        }),
+        problems => Err(NatsError::unsuitable(problems.join("; "))),
     }
 }
 
@@ -280,11 +269,9 @@ async fn raised(
 fn consumer_unavailable(stream: &str, durable: &str, error: &impl std::fmt::Display) -> NatsError {
     let error = error.to_string();
     if error.contains("not unique") || error.contains("multiple non-filtered") {
-        return NatsError::Unsuitable {
-            what: format!(
-                "consumer {durable} cannot be made, because another one takes the same messages of the work queue {stream} already: remove that one"
-            ),
-        };
+        return NatsError::unsuitable(format!(
+            "consumer {durable} cannot be made, because another one takes the same messages of the work queue {stream} already: remove that one"
+        ));
     }
     NatsError::Unreachable {
         servers: format!("the consumer {durable}"),
@@ -331,6 +318,7 @@ fn consumer_problems(
 
 #[cfg(test)]
 mod tests {
+    use super::StreamKind::{Commands, Events};
     use super::*;
 
     fn good(kind: StreamKind) -> Config {
@@ -348,38 +336,26 @@ mod tests {
     fn a_stream_that_would_lose_messages_is_refused_with_what_to_change() {
         type Spoil = fn(&mut Config);
         let cases: [(StreamKind, Spoil, &str); 11] = [
+            (Commands, |c| c.subjects.clear(), "add it to its subjects"),
             (
-                StreamKind::Commands,
-                |c| c.subjects.clear(),
-                "add it to its subjects",
-            ),
-            (
-                StreamKind::Commands,
+                Commands,
                 |c| c.retention = RetentionPolicy::Limits,
                 "retention workqueue",
             ),
             (
-                StreamKind::Events,
+                Events,
                 |c| c.retention = RetentionPolicy::Interest,
                 "retention limits",
             ),
+            (Events, |c| c.storage = StorageType::Memory, "file storage"),
             (
-                StreamKind::Events,
-                |c| c.storage = StorageType::Memory,
-                "file storage",
-            ),
-            (
-                StreamKind::Commands,
+                Commands,
                 |c| c.max_age = KEEP_EVENTS,
                 "max age to unlimited",
             ),
+            (Events, |c| c.max_age = KEEP_EVENTS / 2, "7d or more"),
             (
-                StreamKind::Events,
-                |c| c.max_age = KEEP_EVENTS / 2,
-                "7d or more",
-            ),
-            (
-                StreamKind::Events,
+                Events,
                 |c| {
                     c.discard = DiscardPolicy::Old;
                     c.max_bytes = 1;
@@ -387,21 +363,13 @@ mod tests {
                 "discard policy to new",
             ),
             (
-                StreamKind::Commands,
+                Commands,
                 |c| c.max_messages_per_subject = 1,
                 "per subject to unlimited",
             ),
-            (
-                StreamKind::Events,
-                |c| c.max_message_size = 1_000,
-                "1 MiB or more",
-            ),
-            (
-                StreamKind::Events,
-                |c| c.no_ack = true,
-                "with acknowledgements",
-            ),
-            (StreamKind::Events, |c| c.sealed = true, "is sealed"),
+            (Events, |c| c.max_message_size = 1_000, "1 MiB or more"),
+            (Events, |c| c.no_ack = true, "with acknowledgements"),
+            (Events, |c| c.sealed = true, "is sealed"),
         ];
         for (kind, spoil, advice) in cases {
             let mut config = good(kind);
@@ -416,11 +384,11 @@ mod tests {
 
     #[test]
     fn limits_that_refuse_the_new_and_a_longer_age_are_fine() {
-        let mut config = good(StreamKind::Events);
+        let mut config = good(Events);
         config.max_bytes = 1 << 30;
         config.max_age = KEEP_EVENTS * 2;
-        assert!(problems(StreamKind::Events, &Prefix::default(), &config).is_empty());
+        assert!(problems(Events, &Prefix::default(), &config).is_empty());
         config.max_age = Duration::ZERO;
-        assert!(problems(StreamKind::Events, &Prefix::default(), &config).is_empty());
+        assert!(problems(Events, &Prefix::default(), &config).is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! Putting an engine together, with every mistake reported before anything is opened.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -355,11 +354,7 @@ fn no_calls_in(store: &dyn Backend) -> Error {
     Error::new(ErrorKind::Config, message)
 }
 
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Builder);
 
 #[cfg(all(test, feature = "calls"))]
 mod tests {

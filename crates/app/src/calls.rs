@@ -85,11 +85,7 @@ pub struct ServiceCalls {
     pub read: ReadCalls,
 }
 
-impl fmt::Debug for ServiceCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceCalls").finish_non_exhaustive()
-    }
-}
+opaque_debug!(ServiceCalls);
 
 /// What an engine with service calls runs besides its timers.
 pub(crate) struct CallsPlan {

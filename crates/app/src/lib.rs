@@ -128,6 +128,17 @@
 //! LIBSQLITE3_FLAGS = "-USQLITE_ENABLE_MEMORY_MANAGEMENT -DSQLITE_DEFAULT_MEMSTATUS=0"
 //! ```
 
+/// `Debug` of a handle: its name, and nothing of what is behind it.
+macro_rules! opaque_debug {
+    ($handle:ident) => {
+        impl std::fmt::Debug for $handle {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($handle)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod builder;
 mod bus;
 #[cfg(feature = "calls")]

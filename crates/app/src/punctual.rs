@@ -1,6 +1,5 @@
 //! The handle by which a program schedules.
 
-use std::fmt;
 use std::sync::Arc;
 
 use punctual_domain::{CorrelationId, TimerEntry, TimerKey, Timestamp};
@@ -347,8 +346,4 @@ fn no_answer() -> Result<ScheduleOutcome, Error> {
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
-impl fmt::Debug for Punctual {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Punctual").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Punctual);

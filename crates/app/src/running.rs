@@ -4,7 +4,6 @@
 //! again of what a broker lost, the change feed of the stores and the hints of `schedule_in`. On a fake
 //! clock there is no task at all: the clock steps the same parts while it is advanced.
 
-use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,11 +134,7 @@ impl Drop for Running {
     }
 }
 
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Running);
 
 /// Runs an engine as a task.
 pub(crate) fn spawn(runtime: &Handle, engine: &Arc<Engine>, ready: Ready) -> Box<dyn Parts> {

@@ -92,7 +92,7 @@ impl Subscribed {
     pub(crate) async fn start(
         link: &Arc<Link>,
         request: Subscribe,
-        position: Arc<()>,
+        registration: Arc<()>,
     ) -> Result<Self, PortError> {
         let call_limit = max_calls(request.max_batch);
         let consumer = Arc::new(Consumer {
@@ -106,7 +106,7 @@ impl Subscribed {
             turns: Mutex::default(),
             has_room: Notify::new(),
             request,
-            _registration: position,
+            _registration: registration,
         });
         if link.ready().is_ok() {
             for filter in Filter::ALL {

@@ -36,30 +36,14 @@ impl ConcurrencyLimiter {
             return None;
         }
         let of_all = self.share_of_all(settings);
-        let is_full = |host: &str| self.share_of_host(host, settings) == 0;
-        let has_enough = |held: usize, host: &str| held >= self.share_of_host(host, settings);
+        let of_host = |host: &str| self.share_of_host(host, settings);
         Some(WaitingQuery {
             limit: free,
             per_tenant: of_all,
             per_host: fair_share(settings.attempts_per_host, 0),
-            without_tenants: self
-                .by_tenant
-                .iter()
-                .filter(|(_, held)| **held >= of_all)
-                .map(|(tenant, _)| tenant.clone())
-                .collect(),
-            without_hosts: self
-                .by_host
-                .keys()
-                .filter(|host| is_full(host))
-                .cloned()
-                .collect(),
-            without: self
-                .by_both
-                .iter()
-                .filter(|((_, host), held)| has_enough(**held, host))
-                .map(|(both, _)| both.clone())
-                .collect(),
+            without_tenants: keys_where(&self.by_tenant, |_, held| held >= of_all),
+            without_hosts: keys_where(&self.by_host, |host, _| of_host(host) == 0),
+            without: keys_where(&self.by_both, |(_, host), held| held >= of_host(host)),
             after_tenant: self.last.as_ref().map(|(tenant, _)| tenant.clone()),
             after_host: self.last.as_ref().map(|(_, host)| host.clone()),
         })
@@ -107,6 +91,16 @@ impl ConcurrencyLimiter {
         let acquired = self.by_host.get(host).copied().unwrap_or_default();
         fair_share(settings.attempts_per_host, acquired)
     }
+}
+
+fn keys_where<K: Ord + Clone, C: FromIterator<K>>(
+    counts: &BTreeMap<K, usize>,
+    is_left_out: impl Fn(&K, usize) -> bool,
+) -> C {
+    let left_out = counts
+        .iter()
+        .filter(|(key, count)| is_left_out(key, **count));
+    left_out.map(|(key, _)| key.clone()).collect()
 }
 
 fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
