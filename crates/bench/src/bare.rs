@@ -13,7 +13,6 @@ use punctual_ports::IdPort;
 use punctual_workflows::TimerRequest;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
 use crate::Outcome;
 
@@ -50,24 +49,29 @@ const POLL: &str = "
 
 /// One connection.
 pub(crate) struct Bare {
-    connection: Connection,
+    pub(crate) connection: Connection,
 }
 
-/// A due timer, as a loop would hand it to its handler.
-struct Due {
-    rowid: i64,
-    _tenant_id: String,
-    _service_call_id: String,
-    _correlation_id: String,
-    _due_at: String,
-    _registered_at: String,
-    _data: Option<String>,
-    _attempts: u32,
-}
+/// A due timer, as a loop would hand it to its handler: all columns of `SELECT_DUE`.
+type Due = (
+    i64,
+    String,
+    String,
+    String,
+    String,
+    String,
+    Option<String>,
+    u32,
+);
 
 impl Bare {
+    /// Opens a file with the store's pragmas, so that a commit is durable.
+    pub(crate) fn open(path: &Path) -> Outcome<Self> {
+        Self::open_with(path, Synchronous::Full)
+    }
+
     /// Opens a file with the store's pragmas.
-    pub(crate) fn open(path: &Path, synchronous: Synchronous) -> Outcome<Self> {
+    pub(crate) fn open_with(path: &Path, synchronous: Synchronous) -> Outcome<Self> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         let synchronous = match synchronous {
@@ -85,16 +89,11 @@ impl Bare {
 
     /// Opens a file to fill it as fast as possible: without durability while building.
     pub(crate) fn open_to_build(path: &Path) -> Outcome<Self> {
-        let bare = Self::open(path, Synchronous::Normal)?;
+        let bare = Self::open_with(path, Synchronous::Normal)?;
         bare.connection.pragma_update(None, "synchronous", "OFF")?;
         bare.connection
             .pragma_update(None, "cache_size", -512 * 1024)?;
         Ok(bare)
-    }
-
-    /// The connection, for other statements than these.
-    pub(crate) fn into_connection(self) -> Connection {
-        self.connection
     }
 
     /// Stores timers, `per_transaction` in each transaction.
@@ -111,7 +110,7 @@ impl Bare {
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut upsert = transaction.prepare_cached(UPSERT)?;
             for timer in chunk {
-                let (mut id, mut correlation) = (text_buffer(), text_buffer());
+                let [mut id, mut correlation] = [Uuid::encode_buffer(); 2];
                 let id = as_text(timer.key.service_call_id.as_uuid(), &mut id);
                 let correlation = as_text(UuidIds.next_id(), &mut correlation);
                 let due_at = timer.due_at.to_string();
@@ -124,32 +123,9 @@ impl Bare {
         Ok(())
     }
 
-    /// Selects due timers, passes each to the handler and marks them, `batch` in each transaction,
-    /// until nothing is due; returns their number.
+    /// Selects due timers and marks them, `batch` in each transaction, until nothing is due or it is
+    /// not to go on, which is asked with how many were selected; returns how many were marked.
     pub(crate) fn drain(
-        &mut self,
-        batch: usize,
-        now: Timestamp,
-        mut handler: impl FnMut(),
-    ) -> Outcome<usize> {
-        self.drain_while(batch, now, |due| {
-            (0..due).for_each(|_| handler());
-            true
-        })
-    }
-
-    /// The same until that is said to be enough.
-    pub(crate) fn drain_until(
-        &mut self,
-        batch: usize,
-        now: Timestamp,
-        is_enough: impl Fn() -> bool,
-    ) -> Outcome<usize> {
-        self.drain_while(batch, now, |_| !is_enough())
-    }
-
-    /// The same for as long as it is to go on, which is asked with how many were selected.
-    pub(crate) fn drain_while(
         &mut self,
         batch: usize,
         now: Timestamp,
@@ -162,17 +138,17 @@ impl Bare {
                 .connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut select = transaction.prepare_cached(SELECT_DUE)?;
-            let due = select.query_map(params![now, limit], due_timer)?;
-            let mut due = due.collect::<Result<Vec<Due>, _>>()?;
+            let due = select.query_map(params![now, limit], |row| Due::try_from(row))?;
+            let mut due = due.collect::<Result<Vec<_>, _>>()?;
             drop(select);
             if due.is_empty() || !goes_on(due.len()) {
                 return Ok(drained);
             }
             // In the order of the file, which is faster than in that of the due times.
-            due.sort_unstable_by_key(|timer| timer.rowid);
+            due.sort_unstable_by_key(|timer| timer.0);
             let mut mark = transaction.prepare_cached(MARK)?;
             for timer in &due {
-                drained += mark.execute(params![now, timer.rowid])?;
+                drained += mark.execute(params![now, timer.0])?;
             }
             drop(mark);
             transaction.commit()?;
@@ -203,7 +179,7 @@ impl Bare {
     }
 
     /// Drops the indexes of the timers, and returns the statements that create them.
-    pub(crate) fn drop_indexes(&self) -> Outcome<Vec<String>> {
+    pub(crate) fn drop_indexes(&self) -> Outcome<String> {
         let sql = "SELECT name, sql FROM sqlite_schema
                    WHERE type = 'index' AND sql IS NOT NULL AND tbl_name = 'timer_schedules'";
         let mut select = self.connection.prepare(sql)?;
@@ -213,15 +189,7 @@ impl Bare {
             self.connection
                 .execute_batch(&format!("DROP INDEX {name}"))?;
         }
-        Ok(indexes.into_iter().map(|(_, sql)| sql).collect())
-    }
-
-    /// Makes indexes.
-    pub(crate) fn create_indexes(&self, statements: &[String]) -> Outcome<()> {
-        for statement in statements {
-            self.connection.execute_batch(statement)?;
-        }
-        Ok(())
+        Ok(indexes.into_iter().map(|(_, sql)| sql + ";").collect())
     }
 
     /// Another page cache, in MiB, and another length of the log, in pages; zero lets it grow.
@@ -232,23 +200,6 @@ impl Bare {
     }
 }
 
-fn due_timer(row: &rusqlite::Row<'_>) -> rusqlite::Result<Due> {
-    Ok(Due {
-        rowid: row.get(0)?,
-        _tenant_id: row.get(1)?,
-        _service_call_id: row.get(2)?,
-        _correlation_id: row.get(3)?,
-        _due_at: row.get(4)?,
-        _registered_at: row.get(5)?,
-        _data: row.get(6)?,
-        _attempts: row.get(7)?,
-    })
-}
-
-const fn text_buffer() -> [u8; Hyphenated::LENGTH] {
-    [0; Hyphenated::LENGTH]
-}
-
-fn as_text(id: Uuid, buffer: &mut [u8; Hyphenated::LENGTH]) -> &str {
+fn as_text(id: Uuid, buffer: &mut [u8]) -> &str {
     id.hyphenated().encode_lower(buffer)
 }

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use punctual_adapters_nats::async_nats::jetstream::{self, context::ContextBuilder};
 use punctual_adapters_nats::{NatsEventBus, NatsParts, NatsSettings};
-use punctual_adapters_sqlite::SqliteTimerStore;
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_domain::{
-    CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, Registration, ScheduleTimer,
-    ScheduledTimer, Timestamp,
+    CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration,
+    ScheduleTimer, ScheduledTimer, Timestamp,
 };
-use punctual_ports::{BatchResult, EventBusPort, IdPort, PublishOutcome};
-use punctual_workflows::{TimerRequest, WorkerSettings};
+use punctual_ports::{BatchResult, ClockPort, EventBusPort, IdPort, PublishOutcome};
+use punctual_workflows::{TimerPorts, TimerRequest, WorkerSettings};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
+use crate::databases::Copy;
+use crate::ours::join;
 
 /// Where its address is.
 const VARIABLE: &str = "PUNCTUAL_TEST_NATS_URL";
@@ -69,17 +71,19 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Our bus on them, as a process has it. It makes them if they are missing.
-    pub(crate) async fn bus(
-        &self,
-        clock: &SystemClock,
-        store: &SqliteTimerStore,
-    ) -> Outcome<NatsEventBus> {
+    pub(crate) async fn connect(&self, copy: &Copy, clock: &SystemClock) -> Outcome<Connected> {
+        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
         let parts = NatsParts {
             clock: Arc::new(clock.clone()),
             dead_letters: Arc::new(store.clone()),
             positions: Arc::new(store.clone()),
         };
-        Ok(NatsEventBus::connect(self.settings.clone(), parts).await?)
+        let bus = NatsEventBus::connect(self.settings.clone(), parts).await?;
+        Ok(Connected {
+            clock: clock.clone(),
+            store,
+            bus,
+        })
     }
 
     /// A plain client of its own.
@@ -117,23 +121,39 @@ impl Streams {
     }
 }
 
+/// A file and the bus that keeps its position there.
+pub(crate) struct Connected {
+    clock: SystemClock,
+    store: SqliteTimerStore,
+    pub(crate) bus: NatsEventBus,
+}
+
+impl Connected {
+    /// What works on both.
+    pub(crate) fn ports(&self, bus: impl EventBusPort + 'static) -> TimerPorts {
+        TimerPorts::new(self.clock.clone(), UuidIds, self.store.clone(), bus)
+    }
+
+    pub(crate) async fn close(self) {
+        self.bus.close().await;
+        self.store.close().await;
+    }
+}
+
 /// Publishes as the worker does: several batches at once. All messages have to be accepted.
 pub(crate) async fn publish(bus: &NatsEventBus, batches: Vec<Vec<MessageEnvelope>>) -> Outcome<()> {
     let most = WorkerSettings::for_a_broker().publishes_in_flight;
-    let mut batches = batches.into_iter();
     let mut running = JoinSet::new();
-    loop {
-        while running.len() < most
-            && let Some(batch) = batches.next()
+    for batch in batches {
+        if running.len() == most
+            && let Some(published) = running.join_next().await
         {
-            let bus = bus.clone();
-            running.spawn(async move { bus.publish(batch).await });
+            published??;
         }
-        let Some(published) = running.join_next().await else {
-            return Ok(());
-        };
-        all_accepted(published?)?;
+        let bus = bus.clone();
+        running.spawn(async move { all_accepted(bus.publish(batch).await) });
     }
+    join(running).await
 }
 
 /// Messages in batches of the size that the worker hands over.
@@ -155,7 +175,7 @@ pub(crate) fn event(timer: TimerRequest, now: Timestamp) -> Outcome<MessageEnvel
         data: timer.data,
     };
     let reached = scheduled.reach(now)?;
-    Ok(envelope(reached.event().into(), Some(correlation_id), now))
+    Ok(envelope(reached.event().into(), correlation_id, now))
 }
 
 /// The command that asks for a timer.
@@ -167,19 +187,19 @@ pub(crate) fn command(timer: TimerRequest, now: Timestamp) -> MessageEnvelope {
         data: timer.data,
     };
     let correlation_id = CorrelationId::from_uuid(UuidIds.next_id());
-    envelope(command.into(), Some(correlation_id), now)
+    envelope(command.into(), correlation_id, now)
 }
 
 fn envelope(
-    message: punctual_domain::Message,
-    correlation_id: Option<CorrelationId>,
+    message: Message,
+    correlation_id: CorrelationId,
     timestamp: Timestamp,
 ) -> MessageEnvelope {
     MessageEnvelope {
         id: EnvelopeId::from_uuid(UuidIds.next_id()),
         timestamp,
         metadata: MessageMetadata {
-            correlation_id,
+            correlation_id: Some(correlation_id),
             causation_id: None,
         },
         message,
@@ -205,7 +225,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::MIN;
 
     fn timers(count: usize) -> Vec<TimerRequest> {
-        let now = SystemClock::start().map(|clock| punctual_ports::ClockPort::now(&clock));
+        let now = SystemClock::start().map(|clock| clock.now());
         let mut rows = Rows::new(tenants(3).unwrap(), 1, now.unwrap());
         (0..count).map(|_| rows.overdue()).collect()
     }

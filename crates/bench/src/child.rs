@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::stats::Rounds;
 use crate::{Outcome, lines};
 
 /// What another process does with a file, and with some numbers whose meaning is its own.
@@ -54,4 +55,9 @@ pub(crate) fn output_of(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Val
 pub(crate) fn number(answer: &Value, name: &str) -> Outcome<f64> {
     let number = answer.get(name).and_then(Value::as_f64);
     number.ok_or_else(|| format!("the answer {answer} has no number {name}").into())
+}
+
+/// A number of each answer.
+pub(crate) fn rounds(answers: &[Value], name: &str) -> Outcome<Rounds> {
+    Rounds::of(answers, |answer| number(answer, name))
 }

@@ -59,19 +59,22 @@ impl Recipe {
 /// Builds files and copies them.
 pub(crate) struct Databases {
     folder: PathBuf,
+    clock: SystemClock,
     built: HashMap<Recipe, PathBuf>,
-    copies: usize,
+    /// How many files were made so far, copies included.
+    files: usize,
 }
 
 /// How many rows one transaction of the building takes.
 const CHUNK: usize = 10_000;
 
 impl Databases {
-    pub(crate) fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Path, clock: SystemClock) -> Self {
         Self {
             folder: folder.to_owned(),
+            clock,
             built: HashMap::new(),
-            copies: 0,
+            files: 0,
         }
     }
 
@@ -81,21 +84,14 @@ impl Databases {
     }
 
     /// The file of a recipe. It is not to be written to.
-    pub(crate) fn original(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<PathBuf> {
+    pub(crate) fn original(&mut self, recipe: Recipe) -> Outcome<PathBuf> {
         if let Some(path) = self.built.get(&recipe) {
             return Ok(path.clone());
         }
         let started = Instant::now();
-        let Recipe {
-            rows,
-            tenants,
-            due,
-            owner,
-            ..
-        } = recipe;
-        let name = format!("{rows}-{tenants}-{due}-{owner:?}.db");
-        let path = self.folder.join(name);
-        fill(&path, recipe, clock)?;
+        self.files += 1;
+        let path = self.folder.join(format!("original-{}.db", self.files));
+        fill(&path, recipe, &self.clock)?;
         let bytes = fs::metadata(&path)?.len();
         eprintln!(
             "  built {} timers of {} tenants: {} MB in {:.1} s",
@@ -108,12 +104,6 @@ impl Databases {
         Ok(path)
     }
 
-    /// A copy of a recipe's file, to be changed and thrown away.
-    pub(crate) fn copy(&mut self, recipe: Recipe, clock: &SystemClock) -> Outcome<Copy> {
-        let original = self.original(recipe, clock)?;
-        self.copy_of(&original)
-    }
-
     /// Removes a file that is not needed any more: a large one takes space.
     pub(crate) fn forget(&mut self, recipe: Recipe) {
         if let Some(path) = self.built.remove(&recipe) {
@@ -124,8 +114,8 @@ impl Databases {
 
     /// A copy of any file, with the log beside it if it has one.
     pub(crate) fn copy_of(&mut self, original: &Path) -> Outcome<Copy> {
-        self.copies += 1;
-        let folder = self.folder.join(format!("copy-{}", self.copies));
+        self.files += 1;
+        let folder = self.folder.join(format!("copy-{}", self.files));
         fs::create_dir(&folder)?;
         let copy = Copy { folder };
         copy_durably(original, &copy.path())?;
@@ -183,24 +173,22 @@ fn fill(path: &Path, recipe: Recipe, clock: &SystemClock) -> Outcome<()> {
     let mut rows = Rows::new(tenants, 7, now);
     let mut bare = Bare::open_to_build(path)?;
     let indexes = match recipe.filling {
-        Filling::RowByRow => Vec::new(),
+        Filling::RowByRow => String::new(),
         Filling::Bulk => bare.drop_indexes()?,
     };
     let numbers: Vec<usize> = (0..recipe.rows).collect();
     for chunk in numbers.chunks(CHUNK) {
-        let timers: Vec<_> = chunk
-            .iter()
-            .map(|number| {
-                if is_due(*number, recipe) {
-                    overdue.overdue()
-                } else {
-                    rows.pending()
-                }
-            })
-            .collect();
+        let timer = |number: &usize| {
+            if is_due(*number, recipe) {
+                overdue.overdue()
+            } else {
+                rows.pending()
+            }
+        };
+        let timers: Vec<_> = chunk.iter().map(timer).collect();
         bare.upsert(&timers, CHUNK, now)?;
     }
-    bare.create_indexes(&indexes)?;
+    bare.connection.execute_batch(&indexes)?;
     bare.checkpoint()?;
     drop(bare);
     File::open(path)?.sync_all()?;

@@ -1,16 +1,19 @@
 //! How late timers fire: a steady load of them, and what each of them says when it fires.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use punctual_domain::{Message, MessageEnvelope, Timestamp};
-use punctual_workflows::{ScheduleTimers, TimerRequest};
+use punctual_ports::MessageHandler;
+use punctual_workflows::{ScheduleTimers, TimerRequest, WorkerSettings};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::ours::all_created;
+use crate::ours::{Ours, all_created, join};
 use crate::rows::Rows;
+use crate::running::Running;
+use crate::stats::float;
 
 /// How late the timers were that fired within a span of time.
 #[derive(Debug)]
@@ -40,8 +43,7 @@ impl Lateness {
         };
         let counts = due_at >= self.from && due_at < self.until;
         if counts {
-            let mut list = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-            list.push(late.as_secs_f64() * 1e3);
+            self.late().push(late.as_secs_f64() * 1e3);
         }
         counts
     }
@@ -54,9 +56,12 @@ impl Lateness {
         }
     }
 
+    fn late(&self) -> MutexGuard<'_, Vec<f64>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn count(&self) -> usize {
-        let list = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        list.len()
+        self.late().len()
     }
 
     /// All of them in milliseconds, the least late first. An early one is no figure but a fault.
@@ -65,8 +70,7 @@ impl Lateness {
         if early > 0 {
             return Err(format!("{early} timers fired before they were due").into());
         }
-        let list = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sorted = list.clone();
+        let mut sorted = self.late().clone();
         sorted.sort_by(f64::total_cmp);
         Ok(sorted)
     }
@@ -82,81 +86,107 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Schedules timers steadily, each by an independent call; returns
-    /// how many there were, when the last is stored.
-    pub(crate) async fn schedule(
-        self,
-        scheduling: &ScheduleTimers,
-        mut rows: Rows,
-    ) -> Outcome<usize> {
-        let mut calls = JoinSet::new();
-        let count = self
-            .paced(|now| {
-                let timer = rows.soon(now, self.ahead);
-                let scheduling = scheduling.clone();
-                calls.spawn(async move { one(&scheduling, timer).await });
-                while let Some(ended) = calls.try_join_next() {
-                    ended??;
-                }
-                Ok(())
-            })
-            .await?;
-        while let Some(ended) = calls.join_next().await {
-            ended??;
-        }
-        Ok(count)
+    /// Schedules timers steadily, each by an independent call, until the last is stored.
+    pub(crate) async fn schedule(self, scheduling: &ScheduleTimers, rows: Rows) -> Outcome<()> {
+        self.spawn(rows, |timer| {
+            let scheduling = scheduling.clone();
+            async move { all_created(scheduling.schedule(vec![timer]).await) }
+        })
+        .await
     }
 
     /// The same with nothing but a sleep of the runtime's for each.
-    pub(crate) async fn sleep(self, mut rows: Rows, lateness: &Arc<Lateness>) -> Outcome<usize> {
-        let mut sleeps = JoinSet::new();
-        let count = self
-            .paced(|now| {
-                let due_at = rows.soon(now, self.ahead).due_at;
-                let lateness = Arc::clone(lateness);
-                sleeps.spawn(async move {
-                    let wait = SystemTime::from(due_at).duration_since(SystemTime::now());
-                    tokio::time::sleep(wait.unwrap_or_default()).await;
-                    lateness.note(due_at);
-                });
-                while let Some(ended) = sleeps.try_join_next() {
-                    ended?;
-                }
+    pub(crate) async fn sleep(self, rows: Rows, lateness: &Arc<Lateness>) -> Outcome<()> {
+        self.spawn(rows, |timer| {
+            let lateness = Arc::clone(lateness);
+            async move {
+                let wait = SystemTime::from(timer.due_at).duration_since(SystemTime::now());
+                tokio::time::sleep(wait.unwrap_or_default()).await;
+                lateness.note(timer.due_at);
                 Ok(())
-            })
-            .await?;
-        while let Some(ended) = sleeps.join_next().await {
-            ended?;
-        }
-        Ok(count)
+            }
+        })
+        .await
     }
 
-    async fn paced(self, mut each: impl FnMut(Timestamp) -> Outcome<()>) -> Outcome<usize> {
-        let count = (self.lasts.as_secs_f64() * f64::from(self.per_second)).round();
+    /// Spawns a task for each timer when its time has come, and waits for all of them.
+    async fn spawn<F>(self, mut rows: Rows, task: impl Fn(TimerRequest) -> F) -> Outcome<()>
+    where
+        F: Future<Output = Outcome<()>> + Send + 'static,
+    {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / self.per_second);
-        let mut done = 0_usize;
-        while f64::from(u32::try_from(done)?) < count {
+        let mut running = JoinSet::new();
+        for _ in 0..self.lasts.as_millis() * u128::from(self.per_second) / 1_000 {
             ticks.tick().await;
-            each(Timestamp::from(SystemTime::now()))?;
-            done += 1;
+            let now = Timestamp::from(SystemTime::now());
+            running.spawn(task(rows.soon(now, self.ahead)));
+            while let Some(ended) = running.try_join_next() {
+                ended??;
+            }
         }
-        Ok(done)
+        join(running).await
     }
 }
 
-async fn one(scheduling: &ScheduleTimers, timer: TimerRequest) -> Outcome<()> {
-    all_created(scheduling.schedule(vec![timer]).await)
+/// A steady load of timers that are due soon, of which those are counted that were scheduled under
+/// the full load.
+pub(crate) struct Steady {
+    pub(crate) load: Load,
+    lasts: Duration,
+    pub(crate) lateness: Arc<Lateness>,
+}
+
+/// Before this, what fires was not scheduled under the full load.
+const WARM_UP: Duration = Duration::from_secs(2);
+const AHEAD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1_500));
+
+impl Steady {
+    /// From now on.
+    pub(crate) fn new(per_second: u32, lasts: Duration) -> Self {
+        let from = Timestamp::from(SystemTime::now()).saturating_add(WARM_UP);
+        Self {
+            load: Load {
+                per_second,
+                lasts: WARM_UP + lasts + AHEAD.1,
+                ahead: AHEAD,
+            },
+            lasts,
+            lateness: Lateness::of(from, from.saturating_add(lasts)),
+        }
+    }
+
+    /// Schedules all of them, and returns the engine that has fired them.
+    pub(crate) async fn fire(
+        &self,
+        ours: &Ours,
+        rows: Rows,
+        handler: Arc<dyn MessageHandler>,
+    ) -> Outcome<Running> {
+        let running = ours.run(WorkerSettings::default(), handler).await?;
+        self.load.schedule(&ours.scheduling(), rows).await?;
+        tokio::time::sleep(AHEAD.1).await;
+        Ok(running)
+    }
+
+    /// How late each was, if about as many fired as were to: the load is random within each second.
+    pub(crate) fn sorted(&self) -> Outcome<Vec<f64>> {
+        let wanted = self.lasts.as_secs_f64() * f64::from(self.load.per_second);
+        let fired = float(self.lateness.count() as u64);
+        if (fired / wanted - 1.0).abs() > 0.1 {
+            return Err(format!("{fired} timers fired where {wanted} were to").into());
+        }
+        self.lateness.sorted()
+    }
 }
 
 /// The value that this part of a sorted list does not exceed.
 pub(crate) fn percentile(sorted: &[f64], part: f64) -> Outcome<f64> {
     #[expect(
-        clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "lists here are far shorter than what a double holds exactly"
     )]
-    let rank = (part * sorted.len() as f64).ceil() as usize;
+    let rank = (part * float(sorted.len() as u64)).ceil() as usize;
     let value = sorted.get(rank.saturating_sub(1)).copied();
     value.ok_or_else(|| "nothing was measured".into())
 }

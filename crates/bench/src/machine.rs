@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::stats::float;
+
 /// The facts of a machine that decide about the figures.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -111,12 +113,7 @@ impl Usage {
     pub(crate) fn others_since(self, then: Self) -> f64 {
         let others = (self.busy - then.busy).saturating_sub(self.ours - then.ours);
         let total = (self.total - then.total).max(1);
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "ticks of one run are far below what a double holds exactly"
-        )]
-        let share = others as f64 / total as f64;
-        share.clamp(0.0, 1.0)
+        (float(others) / float(total)).clamp(0.0, 1.0)
     }
 }
 

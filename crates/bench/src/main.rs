@@ -5,7 +5,7 @@
 //! take turns within each round, and the median of the rounds is compared with the line's target.
 //! A missed target is a finding and no failure: the exit code is 1 only if something broke.
 //!
-//! To add a line, write a file in `lines/` and name it in `lines::ALL`.
+//! To add a line, write a file in `lines/` and name its `run` in `lines::ALL`.
 
 mod args;
 mod bare;
@@ -87,9 +87,11 @@ fn measure(options: &Options) -> Outcome<()> {
     for line in chosen {
         eprintln!("{}: {}", line.name, line.what);
         let before = Usage::now();
-        let found = (line.run)(&mut bench)
+        bench.line = line.name;
+        let mut found = (line.run)(&mut bench)
             .map_err(|error| format!("{} could not be measured: {error}", line.name))?;
-        for measure in &found {
+        for measure in &mut found {
+            measure.line = line.of;
             say(&measure.text());
         }
         if let Some(reason) = bench.not_measured.get(line.name) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
-use punctual_domain::Topic;
+use punctual_domain::{MessageEnvelope, Topic};
 use punctual_ports::{
     Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, MessageHandler, SaveOutcome,
     Subscribe, Subscription,
@@ -52,23 +52,14 @@ impl Ours {
         ScheduleTimers::new(&self.ports)
     }
 
-    /// Schedules one timer after the other in each of several tasks; returns how long all took.
-    pub(crate) async fn schedule_one_by_one(
-        &self,
-        timers: Vec<TimerRequest>,
-        tasks: usize,
-    ) -> Outcome<Duration> {
-        self.schedule_batches(timers, 1, tasks).await
-    }
-
     /// Schedules one batch after the other in each of several tasks; returns how long all took.
-    pub(crate) async fn schedule_batches(
+    pub(crate) async fn schedule(
         &self,
         timers: Vec<TimerRequest>,
         batch: usize,
         callers: usize,
     ) -> Outcome<Duration> {
-        let scheduling = ScheduleTimers::new(&self.ports);
+        let scheduling = self.scheduling();
         let batches: Vec<_> = timers.chunks(batch).map(<[_]>::to_vec).collect();
         let shares = shares(batches, callers);
         let started = Instant::now();
@@ -101,45 +92,49 @@ impl Ours {
 
     /// Runs the worker until `count` firings were handled, and then until all are settled.
     pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
-        let seen = Arc::new(Seen::default());
+        let (first, seen) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+        let (noting, counting) = (Arc::clone(&first), Arc::clone(&seen));
         let enough = Arc::new(Notify::new());
-        let (noting, notifier) = (Arc::clone(&seen), Arc::clone(&enough));
-        let handler = handler_fn(move |_| {
-            noting.first.get_or_init(Instant::now);
-            if noting.count.fetch_add(1, Ordering::Relaxed) + 1 >= count {
+        let notifier = Arc::clone(&enough);
+        let subscription = self.subscribe(each(move |_| {
+            noting.get_or_init(Instant::now);
+            if counting.fetch_add(1, Ordering::Relaxed) + 1 >= count {
                 notifier.notify_one();
             }
-            async { Answer::Done }
-        });
-        let subscription = self.subscribe(handler).await?;
+        }));
+        let subscription = subscription.await?;
         let worker = TimerWorker::new(&self.ports, settings)?;
-        let shutdown = async move {
-            tokio::select! {
-                () = enough.notified() => {}
-                () = tokio::time::sleep(LONGEST) => {}
-            }
-        };
-        let started = Instant::now();
-        let drained = tokio::spawn(worker.run(shutdown)).await??;
-        let took = started.elapsed();
+        let took = run_until(worker, enough).await?;
         subscription.stop().await;
-        if took > LONGEST {
-            return Err(format!("less than {count} timers fired within {LONGEST:?}").into());
-        }
-        all_settled(drained)?;
         Ok(Firing {
-            first: seen.first.get().copied().ok_or("nothing was fired")?,
+            first: first.get().copied().ok_or("nothing was fired")?,
             took,
-            handled: seen.count.load(Ordering::Relaxed),
+            handled: seen.load(Ordering::Relaxed),
         })
     }
 }
 
-/// What the handler has seen.
-#[derive(Default)]
-struct Seen {
-    first: OnceLock<Instant>,
-    count: AtomicUsize,
+/// A handler that only notes what it gets.
+pub(crate) fn each(
+    note: impl Fn(&MessageEnvelope) + Send + Sync + 'static,
+) -> Arc<dyn MessageHandler> {
+    handler_fn(move |envelope| {
+        note(&envelope);
+        async { Answer::Done }
+    })
+}
+
+/// Runs a worker until that is enough and everything is settled; returns how long it took.
+pub(crate) async fn run_until(worker: TimerWorker, enough: Arc<Notify>) -> Outcome<Duration> {
+    let shutdown = async move { drop(tokio::time::timeout(LONGEST, enough.notified()).await) };
+    let started = Instant::now();
+    let drained = tokio::spawn(worker.run(shutdown)).await??;
+    let took = started.elapsed();
+    if took > LONGEST {
+        return Err(format!("some timers did not fire within {LONGEST:?}").into());
+    }
+    all_settled(drained)?;
+    Ok(took)
 }
 
 /// What a worker did.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::stats::float;
+
 /// The processor time that all threads have used, those that have ended included.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -13,10 +15,14 @@ pub(crate) fn processor_time() -> Duration {
     Duration::new(seconds, nanos)
 }
 
-/// The most memory that was resident at any time, in bytes.
-pub(crate) fn peak_memory() -> u64 {
+/// The most memory that was resident at any time, in mebibytes.
+pub(crate) fn peak_memory() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    field(&status, "VmHWM") * 1_024
+    mebibytes(field(&status, "VmHWM") * 1_024)
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    float(bytes) / f64::from(1 << 20)
 }
 
 /// How often the threads that are there have waited for something so far.
@@ -43,7 +49,7 @@ mod tests {
 
     #[test]
     fn a_process_has_used_memory_and_time() {
-        assert!(peak_memory() > 100_000);
+        assert!(peak_memory() > 0.1);
         assert!(processor_time() > Duration::ZERO);
     }
 }

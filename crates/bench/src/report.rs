@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::grouped;
 use crate::stats::Rounds;
+use crate::{Outcome, grouped};
 
 /// What a figure has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,31 +45,27 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    fn shown(self, value: f64) -> String {
+    /// Its name, what is shown of it after a number, and to how many digits that is.
+    const fn form(self) -> (&'static str, &'static str, usize) {
         match self {
-            Self::PerSecond => format!("{} /s", rounded(value)),
-            Self::Milliseconds => format!("{value:.2} ms"),
-            Self::Microseconds => format!("{value:.1} µs"),
-            Self::Bytes => format!("{value:.0} bytes"),
-            Self::Mebibytes => format!("{value:.1} MiB"),
-            Self::Seconds => format!("{value:.0} s"),
-            Self::Percent => format!("{value:.3} %"),
-            Self::Count => format!("{value:.0}"),
-            Self::Times => format!("{value:.2}"),
+            Self::PerSecond => ("1/s", " /s", 0),
+            Self::Milliseconds => ("ms", " ms", 2),
+            Self::Microseconds => ("µs", " µs", 1),
+            Self::Bytes => ("bytes", " bytes", 0),
+            Self::Mebibytes => ("MiB", " MiB", 1),
+            Self::Seconds => ("s", " s", 0),
+            Self::Percent => ("%", " %", 3),
+            Self::Count => ("count", "", 0),
+            Self::Times => ("ratio", "", 2),
         }
     }
 
-    const fn name(self) -> &'static str {
+    fn shown(self, value: f64) -> String {
+        let (_, symbol, digits) = self.form();
+        let number = format!("{value:.digits$}");
         match self {
-            Self::PerSecond => "1/s",
-            Self::Milliseconds => "ms",
-            Self::Microseconds => "µs",
-            Self::Bytes => "bytes",
-            Self::Mebibytes => "MiB",
-            Self::Seconds => "s",
-            Self::Percent => "%",
-            Self::Count => "count",
-            Self::Times => "ratio",
+            Self::PerSecond => grouped(number.parse().unwrap_or(0)) + symbol,
+            _ => number + symbol,
         }
     }
 }
@@ -77,22 +73,85 @@ impl Unit {
 /// One measurement of a line.
 #[derive(Debug)]
 pub(crate) struct Measure {
-    /// The line that it belongs to: `S1`.
+    /// The line that it belongs to: `S1`. Whoever runs the line says so.
     pub(crate) line: &'static str,
-    pub(crate) what: String,
+    what: String,
     /// The unit of `ours` and `bare`.
-    pub(crate) unit: Unit,
-    pub(crate) ours: Rounds,
-    pub(crate) bare: Option<Rounds>,
+    unit: Unit,
+    ours: Rounds,
+    bare: Option<Rounds>,
     /// What the target is about, and its unit.
-    pub(crate) figure: Rounds,
-    pub(crate) figure_unit: Unit,
-    pub(crate) target: Target,
+    figure: Rounds,
+    figure_unit: Unit,
+    target: Target,
     /// On what: rows, tenants, and whatever else was chosen.
-    pub(crate) on: String,
+    on: String,
 }
 
 impl Measure {
+    /// A measurement whose own value is what counts.
+    pub(crate) fn of(
+        what: impl Into<String>,
+        unit: Unit,
+        ours: Rounds,
+        target: Target,
+        on: impl Into<String>,
+    ) -> Self {
+        Self {
+            line: "",
+            what: what.into(),
+            unit,
+            figure: ours.clone(),
+            figure_unit: unit,
+            ours,
+            bare: None,
+            target,
+            on: on.into(),
+        }
+    }
+
+    /// The same with a bare loop's beside it.
+    pub(crate) fn beside(self, bare: &Rounds) -> Self {
+        Self {
+            bare: Some(bare.clone()),
+            ..self
+        }
+    }
+
+    /// The same with another figure that counts.
+    pub(crate) fn with_figure(self, figure: Rounds, figure_unit: Unit) -> Self {
+        Self {
+            figure,
+            figure_unit,
+            ..self
+        }
+    }
+
+    /// A measurement of which the ratio to the bare loop's counts.
+    pub(crate) fn ratio(
+        what: impl Into<String>,
+        unit: Unit,
+        (ours, bare): (&Rounds, &Rounds),
+        target: Target,
+        on: impl Into<String>,
+    ) -> Outcome<Self> {
+        let measure = Self::of(what, unit, ours.clone(), target, on).beside(bare);
+        Ok(measure.with_figure(ours.ratio(bare)?, Unit::Times))
+    }
+
+    /// A measurement of which the difference to the bare loop's counts.
+    pub(crate) fn over(
+        what: impl Into<String>,
+        unit: Unit,
+        (ours, bare): (&Rounds, &Rounds),
+        target: Target,
+        on: impl Into<String>,
+    ) -> Outcome<Self> {
+        let over = ours.against(bare, |ours, bare| ours - bare)?;
+        let measure = Self::of(what, unit, ours.clone(), target, on).beside(bare);
+        Ok(measure.with_figure(over, unit))
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.missed_by().is_none()
     }
@@ -153,11 +212,11 @@ impl Measure {
         json!({
             "line": self.line,
             "what": self.what,
-            "unit": self.unit.name(),
+            "unit": self.unit.form().0,
             "ours": rounds_json(&self.ours),
             "bare": self.bare.as_ref().map(rounds_json),
             "figure": rounds_json(&self.figure),
-            "figureUnit": self.figure_unit.name(),
+            "figureUnit": self.figure_unit.form().0,
             "target": target,
             "targetIs": kind,
             "holds": self.holds(),
@@ -174,10 +233,4 @@ fn rounds_json(rounds: &Rounds) -> Value {
         "max": rounds.max(),
         "rounds": rounds.values(),
     })
-}
-
-/// A rate, to the digits that mean something.
-fn rounded(value: f64) -> String {
-    let whole = format!("{value:.0}").parse().unwrap_or(0);
-    grouped(whole)
 }

@@ -3,31 +3,42 @@
 //! A machine that others use too is noisy in both directions, and one lucky round must not decide.
 //! So a figure is the median of the rounds, and it is never shown without its spread.
 
+use std::time::Duration;
+
+use crate::Outcome;
+
 /// The rounds of one measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rounds(Vec<f64>);
 
 impl Rounds {
-    /// `None` without a single round, or if one of them is no number.
-    pub(crate) fn new(values: Vec<f64>) -> Option<Self> {
-        let usable = !values.is_empty() && values.iter().all(|value| value.is_finite());
-        usable.then_some(Self(values))
+    /// Fails without a single round, or if one of them is no number.
+    pub(crate) fn new(values: Vec<f64>) -> Outcome<Self> {
+        if values.is_empty() || !values.iter().all(|value| value.is_finite()) {
+            return Err("rounds are missing, or one of them is no number".into());
+        }
+        Ok(Self(values))
     }
 
-    /// Combines each round with the same round of another measurement; `None` if one of them has
+    /// The rounds of a measurement that have one figure for each of many things.
+    pub(crate) fn of<T>(rounds: &[T], figure: impl Fn(&T) -> Outcome<f64>) -> Outcome<Self> {
+        Self::new(rounds.iter().map(figure).collect::<Outcome<_>>()?)
+    }
+
+    /// Combines each round with the same round of another measurement; fails if one of them has
     /// rounds that the other has not.
     ///
     /// What disturbs a round disturbs both sides of it, so round by round is how they are compared.
-    pub(crate) fn against(&self, other: &Self, combine: fn(f64, f64) -> f64) -> Option<Self> {
+    pub(crate) fn against(&self, other: &Self, combine: fn(f64, f64) -> f64) -> Outcome<Self> {
         if self.0.len() != other.0.len() {
-            return None;
+            return Err("one side has rounds that the other has not".into());
         }
         let pairs = self.0.iter().zip(&other.0);
         Self::new(pairs.map(|(mine, its)| combine(*mine, *its)).collect())
     }
 
     /// Each round divided by the same round of another measurement.
-    pub(crate) fn ratio(&self, other: &Self) -> Option<Self> {
+    pub(crate) fn ratio(&self, other: &Self) -> Outcome<Self> {
         self.against(other, |mine, its| mine / its)
     }
 
@@ -58,6 +69,25 @@ impl Rounds {
     pub(crate) fn values(&self) -> &[f64] {
         &self.0
     }
+}
+
+/// A number of things, to calculate with.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "numbers here are far below what a double holds exactly"
+)]
+pub(crate) const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+/// How many a second.
+pub(crate) fn rate(count: usize, took: Duration) -> f64 {
+    float(count as u64) / took.as_secs_f64()
+}
+
+/// How long each took, in microseconds.
+pub(crate) fn micros(count: usize, took: Duration) -> f64 {
+    1e6 / rate(count, took)
 }
 
 #[cfg(test)]
@@ -104,13 +134,13 @@ mod tests {
 
     #[test]
     fn sides_with_unequal_rounds_are_not_compared() {
-        assert_eq!(rounds(&[1.0, 2.0]).ratio(&rounds(&[1.0])), None);
+        assert!(rounds(&[1.0, 2.0]).ratio(&rounds(&[1.0])).is_err());
     }
 
     #[test]
     fn what_is_no_number_is_no_result() {
-        assert_eq!(Rounds::new(Vec::new()), None);
-        assert_eq!(Rounds::new(vec![1.0, f64::NAN]), None);
-        assert_eq!(rounds(&[1.0]).ratio(&rounds(&[0.0])), None);
+        assert!(Rounds::new(Vec::new()).is_err());
+        assert!(Rounds::new(vec![1.0, f64::NAN]).is_err());
+        assert!(rounds(&[1.0]).ratio(&rounds(&[0.0])).is_err());
     }
 }

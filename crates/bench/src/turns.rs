@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
+use punctual_workflows::TimerRequest;
 use tokio::runtime::Runtime;
 
 use crate::Outcome;
 use crate::broker::Broker;
 use crate::databases::{Copy, Databases, Recipe};
+use crate::ours::Ours;
 use crate::plots::Plots;
 use crate::rows::{Rows, tenants};
 use crate::stats::Rounds;
@@ -26,21 +27,25 @@ pub(crate) struct Bench {
     pub(crate) plots: Plots,
     /// The lines that could not be measured here, and why.
     pub(crate) not_measured: BTreeMap<&'static str, String>,
+    /// The line that is measured now.
+    pub(crate) line: &'static str,
     quick: bool,
     seeds: u64,
 }
 
 /// Measures something once.
-pub(crate) type Turn<'a> = &'a dyn Fn(&mut Bench) -> Outcome<f64>;
+type Turn<'a> = &'a dyn Fn(&mut Bench) -> Outcome<f64>;
 
 impl Bench {
     pub(crate) fn new(folder: &Path, quick: bool) -> Outcome<Self> {
+        let clock = SystemClock::start()?;
         Ok(Self {
-            databases: Databases::new(folder),
-            clock: SystemClock::start()?,
+            databases: Databases::new(folder, clock.clone()),
+            clock,
             runtime: Runtime::new()?,
             plots: Plots::default(),
             not_measured: BTreeMap::new(),
+            line: "",
             quick,
             seeds: 1_000,
         })
@@ -57,19 +62,41 @@ impl Bench {
 
     /// The broker of this run, for a line that needs one. Without it the line is not measured, and
     /// that is said.
-    pub(crate) fn broker(&mut self, line: &'static str) -> Option<Broker> {
-        match Broker::of_this_run() {
-            Ok(broker) => Some(broker),
-            Err(reason) => {
-                self.not_measured.insert(line, reason);
-                None
-            }
-        }
+    pub(crate) fn broker(&mut self) -> Option<Broker> {
+        let broker = Broker::of_this_run();
+        broker
+            .map_err(|reason| self.not_measured.insert(self.line, reason))
+            .ok()
     }
 
-    /// A copy of a recipe's file.
+    /// A copy of a recipe's file, to be changed and thrown away.
     pub(crate) fn copy(&mut self, recipe: Recipe) -> Outcome<Copy> {
-        self.databases.copy(recipe, &self.clock)
+        let original = self.databases.original(recipe)?;
+        self.databases.copy_of(&original)
+    }
+
+    /// The same, and new timers to be stored in it.
+    pub(crate) fn copy_and_timers(
+        &mut self,
+        recipe: Recipe,
+        count: usize,
+    ) -> Outcome<(Copy, Vec<TimerRequest>)> {
+        let copy = self.copy(recipe)?;
+        Ok((copy, self.rows(recipe.tenants)?.many_pending(count)))
+    }
+
+    /// Opens a file for our side, works on it, and closes it.
+    pub(crate) fn with_ours<T>(
+        &self,
+        copy: &Copy,
+        work: impl AsyncFnOnce(&Ours) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.runtime.block_on(async {
+            let ours = Ours::open(&copy.path(), &self.clock)?;
+            let done = work(&ours).await?;
+            ours.close().await;
+            Ok(done)
+        })
     }
 
     /// New timers of the same tenants as in the files, with other keys each time.
@@ -85,25 +112,26 @@ impl Bench {
         rounds: usize,
         turns: [Turn<'_>; N],
     ) -> Outcome<[Rounds; N]> {
-        let mut values = vec![Vec::new(); N];
-        for round in 0..rounds {
-            for step in 0..N {
-                let place = (round + step) % N;
-                values[place].push(turns[place](self)?);
-            }
-        }
-        let rounds: Option<Vec<Rounds>> = values.into_iter().map(Rounds::new).collect();
-        let rounds = rounds.ok_or("a measurement was no number")?;
+        let values = self.in_turns(rounds, N, |bench, place| turns[place](bench))?;
+        let rounds = values.into_iter().map(Rounds::new);
+        let rounds = rounds.collect::<Outcome<Vec<Rounds>>>()?;
         rounds.try_into().map_err(|_| "a turn was left out".into())
     }
-}
 
-/// How many a second.
-pub(crate) fn rate(count: usize, took: Duration) -> f64 {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "counts here are far below what a double holds exactly"
-    )]
-    let count = count as f64;
-    count / took.as_secs_f64()
+    /// The same for a number of turns that are alike, whatever each of them finds.
+    pub(crate) fn in_turns<T>(
+        &mut self,
+        rounds: usize,
+        turns: usize,
+        turn: impl Fn(&mut Self, usize) -> Outcome<T>,
+    ) -> Outcome<Vec<Vec<T>>> {
+        let mut found: Vec<Vec<T>> = (0..turns).map(|_| Vec::new()).collect();
+        for round in 0..rounds {
+            for step in 0..turns {
+                let place = (round + step) % turns;
+                found[place].push(turn(self, place)?);
+            }
+        }
+        Ok(found)
+    }
 }

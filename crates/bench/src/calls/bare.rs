@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_adapters_sqlite::Synchronous;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
@@ -70,7 +69,7 @@ pub(crate) const PHASES: [&str; 10] = [
     "publish",
 ];
 /// Which of them is no transaction.
-const REQUESTS: usize = 5;
+pub(crate) const REQUESTS: usize = 5;
 
 /// The messages of a call, by their places.
 const OF_SUBMISSION: std::ops::Range<usize> = 0..3;
@@ -91,7 +90,7 @@ pub(crate) struct BareCalls {
 
 impl BareCalls {
     pub(crate) fn open(path: &Path) -> Outcome<Self> {
-        let connection = Bare::open(path, Synchronous::Full)?.into_connection();
+        let connection = Bare::open(path)?.connection;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(Self {
             connection,
@@ -142,27 +141,18 @@ impl BareCalls {
         Ok(())
     }
 
-    /// How many calls have succeeded, and how many messages are published.
-    pub(crate) fn made(&self) -> Outcome<(usize, usize)> {
-        let sql = "SELECT (SELECT count(*) FROM service_calls WHERE status = 'Succeeded'), \
-                   (SELECT count(*) FROM outbox WHERE published_at IS NOT NULL)";
-        let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let (calls, messages): (i64, i64) = self.connection.query_row(sql, [], counts)?;
-        Ok((usize::try_from(calls)?, usize::try_from(messages)?))
-    }
-
     /// Fails unless `count` calls succeeded and all their events are in the outbox.
     pub(crate) fn check(&self, count: usize) -> Outcome<()> {
-        let made = self.made()?;
-        if made == (count, count * MESSAGES_OF_A_CALL) {
+        let sql = "SELECT (SELECT count(*) FROM service_calls WHERE status = 'Succeeded'), \
+                   (SELECT count(*) FROM outbox WHERE published_at IS NOT NULL)";
+        let counts = |row: &rusqlite::Row<'_>| <(u32, u32)>::try_from(row);
+        let (calls, messages) = self.connection.query_row(sql, [], counts)?;
+        if (calls as usize, messages as usize) == (count, count * MESSAGES_OF_A_CALL) {
             return Ok(());
         }
-        let (calls, messages) = made;
         let sql = "SELECT outcome_meta FROM service_calls WHERE status <> 'Succeeded' LIMIT 1";
-        let other: Option<Option<String>> = self
-            .connection
-            .query_row(sql, [], |row| row.get(0))
-            .optional()?;
+        let other = self.connection.query_row(sql, [], |row| row.get(0));
+        let other: Option<Option<String>> = other.optional()?;
         let other = other.flatten().unwrap_or_else(|| "none".to_owned());
         Err(format!(
             "of {count} calls {calls} succeeded, and {messages} messages were published; \

@@ -1,14 +1,14 @@
 //! Our side: the engine as the program runs it, with calls and timers in one file.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use punctual::{CallOptions, Punctual, Running};
 use punctual_adapters_http::{HyperHttpClient, Roots};
-use punctual_adapters_sqlite::{OnStatement, SqliteSettings, Synchronous};
+use punctual_adapters_sqlite::{OnStatement, SqliteSettings};
 use punctual_domain::service_call::Submission;
 use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse, SubmitOutcome};
 use punctual_workflows::calls::SubmitCalls;
@@ -21,7 +21,7 @@ use super::{AT_ONCE, Target};
 use crate::Outcome;
 use crate::bare::Bare;
 use crate::ours::{join, shares};
-use crate::turns::rate;
+use crate::stats::float;
 
 /// Interval of the polls for completion, once the target has answered everything.
 const POLL_EVERY: Duration = Duration::from_millis(2);
@@ -63,11 +63,7 @@ impl Statements {
 
     /// For each of `calls` calls: all, and commits.
     pub(crate) fn of_each(self, calls: usize) -> (f64, f64) {
-        let second = Duration::from_secs(1);
-        let each = |total: u64| {
-            let total = usize::try_from(total).unwrap_or(usize::MAX);
-            rate(total, second) / rate(calls, second)
-        };
+        let each = |total: u64| float(total) / float(calls as u64);
         (each(self.all), each(self.commits))
     }
 
@@ -88,9 +84,9 @@ impl Statements {
 
 /// An engine with service calls.
 pub(crate) struct Engine {
-    punctual: Punctual,
+    pub(crate) punctual: Punctual,
     pub(crate) submit: SubmitCalls,
-    http: Arc<TimedHttp>,
+    http: TimedHttp,
 }
 
 /// What making calls took.
@@ -111,8 +107,8 @@ impl Engine {
         let mut settings = SqliteSettings::service_calls(path);
         settings.on_statement = counts.then_some(OnStatement(Statements::note));
         let client = HyperHttpClient::new("127.0.0.0/8".parse()?, Roots::none())?;
-        let http = Arc::new(TimedHttp::new(client));
-        let mut options = CallOptions::new(Shared(Arc::clone(&http)));
+        let http = TimedHttp::new(client);
+        let mut options = CallOptions::new(http.clone());
         // Half of the slots are kept free for tenants that have none.
         options.settings.attempts_per_host = 2 * AT_ONCE;
         let builder = Punctual::builder()
@@ -127,10 +123,6 @@ impl Engine {
         })
     }
 
-    pub(crate) const fn punctual(&self) -> &Punctual {
-        &self.punctual
-    }
-
     /// Submits calls that are due, and waits until nothing is left to do for any of them.
     pub(crate) async fn make(
         &self,
@@ -141,7 +133,7 @@ impl Engine {
         let count = calls.len();
         target.answered();
         let running: Running = self.punctual.start().await?;
-        let reader = Bare::open(path, Synchronous::Full)?.into_connection();
+        let reader = Bare::open(path)?.connection;
         let writing = on_a_processor(WRITER);
         let started = Instant::now();
         submit(&self.submit, calls).await?;
@@ -157,7 +149,7 @@ impl Engine {
         let worked = Worked {
             took: started.elapsed(),
             submitting,
-            requesting: self.http.busy(),
+            requesting: self.http.under_way().busy,
             writing: on_a_processor(WRITER).saturating_sub(writing),
         };
         drop(reader);
@@ -195,67 +187,59 @@ pub(crate) async fn submit(submit: &SubmitCalls, calls: Vec<Submission>) -> Outc
     join(running).await
 }
 
-/// The real client, and for how long anything was under way in it.
+/// The real client, and for how long anything was under way in it. Clones share both.
+#[derive(Clone)]
 struct TimedHttp {
-    client: HyperHttpClient,
-    since: Instant,
-    under_way: AtomicUsize,
-    /// When the first of those under way began, and how long it was busy before; in nanoseconds.
-    state: std::sync::Mutex<(u64, u64)>,
+    client: Arc<HyperHttpClient>,
+    under_way: Arc<Mutex<UnderWay>>,
 }
 
-/// What the engine is given: it wants a client of its own.
-struct Shared(Arc<TimedHttp>);
+struct UnderWay {
+    count: usize,
+    /// When the first of those under way began.
+    since: Instant,
+    /// How long it was busy before.
+    busy: Duration,
+}
 
 impl TimedHttp {
     fn new(client: HyperHttpClient) -> Self {
+        let (count, since, busy) = (0, Instant::now(), Duration::ZERO);
         Self {
-            client,
-            since: Instant::now(),
-            under_way: AtomicUsize::new(0),
-            state: std::sync::Mutex::default(),
+            client: Arc::new(client),
+            under_way: Arc::new(Mutex::new(UnderWay { count, since, busy })),
         }
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        let locked = self.under_way.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begins(&self) {
-        let mut state = self
-            .state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if self.under_way.fetch_add(1, Ordering::Relaxed) == 0 {
-            state.0 = self.now();
+        let mut under_way = self.under_way();
+        under_way.count += 1;
+        if under_way.count == 1 {
+            under_way.since = Instant::now();
         }
     }
 
     fn ends(&self) {
-        let mut state = self
-            .state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if self.under_way.fetch_sub(1, Ordering::Relaxed) == 1 {
-            state.1 += self.now().saturating_sub(state.0);
+        let mut under_way = self.under_way();
+        under_way.count -= 1;
+        if under_way.count == 0 {
+            let busy = under_way.since.elapsed();
+            under_way.busy += busy;
         }
-    }
-
-    fn busy(&self) -> Duration {
-        let state = self
-            .state
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        Duration::from_nanos(state.1)
     }
 }
 
 #[async_trait]
-impl HttpClientPort for Shared {
+impl HttpClientPort for TimedHttp {
     async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
-        self.0.begins();
-        let answered = self.0.client.attempt(attempt).await;
-        self.0.ends();
+        self.begins();
+        let answered = self.client.attempt(attempt).await;
+        self.ends();
         answered
     }
 }

@@ -19,7 +19,7 @@ use crate::databases::Copy;
 use crate::rows::tenants;
 use crate::turns::Bench;
 
-pub(crate) use bare::{BareCalls, PHASES};
+pub(crate) use bare::{BareCalls, PHASES, REQUESTS};
 pub(crate) use engine::{Engine, Statements, submit};
 pub(crate) use http::{Client, Target, converse};
 pub(crate) use transcript::Transcript;

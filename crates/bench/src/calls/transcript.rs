@@ -2,12 +2,14 @@
 //! for byte, with every text made beforehand.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row};
 
 use crate::Outcome;
+use crate::bare::Bare;
 
 /// All calls of a file, in the order of their submission.
 pub(crate) struct Transcript {
@@ -51,11 +53,9 @@ fn by_key(connection: &Connection, sql: &str) -> Outcome<ByKey<Vec<Vec<Value>>>>
     let mut rows = select.query([])?;
     let mut found: ByKey<Vec<Vec<Value>>> = HashMap::new();
     while let Some(row) = rows.next()? {
-        found.entry(key(row)?).or_default().push(
-            (2..columns)
-                .map(|at| row.get(at))
-                .collect::<Result<_, _>>()?,
-        );
+        let others = (2..columns).map(|at| row.get(at));
+        let others = others.collect::<Result<_, _>>()?;
+        found.entry(key(row)?).or_default().push(others);
     }
     Ok(found)
 }
@@ -83,7 +83,8 @@ const MESSAGES: &str = "\
 
 impl Transcript {
     /// Reads a file whose calls were all made, or were all only submitted.
-    pub(crate) fn read(connection: &Connection) -> Outcome<Self> {
+    pub(crate) fn read(path: &Path) -> Outcome<Self> {
+        let connection = &Bare::open(path)?.connection;
         let mut submissions = by_key(connection, SUBMISSIONS)?;
         let mut calls = by_key(connection, CALLS)?;
         let mut tags = by_key(connection, TAGS)?;
@@ -100,12 +101,7 @@ impl Transcript {
             Outcome::Ok(CallRecord {
                 submission: take_one(&mut submissions, &key),
                 call: take_one(&mut calls, &key),
-                tags: tags
-                    .remove(&key)
-                    .unwrap_or_default()
-                    .into_iter()
-                    .flatten()
-                    .collect(),
+                tags: tags.remove(&key).unwrap_or_default().concat(),
                 timer: take_one(&mut timers, &key),
                 attempt,
                 messages: messages

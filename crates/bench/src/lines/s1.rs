@@ -3,24 +3,17 @@
 //! What one transaction for each call would cost is paid once for whatever is waiting: this line
 //! says how much of a hand-made batch loop's rate is left.
 
-use punctual_adapters_sqlite::Synchronous;
+use std::time::Instant;
 
-use super::{Line, TENANTS};
+use super::TENANTS;
 use crate::bare::Bare;
 use crate::databases::Recipe;
-use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
-use crate::turns::{Bench, rate};
+use crate::stats::{Rounds, rate};
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
-pub(crate) const LINE: Line = Line {
-    name: "S1",
-    what: "schedule(), one timer a call, many tasks",
-    run,
-};
-
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let few = bench.size(20_000, 6_400);
     let many = bench.size(50_000, 20_000);
@@ -30,65 +23,59 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let [ours_64, bare_64, bare_1, ours_1024, bare_1000] = bench.take_turns(
         rounds,
         [
-            &|bench| ours(bench, start, few, 64),
+            &|bench| ours(bench, start, few, (1, 64)),
             &|bench| bare(bench, start, few, 64),
             &|bench| bare(bench, start, single, 1),
-            &|bench| ours(bench, start, many, 1_024),
+            &|bench| ours(bench, start, many, (1, 1_024)),
             &|bench| bare(bench, start, many, 1_000),
         ],
     )?;
-    let onto = format!(
-        "onto {} rows, {TENANTS} tenants, synchronous FULL",
-        grouped(start.rows)
-    );
-    let measure = |what: &str, ours: &Rounds, bare: &Rounds, target, calls: usize| {
-        Outcome::Ok(Measure {
-            line: LINE.name,
-            what: what.to_owned(),
-            unit: Unit::PerSecond,
-            ours: ours.clone(),
-            bare: Some(bare.clone()),
-            figure: ours.ratio(bare).ok_or("rounds are missing")?,
-            figure_unit: Unit::Times,
-            target: Target::AtLeast(target),
-            on: format!("{} calls {onto}", grouped(calls)),
-        })
+    let measure = |what: &str, sides: (&Rounds, &Rounds), target, calls: usize| {
+        let on = format!("{} calls {}", grouped(calls), onto(start));
+        Measure::ratio(what, Unit::PerSecond, sides, Target::AtLeast(target), on)
     };
     Ok(vec![
         measure(
             "64 tasks ÷ bare, 64 a transaction",
-            &ours_64,
-            &bare_64,
+            (&ours_64, &bare_64),
             0.70,
             few,
         )?,
         measure(
             "64 tasks ÷ bare, a transaction a row",
-            &ours_64,
-            &bare_1,
+            (&ours_64, &bare_1),
             6.0,
             few,
         )?,
         measure(
             "1 024 tasks ÷ bare, 1 000 a transaction",
-            &ours_1024,
-            &bare_1000,
+            (&ours_1024, &bare_1000),
             0.65,
             many,
         )?,
     ])
 }
 
-fn ours(bench: &mut Bench, start: Recipe, calls: usize, tasks: usize) -> Outcome<f64> {
-    let copy = bench.copy(start)?;
-    let timers = bench.rows(start.tenants)?.many_pending(calls);
-    let took = bench.runtime.block_on(async {
-        let ours = Ours::open(&copy.path(), &bench.clock)?;
-        let took = ours.schedule_one_by_one(timers, tasks).await?;
-        ours.close().await;
-        Outcome::Ok(took)
+/// What is written to.
+pub(super) fn onto(start: Recipe) -> String {
+    format!(
+        "onto {} rows, {TENANTS} tenants, synchronous FULL",
+        grouped(start.rows)
+    )
+}
+
+/// Ours, with a number of timers in each call and a number of concurrent callers.
+pub(super) fn ours(
+    bench: &mut Bench,
+    start: Recipe,
+    rows: usize,
+    (batch, callers): (usize, usize),
+) -> Outcome<f64> {
+    let (copy, timers) = bench.copy_and_timers(start, rows)?;
+    let took = bench.with_ours(&copy, async |ours| {
+        ours.schedule(timers, batch, callers).await
     })?;
-    Ok(rate(calls, took))
+    Ok(rate(rows, took))
 }
 
 /// The plain loop, with a number of rows in each transaction.
@@ -98,10 +85,9 @@ pub(super) fn bare(
     rows: usize,
     per_transaction: usize,
 ) -> Outcome<f64> {
-    let copy = bench.copy(start)?;
-    let timers = bench.rows(start.tenants)?.many_pending(rows);
-    let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
-    let started = std::time::Instant::now();
+    let (copy, timers) = bench.copy_and_timers(start, rows)?;
+    let mut bare = Bare::open(&copy.path())?;
+    let started = Instant::now();
     bare.upsert(&timers, per_transaction, bench.now())?;
     Ok(rate(rows, started.elapsed()))
 }

@@ -5,27 +5,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, Synchronous};
-use punctual_adapters_system::UuidIds;
 use punctual_domain::{MessageEnvelope, Topic};
-use punctual_ports::{Answer, ClockPort, ConsumerName, EventBusPort, MessageHandler, Subscribe};
-use punctual_workflows::{ScheduleTimers, TimerPorts};
+use punctual_ports::{Answer, ConsumerName, EventBusPort, MessageHandler, Subscribe};
+use punctual_workflows::ScheduleTimers;
 use tokio::sync::Notify;
 
-use super::{Line, TENANTS, s1, s2};
+use super::{TENANTS, s1, s2};
 use crate::bare::Bare;
 use crate::broker::{self, Broker};
 use crate::databases::Recipe;
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
-use crate::turns::{Bench, rate};
+use crate::stats::{Rounds, rate};
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "S10",
-    what: "commands from JetStream: fetched, committed, acknowledged",
-    run,
-};
 
 /// How many commands one call of the handler takes, as the service has it.
 const BATCH: usize = 1_000;
@@ -36,8 +28,8 @@ const POLL_EVERY: Duration = Duration::from_millis(1);
 /// Commands that take longer are lost.
 const LONGEST: Duration = Duration::from_mins(2);
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
-    let Some(broker) = bench.broker(LINE.name) else {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let Some(broker) = bench.broker() else {
         return Ok(Vec::new());
     };
     let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
@@ -47,26 +39,14 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         rounds,
         [
             &|bench| ours(bench, &broker, start, commands),
-            &|bench| s2::ours(bench, start, commands, 1),
+            &|bench| s1::ours(bench, start, commands, (s2::BATCH, 1)),
             &|bench| s1::bare(bench, start, commands, BATCH),
         ],
     )?;
     let measure = |what: &str, than: &Rounds, target, which| {
-        Outcome::Ok(Measure {
-            line: LINE.name,
-            what: what.to_owned(),
-            unit: Unit::PerSecond,
-            ours: ours.clone(),
-            bare: Some(than.clone()),
-            figure: ours.ratio(than).ok_or("rounds are missing")?,
-            figure_unit: Unit::Times,
-            target,
-            on: format!(
-                "{} commands onto {} rows, {TENANTS} tenants, synchronous FULL; bare is {which}",
-                grouped(commands),
-                grouped(start.rows)
-            ),
-        })
+        let (commands, onto) = (grouped(commands), s1::onto(start));
+        let on = format!("{commands} commands {onto}; bare is {which}");
+        Measure::ratio(what, Unit::PerSecond, (&ours, than), target, on)
     };
     Ok(vec![
         measure(
@@ -85,21 +65,23 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 }
 
 fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outcome<f64> {
-    let copy = bench.copy(start)?;
-    let timers = bench.rows(start.tenants)?.many_pending(count);
+    let (copy, timers) = bench.copy_and_timers(start, count)?;
     let now = bench.now();
     let commands = timers.into_iter().map(|timer| broker::command(timer, now));
     let batches = broker::batches(&commands.collect::<Vec<_>>());
     let streams = broker.streams()?;
     let took = bench.runtime.block_on(async {
-        let clock = &bench.clock;
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
-        let bus = streams.bus(clock, &store).await?;
-        broker::publish(&bus, batches).await?;
+        let connected = streams.connect(&copy, &bench.clock).await?;
+        let bus = &connected.bus;
+        broker::publish(bus, batches).await?;
         let plain = streams.plain().await?;
-
-        let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
-        let committed = Arc::new(Committed::of(ScheduleTimers::new(&ports), count));
+        let ports = connected.ports(bus.clone());
+        let committed = Arc::new(Committed {
+            scheduling: ScheduleTimers::new(&ports),
+            left: AtomicUsize::new(count),
+            calls: AtomicUsize::new(0),
+            enough: Notify::new(),
+        });
         let request = Subscribe {
             topic: Topic::TimerCommands,
             consumer: ConsumerName::new("timer"),
@@ -123,12 +105,11 @@ fn ours(bench: &mut Bench, broker: &Broker, start: Recipe, count: usize) -> Outc
             committed.calls.load(Ordering::Relaxed)
         );
         subscription.stop().await;
-        bus.close().await;
-        store.close().await;
+        connected.close().await;
         streams.remove(&plain).await?;
         Outcome::Ok(took)
     })?;
-    let stored = Bare::open(&copy.path(), Synchronous::Full)?.count("Scheduled")?;
+    let stored = Bare::open(&copy.path())?.count("Scheduled")?;
     if stored != start.rows + count {
         return Err(format!("{count} commands made {} timers", stored - start.rows).into());
     }
@@ -143,32 +124,17 @@ struct Committed {
     enough: Notify,
 }
 
-impl Committed {
-    fn of(scheduling: ScheduleTimers, count: usize) -> Self {
-        Self {
-            scheduling,
-            left: AtomicUsize::new(count),
-            calls: AtomicUsize::new(0),
-            enough: Notify::new(),
-        }
-    }
-
-    /// Notes answers; whatever is not done comes again.
-    fn note(&self, answers: &[Answer]) {
+#[async_trait]
+impl MessageHandler for Committed {
+    /// Counts the answers; whatever is not done comes again.
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let answers = self.scheduling.handle(batch).await;
         let done = answers.iter().filter(|it| **it == Answer::Done).count();
         self.calls.fetch_add(1, Ordering::Relaxed);
         let left = self.left.fetch_sub(done, Ordering::Relaxed);
         if done > 0 && left == done {
             self.enough.notify_one();
         }
-    }
-}
-
-#[async_trait]
-impl MessageHandler for Committed {
-    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
-        let answers = self.scheduling.handle(batch).await;
-        self.note(&answers);
         answers
     }
 }

@@ -10,22 +10,15 @@ use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use punctual_workflows::WorkerSettings;
 
-use super::{Line, TENANTS, s3};
+use super::{TENANTS, s3};
 use crate::bare::Bare;
 use crate::child::{self, Child};
 use crate::databases::{Copy, log_of};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
 use crate::rows::{Rows, tenants};
-use crate::stats::Rounds;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "S13",
-    what: "from opening the file to the first firing",
-    run,
-};
 
 pub(super) const CHILD: Child = Child {
     name: "fill-log",
@@ -35,10 +28,10 @@ pub(super) const CHILD: Child = Child {
 const MIB: u64 = 1 << 20;
 const FILLED: &str = "filled";
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let recipe = s3::backlog(bench);
     let rounds = bench.size(7, 3);
-    let clean = bench.databases.original(recipe, &bench.clock)?;
+    let clean = bench.databases.original(recipe)?;
     let log_bytes = bench.size(200, 50) as u64 * MIB;
     let killed = bench.databases.copy_of(&clean)?;
     leave_a_log(&killed, log_bytes)?;
@@ -58,38 +51,24 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         grouped(recipe.rows),
         grouped(recipe.due)
     );
+    let log = log_bytes / MIB;
+    let killed = Measure::of(
+        format!("first firing after SIGKILL with a log of {log} MiB"),
+        Unit::Milliseconds,
+        ours_killed,
+        Target::AtMost(200.0),
+        format!("{on}; bare opens and reads a row, which reads the whole log"),
+    );
     Ok(vec![
-        Measure {
-            line: LINE.name,
-            what: "first firing, over opening the file and reading a row".to_owned(),
-            unit: Unit::Milliseconds,
-            figure: over(&ours, &bare)?,
-            ours,
-            bare: Some(bare),
-            figure_unit: Unit::Milliseconds,
-            target: Target::AtMost(20.0),
-            on: on.clone(),
-        },
-        Measure {
-            line: LINE.name,
-            what: format!(
-                "first firing after SIGKILL with a log of {} MiB",
-                log_bytes / MIB
-            ),
-            unit: Unit::Milliseconds,
-            figure: ours_killed.clone(),
-            ours: ours_killed,
-            bare: Some(bare_killed),
-            figure_unit: Unit::Milliseconds,
-            target: Target::AtMost(200.0),
-            on: format!("{on}; bare opens and reads a row, which reads the whole log"),
-        },
+        Measure::over(
+            "first firing, over opening the file and reading a row",
+            Unit::Milliseconds,
+            (&ours, &bare),
+            Target::AtMost(20.0),
+            on,
+        )?,
+        killed.beside(&bare_killed),
     ])
-}
-
-fn over(ours: &Rounds, bare: &Rounds) -> Outcome<Rounds> {
-    let over = ours.against(bare, |ours, bare| ours - bare);
-    over.ok_or_else(|| "rounds are missing".into())
 }
 
 /// Everything that a process does between its start and its first event, but for loading itself.
@@ -108,7 +87,7 @@ fn first_firing(bench: &mut Bench, original: &Path) -> Outcome<f64> {
 fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
     let copy = bench.databases.copy_of(original)?;
     let started = Instant::now();
-    let bare = Bare::open(&copy.path(), Synchronous::Full)?;
+    let bare = Bare::open(&copy.path())?;
     bare.poll()?.ok_or("the file is empty")?;
     Ok(started.elapsed().as_secs_f64() * 1e3)
 }
@@ -142,7 +121,7 @@ fn fill_log(path: &Path, numbers: &[u64]) -> Outcome<()> {
         return Err("to fill a log, a number of bytes is needed".into());
     };
     let clock = SystemClock::start()?;
-    let mut bare = Bare::open(path, Synchronous::Normal)?;
+    let mut bare = Bare::open_with(path, Synchronous::Normal)?;
     bare.tune(16, 0)?;
     let mut rows = Rows::new(tenants(TENANTS)?, 99, clock.now());
     while std::fs::metadata(log_of(path)).map_or(0, |it| it.len()) < bytes {

@@ -6,44 +6,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::Line;
+use crate::process::mebibytes;
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
+use crate::stats::{Rounds, float};
 use crate::turns::Bench;
 use crate::{Outcome, target_folder};
-
-pub(crate) const LINE: Line = Line {
-    name: "S14",
-    what: "the size of the program and of what it is made of",
-    run: sizes,
-};
-
-pub(crate) const BUILD: Line = Line {
-    name: "BUILD",
-    what: "building from nothing (the other half of S14)",
-    run: builds,
-};
 
 const PROGRAM: &str = "timer-service";
 const LIBRARY: &str = "punctual";
 
-fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
     let mut measures = Vec::new();
     let program = target_folder()?.join("release").join(PROGRAM);
     if let Ok(found) = program.metadata() {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a program is far smaller than what a double holds exactly"
-        )]
-        let mebibytes = found.len() as f64 / f64::from(1 << 20);
+        let size = mebibytes(found.len());
         let on = format!("{PROGRAM} as the release profile builds it");
         let what = "size of the release binary";
-        measures.push(measure(what, mebibytes, Unit::Mebibytes, 25.0, on)?);
+        measures.push(measure(what, size, Unit::Mebibytes, 25.0, on)?);
     } else {
         eprintln!("  {} is not built: left out", program.display());
     }
     if let Some(crates) = crates_of(LIBRARY)? {
-        let count = f64::from(u32::try_from(crates)?);
+        let count = float(crates as u64);
         let what = "crates of the default library";
         let on = format!("cargo tree of {LIBRARY} without its tests, itself included");
         measures.push(measure(what, count, Unit::Count, 80.0, on)?);
@@ -53,7 +37,7 @@ fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
     Ok(measures)
 }
 
-fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let mut measures = Vec::new();
     if crates_of(LIBRARY)?.is_some() {
         let took = build(bench, &["--package", LIBRARY])?;
@@ -69,18 +53,8 @@ fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 }
 
 fn measure(what: &str, value: f64, unit: Unit, most: f64, on: String) -> Outcome<Measure> {
-    let value = Rounds::new(vec![value]).ok_or("nothing was measured")?;
-    Ok(Measure {
-        line: LINE.name,
-        what: what.to_owned(),
-        unit,
-        ours: value.clone(),
-        bare: None,
-        figure: value,
-        figure_unit: unit,
-        target: Target::AtMost(most),
-        on,
-    })
+    let value = Rounds::new(vec![value])?;
+    Ok(Measure::of(what, unit, value, Target::AtMost(most), on))
 }
 
 /// How many packages a package is built of; `None` if there is no such package.

@@ -12,19 +12,11 @@ use punctual_domain::service_call::{Submission, UnknownFields};
 use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 
-use super::Line;
 use crate::Outcome;
 use crate::calls::{empty_file, submission_json, submit};
 use crate::lateness::{Lateness, percentile};
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
 use crate::turns::Bench;
-
-pub(crate) const LINE: Line = Line {
-    name: "S20",
-    what: "calls beside two tenants whose targets never answer",
-    run,
-};
 
 /// The hosts that never answer the two tenants.
 const HOSTS: usize = 4;
@@ -36,31 +28,24 @@ const TAKES: Duration = Duration::from_millis(100);
 /// Maximum wait for them: after it the two tenants' attempts would end.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let (rounds, seconds) = (bench.size(3, 1), bench.size(10, 3));
     let mut measures = Vec::new();
     for (host, where_to) in [("other", "another host"), ("hangs-0", "a host that hangs")] {
-        let mut late = Vec::new();
-        for _ in 0..rounds {
-            late.push(one_round(bench, host, seconds * PER_SECOND)?);
-        }
-        let late = Rounds::new(late).ok_or("rounds are missing")?;
-        measures.push(Measure {
-            line: LINE.name,
-            what: format!("a third tenant's calls to {where_to}, p99"),
-            unit: Unit::Milliseconds,
-            ours: late.clone(),
-            bare: None,
-            figure: late,
-            figure_unit: Unit::Milliseconds,
-            target: Target::AtMost(250.0),
-            on: format!(
+        let count = seconds * PER_SECOND;
+        let [late] = bench.take_turns(rounds, [&|bench| one_round(bench, host, count)])?;
+        measures.push(Measure::of(
+            format!("a third tenant's calls to {where_to}, p99"),
+            Unit::Milliseconds,
+            late,
+            Target::AtMost(250.0),
+            format!(
                 "two tenants with {} calls each to {HOSTS} hosts that never answer, {PER_SECOND} calls \
                  a second of the third for {seconds} s, each under way for {TAKES:?}; lateness from the \
                  due time to the request, synchronous FULL, no network",
                 HOSTS * HANGING
             ),
-        });
+        ));
     }
     Ok(measures)
 }
@@ -68,10 +53,12 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 /// How late the third tenant's calls were, in milliseconds.
 fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
     let copy = empty_file(bench)?;
-    let http = Arc::new(Hanging::new());
-    let mut options = CallOptions::new(Shared(Arc::clone(&http)));
+    let http = Hanging {
+        hanging: Arc::default(),
+        late: Lateness::of(Timestamp::MIN, Timestamp::MAX),
+    };
+    let mut options = CallOptions::new(http.clone());
     options.settings.drain = Duration::ZERO;
-    let clock = bench.clock.clone();
     bench.runtime.block_on(async {
         let builder = Punctual::builder()
             .sqlite_with(SqliteSettings::service_calls(copy.path()))
@@ -79,23 +66,20 @@ fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
         let punctual = builder.build().await?;
         let calls = punctual.calls().ok_or("the engine takes no calls")?;
         let running = punctual.start().await?;
-        let now = punctual_ports::ClockPort::now(&clock);
-        let mut hanging = Vec::new();
+        let (now, mut hanging) = (bench.now(), Vec::new());
         for n in 0..2 * HOSTS * HANGING {
             let (tenant, host) = (["hangs-a", "hangs-b"][n % 2], n / 2 % HOSTS);
             hanging.push(call(tenant, &format!("hangs-{host}"), now)?);
         }
         submit(&calls.submit, hanging).await?;
         http.wait_until_no_more_hang().await;
-        let first = punctual_ports::ClockPort::now(&clock).saturating_add(Duration::from_secs(2));
+        let first = bench.now().saturating_add(Duration::from_secs(2));
         let step = Duration::from_secs(1) / u32::try_from(PER_SECOND)?;
-        let mut due_at = first;
-        let mut others = Vec::new();
-        for _ in 0..count {
-            others.push(call("answers", host, due_at)?);
-            due_at = due_at.saturating_add(step);
-        }
-        submit(&calls.submit, others).await?;
+        let others = (0..u32::try_from(count)?).map(|n| {
+            let due_at = first.saturating_add(step * n);
+            call("answers", host, due_at)
+        });
+        submit(&calls.submit, others.collect::<Outcome<_>>()?).await?;
         let started = Instant::now();
         while http.late.count() < count {
             if started.elapsed() > PATIENCE {
@@ -117,22 +101,13 @@ fn call(tenant: &str, host: &str, due_at: Timestamp) -> Outcome<Submission> {
 }
 
 /// A client without a network: it hangs for some tenants, and notes how late the others' requests are.
+#[derive(Clone)]
 struct Hanging {
-    hanging: AtomicUsize,
+    hanging: Arc<AtomicUsize>,
     late: Arc<Lateness>,
 }
 
-/// What the engine is given: it wants a client of its own.
-struct Shared(Arc<Hanging>);
-
 impl Hanging {
-    fn new() -> Self {
-        Self {
-            hanging: AtomicUsize::new(0),
-            late: Lateness::of(Timestamp::MIN, Timestamp::MAX),
-        }
-    }
-
     async fn wait_until_no_more_hang(&self) {
         let mut before = 0;
         loop {
@@ -147,15 +122,15 @@ impl Hanging {
 }
 
 #[async_trait]
-impl HttpClientPort for Shared {
+impl HttpClientPort for Hanging {
     async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
         if attempt.key.tenant_id.as_str() != "answers" {
-            self.0.hanging.fetch_add(1, Ordering::Relaxed);
+            self.hanging.fetch_add(1, Ordering::Relaxed);
             return pending().await;
         }
         let path = attempt.request.url.path_and_query();
         if let Ok(due_at) = path.trim_start_matches('/').parse() {
-            self.0.late.note(due_at);
+            self.late.note(due_at);
         }
         tokio::time::sleep(TAKES).await;
         Ok(HttpResponse {

@@ -2,33 +2,23 @@
 
 use std::time::Instant;
 
-use punctual_adapters_sqlite::Synchronous;
 use punctual_workflows::WorkerSettings;
 
-use super::{Line, TENANTS};
+use super::TENANTS;
 use crate::bare::Bare;
-use crate::databases::{Filling, Owner, Recipe};
-use crate::ours::Ours;
+use crate::databases::{Copy, Recipe};
 use crate::report::{Measure, Target, Unit};
-use crate::turns::{Bench, rate};
+use crate::stats::rate;
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "S3",
-    what: "draining a backlog: claim, handler, mark",
-    run,
-};
 
 pub(super) const BATCH: usize = 1_000;
 
 /// A file with a backlog. S13 starts on it too.
 pub(super) fn backlog(bench: &Bench) -> Recipe {
     Recipe {
-        rows: bench.size(1_000_000, 200_000),
-        tenants: TENANTS,
         due: bench.size(100_000, 20_000),
-        filling: Filling::RowByRow,
-        owner: Owner::Any,
+        ..Recipe::pending(bench.size(1_000_000, 200_000), TENANTS)
     }
 }
 
@@ -41,59 +31,58 @@ pub(super) fn draining() -> WorkerSettings {
     }
 }
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let recipe = backlog(bench);
     let rounds = bench.size(5, 3);
     let [ours, bare] = bench.take_turns(
         rounds,
         [&|bench| ours(bench, recipe), &|bench| bare(bench, recipe)],
     )?;
-    Ok(vec![Measure {
-        line: LINE.name,
-        what: "worker ÷ bare, select 1 000 and update 1 000 in a transaction".to_owned(),
-        unit: Unit::PerSecond,
-        figure: ours.ratio(&bare).ok_or("rounds are missing")?,
-        ours,
-        bare: Some(bare),
-        figure_unit: Unit::Times,
-        target: Target::AtLeast(1.0),
-        on: format!(
-            "{} due of {} rows, {TENANTS} tenants, synchronous FULL",
-            grouped(recipe.due),
-            grouped(recipe.rows)
-        ),
-    }])
+    Ok(vec![Measure::ratio(
+        "worker ÷ bare, select 1 000 and update 1 000 in a transaction",
+        Unit::PerSecond,
+        (&ours, &bare),
+        Target::AtLeast(1.0),
+        format!("{}, synchronous FULL", due_of(recipe)),
+    )?])
+}
+
+/// How much of a file is due.
+pub(super) fn due_of(recipe: Recipe) -> String {
+    format!(
+        "{} due of {} rows, {TENANTS} tenants",
+        grouped(recipe.due),
+        grouped(recipe.rows)
+    )
 }
 
 /// The worker with a handler in process.
 pub(super) fn ours(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
-    let firing = bench.runtime.block_on(async {
-        let ours = Ours::open(&copy.path(), &bench.clock)?;
-        let firing = ours.fire(recipe.due, draining()).await?;
-        ours.close().await;
-        Outcome::Ok(firing)
-    })?;
-    let marked = Bare::open(&copy.path(), Synchronous::Full)?.count("Reached")?;
-    if marked != recipe.due || firing.handled != recipe.due {
-        return Err(format!(
-            "of {} due timers {} were handled and {marked} marked",
-            recipe.due, firing.handled
-        )
-        .into());
-    }
+    let firing = bench.with_ours(&copy, async |ours| ours.fire(recipe.due, draining()).await)?;
+    all_marked(&copy, recipe, firing.handled)?;
     Ok(rate(recipe.due, firing.took))
+}
+
+/// Fails unless everything that was due was handled, and is marked.
+pub(super) fn all_marked(copy: &Copy, recipe: Recipe, handled: usize) -> Outcome<()> {
+    let (due, marked) = (recipe.due, Bare::open(&copy.path())?.count("Reached")?);
+    if marked == due && handled == due {
+        return Ok(());
+    }
+    Err(format!("of {due} due timers {handled} were handled and {marked} marked").into())
 }
 
 fn bare(bench: &mut Bench, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
-    let mut bare = Bare::open(&copy.path(), Synchronous::Full)?;
+    let mut bare = Bare::open(&copy.path())?;
     let mut handled = 0_usize;
     let started = Instant::now();
-    let marked = bare.drain(BATCH, bench.now(), || handled += 1)?;
+    bare.drain(BATCH, bench.now(), |due| {
+        (0..due).for_each(|_| handled += 1);
+        true
+    })?;
     let took = started.elapsed();
-    if marked != recipe.due || handled != recipe.due {
-        return Err(format!("the bare loop marked {marked} of {} due timers", recipe.due).into());
-    }
+    all_marked(&copy, recipe, handled)?;
     Ok(rate(recipe.due, took))
 }

@@ -2,23 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_adapters_sqlite::Synchronous;
+use punctual_domain::Timestamp;
 use punctual_ports::TimerQueuePort;
 
-use super::Line;
 use crate::bare::Bare;
 use crate::databases::{Copy, Filling, Recipe};
 use crate::ours::Ours;
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
-use crate::turns::{Bench, rate};
+use crate::stats::{Rounds, micros};
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "S5",
-    what: "one poll with nothing due",
-    run,
-};
 
 const LIMIT: usize = 100;
 const LEASE: Duration = Duration::from_secs(30);
@@ -33,7 +26,7 @@ struct Pending {
     _copy: Copy,
 }
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let (small, large) = (10_000, bench.size(1_000_000, 200_000));
     let tenants = 10_000;
     let recipes = [(small, 1), (small, tenants), (large, 1), (large, tenants)];
@@ -46,19 +39,26 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         };
         files.push(open(bench, recipe)?);
     }
-    let mut ours = vec![Vec::new(); files.len()];
-    let mut bare = vec![Vec::new(); files.len()];
-    for round in 0..samples {
-        for step in 0..files.len() {
-            let place = (round + step) % files.len();
-            let file = &files[place];
-            ours[place].push(bench.runtime.block_on(poll_ours(bench, file))?);
-            bare[place].push(poll_bare(file)?);
-        }
-    }
+    let found = bench.in_turns(samples, files.len(), |bench, place| {
+        let Pending { ours, bare, .. } = &files[place];
+        let ours = bench.runtime.block_on(poll(ours, bench.now(), POLLS))?;
+        Ok([ours, poll_bare(bare, POLLS)?])
+    })?;
+    let side = |side: usize| {
+        let of = |samples: &Vec<[f64; 2]>| Rounds::of(samples, |sides| Ok(sides[side]));
+        found.iter().map(of).collect::<Outcome<Vec<_>>>()
+    };
+    let (ours, bare) = (side(0)?, side(1)?);
     let mut measures = vec![flatness(&ours, &bare, large, samples)?];
-    for (place, file) in files.iter().enumerate() {
-        measures.push(single(file, &ours[place], &bare[place])?);
+    for (file, sides) in files.iter().zip(ours.iter().zip(&bare)) {
+        let (rows, tenants) = (grouped(file.recipe.rows), grouped(file.recipe.tenants));
+        measures.push(Measure::ratio(
+            format!("one poll, {rows} pending of {tenants} tenants"),
+            Unit::Microseconds,
+            sides,
+            Target::None,
+            format!("a bare poll is one prepared SELECT; {POLLS} polls a sample"),
+        )?);
     }
     for file in files {
         bench.runtime.block_on(file.ours.close());
@@ -68,89 +68,47 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 
 fn open(bench: &mut Bench, recipe: Recipe) -> Outcome<Pending> {
     let copy = bench.copy(recipe)?;
-    let clock = bench.clock.clone();
-    let ours = bench
-        .runtime
-        .block_on(async { Ours::open(&copy.path(), &clock) })?;
+    let opening = async { Ours::open(&copy.path(), &bench.clock) };
     Ok(Pending {
         recipe,
-        ours,
-        bare: Bare::open(&copy.path(), Synchronous::Full)?,
+        ours: bench.runtime.block_on(opening)?,
+        bare: Bare::open(&copy.path())?,
         _copy: copy,
     })
 }
 
-async fn poll_ours(bench: &Bench, file: &Pending) -> Outcome<f64> {
-    let now = bench.now();
+/// Microseconds of a poll of ours that finds nothing due.
+pub(super) async fn poll(ours: &Ours, now: Timestamp, polls: usize) -> Outcome<f64> {
     let started = Instant::now();
-    for _ in 0..POLLS {
-        let batch = file.ours.store.claim_due(now, LIMIT, LEASE).await?;
+    for _ in 0..polls {
+        let batch = ours.store.claim_due(now, LIMIT, LEASE).await?;
         if !batch.claims.is_empty() || batch.next_due_at.is_none() {
             return Err("a poll that should have found nothing due went otherwise".into());
         }
     }
-    Ok(micros_each(started.elapsed()))
+    Ok(micros(polls, started.elapsed()))
 }
 
-fn poll_bare(file: &Pending) -> Outcome<f64> {
+/// Microseconds of a bare poll.
+pub(super) fn poll_bare(bare: &Bare, polls: usize) -> Outcome<f64> {
     let started = Instant::now();
-    for _ in 0..POLLS {
-        file.bare.poll()?.ok_or("the bare poll found nothing")?;
+    for _ in 0..polls {
+        bare.poll()?.ok_or("the bare poll found nothing")?;
     }
-    Ok(micros_each(started.elapsed()))
-}
-
-fn micros_each(took: Duration) -> f64 {
-    1e6 / rate(POLLS, took)
+    Ok(micros(polls, started.elapsed()))
 }
 
 /// The slowest file against the fastest, by their medians.
-fn flatness(
-    ours: &[Vec<f64>],
-    bare: &[Vec<f64>],
-    large: usize,
-    samples: usize,
-) -> Outcome<Measure> {
-    let medians = |side: &[Vec<f64>]| {
-        let medians = side.iter().map(|values| Rounds::new(values.clone()));
-        let medians: Option<Vec<f64>> = medians.map(|it| it.map(|it| it.median())).collect();
-        medians.and_then(Rounds::new).ok_or("a poll took no time")
-    };
-    let (ours, bare) = (medians(ours)?, medians(bare)?);
-    let figure = Rounds::new(vec![ours.max() / ours.min()]).ok_or("a poll took no time")?;
-    Ok(Measure {
-        line: LINE.name,
-        what: "slowest ÷ fastest of four files (medians)".to_owned(),
-        unit: Unit::Microseconds,
-        ours,
-        bare: Some(bare),
-        figure,
-        figure_unit: Unit::Times,
-        target: Target::AtMost(1.2),
-        on: format!(
-            "10 000 and {} pending, of 1 and of 10 000 tenants, {samples} samples of {POLLS} polls \
-             each",
-            grouped(large)
-        ),
-    })
-}
-
-fn single(file: &Pending, ours: &[f64], bare: &[f64]) -> Outcome<Measure> {
-    let rounds = |values: &[f64]| Rounds::new(values.to_vec()).ok_or("a poll took no time");
-    let (ours, bare) = (rounds(ours)?, rounds(bare)?);
-    Ok(Measure {
-        line: LINE.name,
-        what: format!(
-            "one poll, {} pending of {} tenants",
-            grouped(file.recipe.rows),
-            grouped(file.recipe.tenants)
-        ),
-        unit: Unit::Microseconds,
-        figure: ours.ratio(&bare).ok_or("rounds are missing")?,
-        ours,
-        bare: Some(bare),
-        figure_unit: Unit::Times,
-        target: Target::None,
-        on: format!("a bare poll is one prepared SELECT; {POLLS} polls a sample"),
-    })
+fn flatness(ours: &[Rounds], bare: &[Rounds], large: usize, samples: usize) -> Outcome<Measure> {
+    let medians = |side: &[Rounds]| Rounds::of(side, |rounds| Ok(rounds.median()));
+    let ours = medians(ours)?;
+    let flatness = Rounds::new(vec![ours.max() / ours.min()])?;
+    let on = format!(
+        "10 000 and {} pending, of 1 and of 10 000 tenants, {samples} samples of {POLLS} polls each",
+        grouped(large)
+    );
+    let what = "slowest ÷ fastest of four files (medians)";
+    let measure = Measure::of(what, Unit::Microseconds, ours, Target::AtMost(1.2), on);
+    let measure = measure.beside(&medians(bare)?);
+    Ok(measure.with_figure(flatness, Unit::Times))
 }

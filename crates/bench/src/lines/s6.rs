@@ -6,24 +6,17 @@ use std::time::Duration;
 
 use punctual_adapters_sqlite::{OnStatement, SqliteSettings};
 use punctual_adapters_system::SystemClock;
-use punctual_ports::Answer;
-use punctual_workflows::{WorkerSettings, handler_fn};
+use punctual_workflows::WorkerSettings;
 use serde_json::json;
 
-use super::{Line, TENANTS};
-use crate::child::{Child, number, output_of};
+use super::TENANTS;
+use crate::child::{Child, output_of, rounds};
 use crate::databases::Recipe;
-use crate::ours::Ours;
+use crate::ours::{Ours, each};
 use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
+use crate::stats::float;
 use crate::turns::Bench;
 use crate::{Outcome, grouped, process};
-
-pub(crate) const LINE: Line = Line {
-    name: "S6",
-    what: "an idle minute",
-    run,
-};
 
 pub(super) const CHILD: Child = Child {
     name: "idle",
@@ -33,11 +26,11 @@ pub(super) const CHILD: Child = Child {
 /// Whatever belongs to the start is over by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(6);
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let pending = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let seconds = bench.size(60, 10);
     let copy = bench.copy(pending)?;
-    let answer = output_of(CHILD.name, &copy.path(), &[seconds as u64])?;
+    let answer = [output_of(CHILD.name, &copy.path(), &[seconds as u64])?];
     let polls = seconds as u64 / WorkerSettings::default().polling_interval.as_secs();
     let on = format!(
         "{seconds} s, {} pending, nothing due and no writer, defaults; a process of its own, \
@@ -45,41 +38,17 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         grouped(pending.rows),
         SETTLED_AFTER.as_secs()
     );
-    let measure = |what: &str, name: &str, unit, target| {
-        let figure = Rounds::new(vec![number(&answer, name)?]).ok_or("nothing was counted")?;
-        Outcome::Ok(Measure {
-            line: LINE.name,
-            what: what.to_owned(),
-            unit,
-            ours: figure.clone(),
-            bare: None,
-            figure,
-            figure_unit: unit,
-            target,
-            on: on.clone(),
-        })
+    let measure = |(what, unit, name, target): (&str, _, _, _)| {
+        Outcome::Ok(Measure::of(what, unit, rounds(&answer, name)?, target, &on))
     };
-    let most = f64::from(u32::try_from(polls + 5)?);
-    Ok(vec![
-        measure(
-            "statements",
-            "statements",
-            Unit::Count,
-            Target::AtMost(most),
-        )?,
-        measure(
-            "processor time",
-            "percent",
-            Unit::Percent,
-            Target::AtMost(0.1),
-        )?,
-        measure(
-            "wake-ups of threads, a second",
-            "waits",
-            Unit::Count,
-            Target::None,
-        )?,
-    ])
+    let (most, share) = (Target::AtMost(float(polls + 5)), Target::AtMost(0.1));
+    let wakes = "wake-ups of threads, a second";
+    let measures = [
+        ("statements", Unit::Count, "statements", most),
+        ("processor time", Unit::Percent, "percent", share),
+        (wakes, Unit::Count, "waits", Target::None),
+    ];
+    measures.into_iter().map(measure).collect()
 }
 
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);
@@ -96,8 +65,7 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
     }));
     tokio::runtime::Runtime::new()?.block_on(async {
         let ours = Ours::open_with(&settings, &clock)?;
-        let handler = handler_fn(|_| async { Answer::Done });
-        let running = ours.run(WorkerSettings::default(), handler).await?;
+        let running = ours.run(WorkerSettings::default(), each(|_| {})).await?;
         tokio::time::sleep(SETTLED_AFTER).await;
         let before = (process::processor_time(), process::waits());
         let statements_before = STATEMENTS.load(Ordering::Relaxed);
@@ -105,11 +73,11 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
         let statements = STATEMENTS.load(Ordering::Relaxed) - statements_before;
         let used = process::processor_time().saturating_sub(before.0);
         let waits = process::waits().saturating_sub(before.1);
-        let lasted = f64::from(u32::try_from(seconds)?);
+        let lasted = float(seconds);
         let answer = json!({
             "statements": statements,
             "percent": used.as_secs_f64() / lasted * 100.0,
-            "waits": f64::from(u32::try_from(waits)?) / lasted,
+            "waits": float(waits) / lasted,
         });
         println!("{answer}");
         running.stop().await?;

@@ -5,25 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use punctual_adapters_system::SystemClock;
-use punctual_ports::{Answer, ClockPort};
-use punctual_workflows::handler_fn;
+use punctual_ports::ClockPort;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::{Line, TENANTS, s3};
+use super::{TENANTS, s3};
 use crate::child::{Child, number, output_of};
-use crate::ours::Ours;
+use crate::ours::{Ours, each};
 use crate::report::{Measure, Target, Unit};
 use crate::rows::{Rows, tenants};
-use crate::stats::Rounds;
 use crate::turns::Bench;
 use crate::{Outcome, grouped, process};
-
-pub(crate) const LINE: Line = Line {
-    name: "S7",
-    what: "memory on a large file while timers come and go",
-    run,
-};
 
 pub(super) const CHILD: Child = Child {
     name: "come-and-go",
@@ -32,27 +24,24 @@ pub(super) const CHILD: Child = Child {
 
 const CALLERS: usize = 64;
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let recipe = s3::backlog(bench);
     let (come, go) = (bench.size(20_000, 4_000), bench.size(30_000, 6_000));
     let rounds = bench.size(3, 1);
-    let mut peaks = Vec::new();
-    for _ in 0..rounds {
-        let copy = bench.copy(recipe)?;
-        let answer = output_of(CHILD.name, &copy.path(), &[come as u64, go as u64])?;
-        peaks.push(number(&answer, "mebibytes")?);
-    }
-    let figure = Rounds::new(peaks).ok_or("nothing was measured")?;
-    Ok(vec![Measure {
-        line: LINE.name,
-        what: "most memory that was resident".to_owned(),
-        unit: Unit::Mebibytes,
-        ours: figure.clone(),
-        bare: None,
-        figure,
-        figure_unit: Unit::Mebibytes,
-        target: Target::AtMost(48.0),
-        on: format!(
+    let [peaks] = bench.take_turns(
+        rounds,
+        [&|bench| {
+            let copy = bench.copy(recipe)?;
+            let answer = output_of(CHILD.name, &copy.path(), &[come as u64, go as u64])?;
+            number(&answer, "mebibytes")
+        }],
+    )?;
+    Ok(vec![Measure::of(
+        "most memory that was resident",
+        Unit::Mebibytes,
+        peaks,
+        Target::AtMost(48.0),
+        format!(
             "{} rows, {} overdue; {} scheduled by {CALLERS} tasks one by one while {} fire; a \
              process of its own, from its start",
             grouped(recipe.rows),
@@ -60,7 +49,7 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             grouped(come),
             grouped(go)
         ),
-    }])
+    )])
 }
 
 /// The other process.
@@ -71,13 +60,12 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
     let (come, go) = (usize::try_from(come)?, usize::try_from(go)?);
     let clock = SystemClock::start()?;
     let mut rows = Rows::new(tenants(TENANTS)?, 77, clock.now());
-    let (fired, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-    let (noting, notifier) = (Arc::clone(&fired), Arc::clone(&enough));
-    let handler = handler_fn(move |_| {
-        if noting.fetch_add(1, Ordering::Relaxed) + 1 == go {
+    let (fired, enough) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+    let notifier = Arc::clone(&enough);
+    let handler = each(move |_| {
+        if fired.fetch_add(1, Ordering::Relaxed) + 1 == go {
             notifier.notify_one();
         }
-        async { Answer::Done }
     });
     tokio::runtime::Runtime::new()?.block_on(async {
         let ours = Ours::open(path, &clock)?;
@@ -85,17 +73,13 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
         // In parts, so that what waits to be scheduled is not what is measured.
         for part in (0..come).collect::<Vec<_>>().chunks(CALLERS * 8) {
             let timers = rows.many_pending(part.len());
-            ours.schedule_one_by_one(timers, CALLERS).await?;
+            ours.schedule(timers, 1, CALLERS).await?;
         }
         enough.notified().await;
         let peak = process::peak_memory();
         running.stop().await?;
         ours.close().await;
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "memory is far below what a double holds exactly"
-        )]
-        let mebibytes = peak.max(process::peak_memory()) as f64 / f64::from(1 << 20);
+        let mebibytes = peak.max(process::peak_memory());
         println!("{}", json!({ "mebibytes": mebibytes }));
         Ok(())
     })

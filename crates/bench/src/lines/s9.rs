@@ -3,46 +3,39 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use punctual_adapters_nats::NatsEventBus;
 use punctual_adapters_nats::async_nats::jetstream::message::PublishMessage;
-use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, Synchronous};
-use punctual_adapters_system::UuidIds;
 use punctual_domain::MessageEnvelope;
 use punctual_ports::{
-    BatchResult, ClockPort, EventBusPort, PortError, PublishOutcome, Subscribe, Subscription,
+    BatchResult, EventBusPort, PortError, PublishOutcome, Subscribe, Subscription,
 };
-use punctual_workflows::{TimerPorts, TimerWorker, WorkerSettings};
+use punctual_workflows::{TimerWorker, WorkerSettings};
 use tokio::sync::Notify;
 
-use super::{Line, TENANTS, s3};
-use crate::bare::Bare;
+use super::{TENANTS, s3};
 use crate::broker::{self, Broker, Streams};
-use crate::databases::{Filling, Owner, Recipe};
+use crate::databases::Recipe;
+use crate::ours::run_until;
 use crate::report::{Measure, Target, Unit};
-use crate::turns::{Bench, rate};
+use crate::stats::rate;
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "S9",
-    what: "publishing fired timers to JetStream",
-    run,
-};
 
 /// How many acknowledgements the bare loop waits for at once.
 const WINDOW: usize = 256;
 
-/// A drain that takes longer has lost something.
-const LONGEST: Duration = Duration::from_mins(2);
-
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
-    let Some(broker) = bench.broker(LINE.name) else {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+    let Some(broker) = bench.broker() else {
         return Ok(Vec::new());
     };
     let events = bench.size(50_000, 10_000);
-    let backlog = backlog(bench);
+    let backlog = Recipe {
+        due: bench.size(20_000, 10_000),
+        ..Recipe::pending(bench.size(200_000, 100_000), TENANTS)
+    };
     let rounds = bench.size(5, 3);
     let [ours, bare, drain, in_process] = bench.take_turns(
         rounds,
@@ -54,46 +47,27 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         ],
     )?;
     Ok(vec![
-        Measure {
-            line: LINE.name,
-            what: "publish ÷ bare, 256 acknowledgements on the way".to_owned(),
-            unit: Unit::PerSecond,
-            figure: ours.ratio(&bare).ok_or("rounds are missing")?,
-            ours,
-            bare: Some(bare),
-            figure_unit: Unit::Times,
-            target: Target::AtLeast(0.80),
-            on: format!(
+        Measure::ratio(
+            "publish ÷ bare, 256 acknowledgements on the way",
+            Unit::PerSecond,
+            (&ours, &bare),
+            Target::AtLeast(0.80),
+            format!(
                 "{} events, batches of 256 and 8 of them at once, file storage",
                 grouped(events)
             ),
-        },
-        Measure {
-            line: LINE.name,
-            what: "worker on the broker ÷ worker in process (S3)".to_owned(),
-            unit: Unit::PerSecond,
-            figure: drain.ratio(&in_process).ok_or("rounds are missing")?,
-            ours: drain,
-            bare: Some(in_process),
-            figure_unit: Unit::Times,
-            target: Target::None,
-            on: format!(
-                "{} due of {} rows, {TENANTS} tenants, synchronous FULL; bare is ours of S3",
-                grouped(backlog.due),
-                grouped(backlog.rows)
+        )?,
+        Measure::ratio(
+            "worker on the broker ÷ worker in process (S3)",
+            Unit::PerSecond,
+            (&drain, &in_process),
+            Target::None,
+            format!(
+                "{}, synchronous FULL; bare is ours of S3",
+                s3::due_of(backlog)
             ),
-        },
+        )?,
     ])
-}
-
-fn backlog(bench: &Bench) -> Recipe {
-    Recipe {
-        rows: bench.size(200_000, 100_000),
-        tenants: TENANTS,
-        due: bench.size(20_000, 10_000),
-        filling: Filling::RowByRow,
-        owner: Owner::Any,
-    }
 }
 
 /// Events of timers that fire now, and a file for the bus to keep its position in.
@@ -112,14 +86,11 @@ fn ours(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
     let batches = broker::batches(&events(bench, count)?);
     let streams = broker.streams()?;
     bench.runtime.block_on(async {
-        let clock = &bench.clock;
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
-        let bus = streams.bus(clock, &store).await?;
+        let connected = streams.connect(&copy, &bench.clock).await?;
         let started = Instant::now();
-        broker::publish(&bus, batches).await?;
+        broker::publish(&connected.bus, batches).await?;
         let took = started.elapsed();
-        bus.close().await;
-        store.close().await;
+        connected.close().await;
         check(streams, count).await?;
         Ok(rate(count, took))
     })
@@ -131,11 +102,8 @@ fn bare(bench: &mut Bench, broker: &Broker, count: usize) -> Outcome<f64> {
     let events = events(bench, count)?;
     let streams = broker.streams()?;
     bench.runtime.block_on(async {
-        let clock = &bench.clock;
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
         // Ours makes the streams, so that they are the same.
-        streams.bus(clock, &store).await?.close().await;
-        store.close().await;
+        streams.connect(&copy, &bench.clock).await?.close().await;
         let mut messages = Vec::with_capacity(count);
         for event in &events {
             let (id, subject) = (event.deduplication_id(), streams.subject(event));
@@ -185,38 +153,19 @@ fn drain(bench: &mut Bench, broker: &Broker, recipe: Recipe) -> Outcome<f64> {
     let copy = bench.copy(recipe)?;
     let streams = broker.streams()?;
     let took = bench.runtime.block_on(async {
-        let clock = &bench.clock;
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
-        let bus = streams.bus(clock, &store).await?;
+        let connected = streams.connect(&copy, &bench.clock).await?;
         let enough = Arc::new(Notify::new());
-        let counting = Counting {
-            bus: bus.clone(),
+        let ports = connected.ports(Counting {
+            bus: connected.bus.clone(),
             left: AtomicUsize::new(recipe.due),
             enough: Arc::clone(&enough),
-        };
-        let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), counting);
-        let worker = TimerWorker::new(&ports, draining())?;
-        let shutdown = async move {
-            tokio::select! {
-                () = enough.notified() => {}
-                () = tokio::time::sleep(LONGEST) => {}
-            }
-        };
-        let started = Instant::now();
-        let drained = tokio::spawn(worker.run(shutdown)).await??;
-        let took = started.elapsed();
-        bus.close().await;
-        store.close().await;
-        if drained.unfinished > 0 {
-            return Err(format!("{} firings were not settled", drained.unfinished).into());
-        }
+        });
+        let took = run_until(TimerWorker::new(&ports, draining())?, enough).await?;
+        connected.close().await;
         check(streams, recipe.due).await?;
         Outcome::Ok(took)
     })?;
-    let marked = Bare::open(&copy.path(), Synchronous::Full)?.count("Reached")?;
-    if marked != recipe.due {
-        return Err(format!("of {} due timers {marked} were marked", recipe.due).into());
-    }
+    s3::all_marked(&copy, recipe, recipe.due)?;
     Ok(rate(recipe.due, took))
 }
 

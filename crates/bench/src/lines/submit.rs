@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use punctual_adapters_sqlite::Synchronous;
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_api::{ApiParts, ApiSettings, CallsApi, Tokens};
 use punctual_domain::Timestamp;
@@ -12,8 +11,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::Line;
-use crate::bare::Bare;
 use crate::calls::{
     AT_ONCE, BareCalls, Engine, TENANTS, Transcript, converse, empty_file, submission_json,
     submissions, submit,
@@ -21,15 +18,9 @@ use crate::calls::{
 use crate::ours::{join, shares};
 use crate::report::{Measure, Target, Unit};
 use crate::rows::tenants;
-use crate::stats::Rounds;
-use crate::turns::{Bench, rate};
+use crate::stats::rate;
+use crate::turns::Bench;
 use crate::{Outcome, grouped};
-
-pub(crate) const LINE: Line = Line {
-    name: "SUBMIT",
-    what: "service calls taken over HTTP, and by calling the use case",
-    run,
-};
 
 /// Nothing is due while it is measured.
 const AHEAD: Duration = Duration::from_hours(1);
@@ -37,7 +28,7 @@ const AHEAD: Duration = Duration::from_hours(1);
 /// Where the requests would go to.
 const URL: &str = "http://127.0.0.1:9/reminders";
 
-fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
+pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let count = bench.size(20_000, 4_000);
     let rounds = bench.size(5, 3);
     let calls = first_run(bench, count)?;
@@ -50,56 +41,45 @@ fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             &|bench| bare(bench, &calls),
         ],
     )?;
-    let measure = |what: &str, ours: &Rounds, than: &Rounds, which: &str| {
-        Outcome::Ok(Measure {
-            line: LINE.name,
-            what: what.to_owned(),
-            unit: Unit::PerSecond,
-            ours: ours.clone(),
-            bare: Some(than.clone()),
-            figure: ours.ratio(than).ok_or("rounds are missing")?,
-            figure_unit: Unit::Times,
-            target: Target::None,
-            on: format!(
-                "{} calls of {TENANTS} tenants onto an empty file, synchronous FULL; bare is {which}",
-                grouped(count)
-            ),
-        })
-    };
-    Ok(vec![
-        measure(
+    let loops = "the loop that inserts the same rows";
+    let alone = "the API alone: whole requests whose last field is wrong";
+    let measures = [
+        (
             "64 connections that stay open ÷ 64 tasks calling the use case",
-            &http,
-            &called,
+            (&http, &called),
             "the use case",
-        )?,
-        measure(
+        ),
+        (
             "64 tasks calling the use case ÷ bare, 64 a transaction",
-            &called,
-            &bare,
-            "the loop that inserts the same rows",
-        )?,
-        measure(
+            (&called, &bare),
+            loops,
+        ),
+        (
             "64 connections that stay open ÷ bare, 64 a transaction",
-            &http,
-            &bare,
-            "the loop that inserts the same rows",
-        )?,
-        measure(
+            (&http, &bare),
+            loops,
+        ),
+        (
             "64 connections that stay open ÷ the same refused before the store",
-            &http,
-            &answered,
-            "the API alone: whole requests whose last field is wrong",
-        )?,
-    ])
+            (&http, &answered),
+            alone,
+        ),
+    ];
+    let measure = |(what, sides, which): (&str, _, &str)| {
+        let on = format!(
+            "{} calls of {TENANTS} tenants onto an empty file, synchronous FULL; bare is {which}",
+            grouped(count)
+        );
+        Measure::ratio(what, Unit::PerSecond, sides, Target::None, on)
+    };
+    measures.into_iter().map(measure).collect()
 }
 
 /// One run that is not measured, whose rows the bare loop inserts.
 fn first_run(bench: &mut Bench, count: usize) -> Outcome<Transcript> {
     let copy = empty_file(bench)?;
     submit_directly(bench, &copy.path(), count)?;
-    let connection = Bare::open(&copy.path(), Synchronous::Full)?;
-    let transcript = Transcript::read(&connection.into_connection())?;
+    let transcript = Transcript::read(&copy.path())?;
     if transcript.len() != count {
         return Err(format!("{count} submissions made {} calls", transcript.len()).into());
     }
@@ -119,7 +99,7 @@ fn submit_directly(bench: &Bench, path: &std::path::Path, count: usize) -> Outco
         let started = Instant::now();
         submit(&engine.submit, calls).await?;
         let took = started.elapsed();
-        engine.punctual().close().await;
+        engine.punctual.close().await;
         Outcome::Ok(took)
     })
 }
@@ -151,14 +131,18 @@ fn over_http(bench: &mut Bench, count: usize, path: Path) -> Outcome<f64> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(serve(listener, parts(&engine, &clock)?, clock, stopped));
+        let asked = async { drop(stopped.await) };
+        let (parts, settings) = (parts(&engine, &clock)?, ApiSettings::default());
+        let router = punctual_api::router(parts);
+        let serving = punctual_api::serve(listener, router, settings, Arc::new(clock), asked);
+        let serving = tokio::spawn(serving);
         let took = send(address, requests, path).await?;
         drop(stop);
         serving.await?;
-        engine.punctual().close().await;
+        engine.punctual.close().await;
         Outcome::Ok(took)
     })?;
-    let stored = Transcript::read(&Bare::open(&copy.path(), Synchronous::Full)?.into_connection())?;
+    let stored = Transcript::read(&copy.path())?;
     let wanted = if path == Path::Submit { count } else { 0 };
     if stored.len() != wanted {
         return Err(format!("{} calls are stored, not {wanted}", stored.len()).into());
@@ -167,7 +151,7 @@ fn over_http(bench: &mut Bench, count: usize, path: Path) -> Outcome<f64> {
 }
 
 fn parts(engine: &Engine, clock: &SystemClock) -> Outcome<ApiParts> {
-    let calls = engine.punctual().calls().ok_or("there are no calls")?;
+    let calls = engine.punctual.calls().ok_or("there are no calls")?;
     Ok(ApiParts {
         calls: Some(CallsApi {
             submit: calls.submit,
@@ -181,17 +165,6 @@ fn parts(engine: &Engine, clock: &SystemClock) -> Outcome<ApiParts> {
         clock: Arc::new(clock.clone()),
         settings: ApiSettings::default(),
     })
-}
-
-async fn serve(
-    listener: TcpListener,
-    parts: ApiParts,
-    clock: SystemClock,
-    stopped: oneshot::Receiver<()>,
-) {
-    let (settings, router) = (parts.settings, punctual_api::router(parts));
-    let asked = async { drop(stopped.await) };
-    punctual_api::serve(listener, router, settings, Arc::new(clock), asked).await;
 }
 
 /// The requests as bytes, the tenants in turn.

@@ -2,6 +2,7 @@
 
 use super::svg::{Axis, BOTTOM, COLOURS, LEFT, RIGHT, Svg, TOP};
 use crate::grouped;
+use crate::stats::float;
 
 /// The price of one thing on files of different sizes, in microseconds.
 #[derive(Debug, Clone)]
@@ -23,14 +24,14 @@ const NAMED: [(f64, &str); 5] = [
 pub(super) fn draw(costs: &[Cost], source: &str) -> String {
     let mut svg = Svg::new("What it costs, by how much is pending", source);
     let sizes = costs.iter().flat_map(|cost| &cost.points);
-    let sizes: Vec<f64> = sizes.map(|(rows, ..)| rows_as_number(*rows)).collect();
+    let sizes: Vec<f64> = sizes.map(|(rows, ..)| float(*rows as u64)).collect();
     let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
     let most = sizes.iter().copied().fold(1.0, f64::max);
     let first = costs.first().map_or(&[][..], |cost| &cost.points);
     let across = Axis::logarithmic((least / 1.6, most * 1.6), (LEFT, RIGHT)).with_ticks(
         first
             .iter()
-            .map(|(rows, ..)| (rows_as_number(*rows), grouped(*rows))),
+            .map(|(rows, ..)| (float(*rows as u64), grouped(*rows))),
     );
     let upwards = Axis::logarithmic((1.0, 10_000.0), (BOTTOM, TOP))
         .with_ticks(NAMED.map(|(value, label)| (value, label.to_owned())));
@@ -40,7 +41,7 @@ pub(super) fn draw(costs: &[Cost], source: &str) -> String {
         let line = |value: fn(&(usize, f64, f64)) -> f64| -> Vec<(f64, f64)> {
             let points = cost.points.iter();
             points
-                .map(|point| (across.at(rows_as_number(point.0)), upwards.at(value(point))))
+                .map(|point| (across.at(float(point.0 as u64)), upwards.at(value(point))))
                 .collect()
         };
         let ours = line(|point| point.1);
@@ -59,12 +60,4 @@ pub(super) fn draw(costs: &[Cost], source: &str) -> String {
     }
     svg.remark("dashed: a bare loop on the plain driver that does the same");
     svg.finished()
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "rows are far fewer than what a double holds exactly"
-)]
-const fn rows_as_number(rows: usize) -> f64 {
-    rows as f64
 }
