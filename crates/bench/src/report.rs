@@ -9,7 +9,7 @@ use crate::{Outcome, grouped};
 
 /// What a figure has to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Target {
+enum Target {
     AtLeast(f64),
     AtMost(f64),
     /// Shown for comparison only.
@@ -18,7 +18,7 @@ pub(crate) enum Target {
 
 impl Target {
     /// By how much a figure misses; `None` if it holds.
-    pub(crate) fn missed_by(self, figure: f64) -> Option<f64> {
+    fn missed_by(self, figure: f64) -> Option<f64> {
         let missing = match self {
             Self::AtLeast(least) => least - figure,
             Self::AtMost(most) => figure - most,
@@ -89,67 +89,58 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// A measurement whose own value is what counts.
-    pub(crate) fn of(
-        what: impl Into<String>,
-        unit: Unit,
-        ours: Rounds,
-        target: Target,
-        on: impl Into<String>,
-    ) -> Self {
+    /// A measurement whose own value is what counts, for comparison.
+    pub(crate) fn of(what: impl Into<String>, unit: Unit, ours: &Rounds, on: &str) -> Self {
         Self {
             line: "",
             what: what.into(),
             unit,
+            ours: ours.clone(),
+            bare: None,
             figure: ours.clone(),
             figure_unit: unit,
-            ours,
-            bare: None,
-            target,
-            on: on.into(),
+            target: Target::None,
+            on: on.to_owned(),
         }
     }
 
-    /// The same with a bare loop's beside it.
-    pub(crate) fn beside(self, bare: &Rounds) -> Self {
-        Self {
-            bare: Some(bare.clone()),
-            ..self
-        }
+    /// Shows a bare loop's beside it.
+    pub(crate) fn beside(mut self, bare: &Rounds) -> Self {
+        self.bare = Some(bare.clone());
+        self
     }
 
-    /// The same with another figure that counts.
-    pub(crate) fn with_figure(self, figure: Rounds, figure_unit: Unit) -> Self {
-        Self {
-            figure,
-            figure_unit,
-            ..self
-        }
+    /// What counts is another figure.
+    pub(crate) fn with_figure(mut self, figure: Rounds, unit: Unit) -> Self {
+        (self.figure, self.figure_unit) = (figure, unit);
+        self
     }
 
-    /// A measurement of which the ratio to the bare loop's counts.
-    pub(crate) fn ratio(
-        what: impl Into<String>,
-        unit: Unit,
-        (ours, bare): (&Rounds, &Rounds),
-        target: Target,
-        on: impl Into<String>,
-    ) -> Outcome<Self> {
-        let measure = Self::of(what, unit, ours.clone(), target, on).beside(bare);
-        Ok(measure.with_figure(ours.ratio(bare)?, Unit::Times))
+    /// What counts is its ratio to a bare loop's.
+    pub(crate) fn ratio_to(self, bare: &Rounds) -> Outcome<Self> {
+        let ratio = self.ours.ratio(bare)?;
+        Ok(self.beside(bare).with_figure(ratio, Unit::Times))
     }
 
-    /// A measurement of which the difference to the bare loop's counts.
-    pub(crate) fn over(
-        what: impl Into<String>,
-        unit: Unit,
-        (ours, bare): (&Rounds, &Rounds),
-        target: Target,
-        on: impl Into<String>,
-    ) -> Outcome<Self> {
-        let over = ours.against(bare, |ours, bare| ours - bare)?;
-        let measure = Self::of(what, unit, ours.clone(), target, on).beside(bare);
-        Ok(measure.with_figure(over, unit))
+    /// What counts is the difference to a bare loop's.
+    pub(crate) fn over(self, bare: &Rounds) -> Outcome<Self> {
+        let (over, unit) = (
+            self.ours.against(bare, |ours, bare| ours - bare)?,
+            self.unit,
+        );
+        Ok(self.beside(bare).with_figure(over, unit))
+    }
+
+    /// What counts has this target.
+    pub(crate) fn at_least(mut self, least: f64) -> Self {
+        self.target = Target::AtLeast(least);
+        self
+    }
+
+    /// What counts has this target.
+    pub(crate) fn at_most(mut self, most: f64) -> Self {
+        self.target = Target::AtMost(most);
+        self
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -191,7 +182,7 @@ impl Measure {
     }
 
     /// Against its target, in words.
-    pub(crate) fn verdict(&self) -> String {
+    fn verdict(&self) -> String {
         let wanted = match self.target {
             Target::AtLeast(least) => format!("target ≥ {}", self.figure_unit.shown(least)),
             Target::AtMost(most) => format!("target ≤ {}", self.figure_unit.shown(most)),

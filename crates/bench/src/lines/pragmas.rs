@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{s1, s3};
 use crate::bare::Bare;
 use crate::databases::Recipe;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -47,7 +47,7 @@ fn compare(bench: &mut Bench, per_transaction: usize) -> Outcome<Vec<Measure>> {
             s1::onto(recipe)
         );
         let what = format!("{} ÷ {what}", TUNINGS[0].0);
-        Measure::ratio(what, Unit::PerSecond, (&found[0], other), Target::None, on)
+        Measure::of(what, Unit::PerSecond, &found[0], &on).ratio_to(other)
     };
     TUNINGS.iter().zip(&found).skip(1).map(against).collect()
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::TENANTS;
 use crate::bare::Bare;
 use crate::databases::Recipe;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -30,29 +30,21 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             &|bench| bare(bench, start, many, 1_000),
         ],
     )?;
-    let measure = |what: &str, sides: (&Rounds, &Rounds), target, calls: usize| {
+    let measure = |what: &str, ours: &Rounds, calls| {
         let on = format!("{} calls {}", grouped(calls), onto(start));
-        Measure::ratio(what, Unit::PerSecond, sides, Target::AtLeast(target), on)
+        Measure::of(what, Unit::PerSecond, ours, &on)
     };
+    let many_tasks = "1 024 tasks ÷ bare, 1 000 a transaction";
     Ok(vec![
-        measure(
-            "64 tasks ÷ bare, 64 a transaction",
-            (&ours_64, &bare_64),
-            0.70,
-            few,
-        )?,
-        measure(
-            "64 tasks ÷ bare, a transaction a row",
-            (&ours_64, &bare_1),
-            6.0,
-            few,
-        )?,
-        measure(
-            "1 024 tasks ÷ bare, 1 000 a transaction",
-            (&ours_1024, &bare_1000),
-            0.65,
-            many,
-        )?,
+        measure("64 tasks ÷ bare, 64 a transaction", &ours_64, few)
+            .ratio_to(&bare_64)?
+            .at_least(0.70),
+        measure("64 tasks ÷ bare, a transaction a row", &ours_64, few)
+            .ratio_to(&bare_1)?
+            .at_least(6.0),
+        measure(many_tasks, &ours_1024, many)
+            .ratio_to(&bare_1000)?
+            .at_least(0.65),
     ])
 }
 

@@ -14,8 +14,8 @@ use super::{TENANTS, s1, s2};
 use crate::bare::Bare;
 use crate::broker::{self, Broker};
 use crate::databases::Recipe;
-use crate::report::{Measure, Target, Unit};
-use crate::stats::{Rounds, rate};
+use crate::report::{Measure, Unit};
+use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
@@ -43,24 +43,16 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             &|bench| s1::bare(bench, start, commands, BATCH),
         ],
     )?;
-    let measure = |what: &str, than: &Rounds, target, which| {
+    let measure = |what: &str, than, which| {
         let (commands, onto) = (grouped(commands), s1::onto(start));
         let on = format!("{commands} commands {onto}; bare is {which}");
-        Measure::ratio(what, Unit::PerSecond, (&ours, than), target, on)
+        Measure::of(what, Unit::PerSecond, &ours, &on).ratio_to(than)
     };
+    let one = "commands ÷ S2, one caller of ours with 1 000 a call";
+    let upsert = "commands ÷ bare upsert, 1 000 a transaction";
     Ok(vec![
-        measure(
-            "commands ÷ S2, one caller of ours with 1 000 a call",
-            &called,
-            Target::AtLeast(0.70),
-            "ours of S2",
-        )?,
-        measure(
-            "commands ÷ bare upsert, 1 000 a transaction",
-            &bare,
-            Target::None,
-            "that of S2",
-        )?,
+        measure(one, &called, "ours of S2")?.at_least(0.70),
+        measure(upsert, &bare, "that of S2")?,
     ])
 }
 

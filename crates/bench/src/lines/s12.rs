@@ -6,7 +6,7 @@ use crate::calls::{
     AT_ONCE, BareCalls, Engine, PHASES, REQUESTS, Statements, TENANTS, Target, Transcript,
     empty_file, submissions,
 };
-use crate::report::{self, Measure, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, micros, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped, process};
@@ -14,6 +14,11 @@ use crate::{Outcome, grouped, process};
 /// How many calls the bare loop takes at a time: as many messages as ours publishes at once. Other
 /// sizes were not compared.
 const BATCH: usize = 500;
+
+const REQUESTING: &str = "any request under way, of the time";
+const WRITING: &str = "writing thread on a processor, of the time";
+const PROCESSOR: &str = "processor time of a call, the target's included";
+const STATEMENTS: &str = "statements for each call, readers included";
 
 /// What a round of one side took.
 struct Round {
@@ -56,31 +61,22 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let of = |side: usize, figure: fn(&Round) -> f64| {
         Rounds::of(&sides[side], |round: &Round| Ok(figure(round)))
     };
-    let main = Measure::ratio(
-        format!("calls ÷ bare, {BATCH} a transaction"),
-        Unit::PerSecond,
-        (&of(0, |it| it.rate)?, &of(1, |it| it.rate)?),
-        report::Target::AtLeast(0.7),
-        &on,
-    )?;
-    // What explains the figure, for comparison.
-    let compared =
-        |what: &str, unit, ours| Measure::of(what, unit, ours, report::Target::None, &on);
     let (statements, commits) = statements.of_each(count);
-    let requesting = "any request under way, of the time";
-    let writing = "writing thread on a processor, of the time";
-    let processor = "processor time of a call, the target's included";
-    let all = "statements for each call, readers included";
-    let each = "calls for each commit";
+    let once = |value| Rounds::new(vec![value]);
+    let measure = |what: &str, unit, ours: &Rounds| Measure::of(what, unit, ours, &on);
+    let main = format!("calls ÷ bare, {BATCH} a transaction");
+    // All but the first explain its figure.
     Ok(vec![
-        main,
-        compared(requesting, Unit::Percent, of(0, |it| it.requesting)?)
+        measure(&main, Unit::PerSecond, &of(0, |it| it.rate)?)
+            .ratio_to(&of(1, |it| it.rate)?)?
+            .at_least(0.7),
+        measure(REQUESTING, Unit::Percent, &of(0, |it| it.requesting)?)
             .beside(&of(1, |it| it.requesting)?),
-        compared(writing, Unit::Percent, of(0, |it| it.writing)?),
-        compared(processor, Unit::Microseconds, of(0, |it| it.processor)?)
+        measure(WRITING, Unit::Percent, &of(0, |it| it.writing)?),
+        measure(PROCESSOR, Unit::Microseconds, &of(0, |it| it.processor)?)
             .beside(&of(1, |it| it.processor)?),
-        compared(all, Unit::Times, Rounds::new(vec![statements])?),
-        compared(each, Unit::Times, Rounds::new(vec![1.0 / commits])?),
+        measure(STATEMENTS, Unit::Times, &once(statements)?),
+        measure("calls for each commit", Unit::Times, &once(1.0 / commits)?),
     ])
 }
 

@@ -15,7 +15,7 @@ use crate::bare::Bare;
 use crate::child::{self, Child};
 use crate::databases::{Copy, log_of};
 use crate::ours::Ours;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::rows::{Rows, tenants};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -51,23 +51,16 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         grouped(recipe.rows),
         grouped(recipe.due)
     );
+    let measure = |what: &str, ours, on: &str| Measure::of(what, Unit::Milliseconds, ours, on);
+    let what = "first firing, over opening the file and reading a row";
     let log = log_bytes / MIB;
-    let killed = Measure::of(
-        format!("first firing after SIGKILL with a log of {log} MiB"),
-        Unit::Milliseconds,
-        ours_killed,
-        Target::AtMost(200.0),
-        format!("{on}; bare opens and reads a row, which reads the whole log"),
-    );
+    let after_kill = format!("first firing after SIGKILL with a log of {log} MiB");
+    let on_log = format!("{on}; bare opens and reads a row, which reads the whole log");
     Ok(vec![
-        Measure::over(
-            "first firing, over opening the file and reading a row",
-            Unit::Milliseconds,
-            (&ours, &bare),
-            Target::AtMost(20.0),
-            on,
-        )?,
-        killed.beside(&bare_killed),
+        measure(what, &ours, &on).over(&bare)?.at_most(20.0),
+        measure(&after_kill, &ours_killed, &on_log)
+            .beside(&bare_killed)
+            .at_most(200.0),
     ])
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::process::mebibytes;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, float};
 use crate::turns::Bench;
 use crate::{Outcome, target_folder};
@@ -22,7 +22,7 @@ pub(super) fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
         let size = mebibytes(found.len());
         let on = format!("{PROGRAM} as the release profile builds it");
         let what = "size of the release binary";
-        measures.push(measure(what, size, Unit::Mebibytes, 25.0, on)?);
+        measures.push(measure(what, size, Unit::Mebibytes, 25.0, &on)?);
     } else {
         eprintln!("  {} is not built: left out", program.display());
     }
@@ -30,7 +30,7 @@ pub(super) fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
         let count = float(crates as u64);
         let what = "crates of the default library";
         let on = format!("cargo tree of {LIBRARY} without its tests, itself included");
-        measures.push(measure(what, count, Unit::Count, 80.0, on)?);
+        measures.push(measure(what, count, Unit::Count, 80.0, &on)?);
     } else {
         eprintln!("  there is no package {LIBRARY} in this workspace: left out");
     }
@@ -42,19 +42,19 @@ pub(super) fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     if crates_of(LIBRARY)?.is_some() {
         let took = build(bench, &["--package", LIBRARY])?;
         let on = format!("{LIBRARY} with its default features, from nothing but the sources");
-        measures.push(measure("debug build", took, Unit::Seconds, 90.0, on)?);
+        measures.push(measure("debug build", took, Unit::Seconds, 90.0, &on)?);
     } else {
         eprintln!("  there is no package {LIBRARY} in this workspace: left out");
     }
     let took = build(bench, &["--release", "--bin", PROGRAM])?;
     let on = format!("{PROGRAM}, from nothing but the sources");
-    measures.push(measure("release build", took, Unit::Seconds, 600.0, on)?);
+    measures.push(measure("release build", took, Unit::Seconds, 600.0, &on)?);
     Ok(measures)
 }
 
-fn measure(what: &str, value: f64, unit: Unit, most: f64, on: String) -> Outcome<Measure> {
+fn measure(what: &str, value: f64, unit: Unit, most: f64, on: &str) -> Outcome<Measure> {
     let value = Rounds::new(vec![value])?;
-    Ok(Measure::of(what, unit, value, Target::AtMost(most), on))
+    Ok(Measure::of(what, unit, &value, on).at_most(most))
 }
 
 /// How many packages a package is built of; `None` if there is no such package.

@@ -8,7 +8,7 @@ use punctual_adapters_sqlite::Synchronous;
 use super::{TENANTS, s3};
 use crate::bare::Bare;
 use crate::databases::{Copy, Recipe};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, float};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -21,7 +21,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let large = s3::backlog(bench);
     let file = bench.databases.original(large)?;
     let in_large = each(&file, large.rows)?;
-    let most = Target::AtMost(470.0);
+    let most = 470.0;
     let on = format!(
         "{} timers scheduled into an empty file, {TENANTS} tenants named by UUIDs, all indexes, \
          after a checkpoint",
@@ -31,8 +31,10 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let on_large = format!("{} timers, filled by the bare loop", grouped(large.rows));
     let what_large = "bytes per timer of the largest file";
     Ok(vec![
-        Measure::of(what, Unit::Bytes, ours, most, on).beside(&bare),
-        Measure::of(what_large, Unit::Bytes, in_large, most, on_large),
+        Measure::of(what, Unit::Bytes, &ours, &on)
+            .beside(&bare)
+            .at_most(most),
+        Measure::of(what_large, Unit::Bytes, &in_large, &on_large).at_most(most),
     ])
 }
 

@@ -2,8 +2,7 @@
 
 use super::{TENANTS, s1};
 use crate::databases::Recipe;
-use crate::report::{Measure, Target, Unit};
-use crate::stats::Rounds;
+use crate::report::{Measure, Unit};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
@@ -22,13 +21,10 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             &|bench| s1::bare(bench, start, rows, BATCH),
         ],
     )?;
-    let measure = |what: &str, ours: &Rounds, target| {
-        let on = format!("{} timers {}", grouped(rows), s1::onto(start));
-        let target = Target::AtLeast(target);
-        Measure::ratio(what, Unit::PerSecond, (ours, &bare), target, on)
-    };
+    let on = format!("{} timers {}", grouped(rows), s1::onto(start));
+    let measure = |what: &str, ours| Measure::of(what, Unit::PerSecond, ours, &on).ratio_to(&bare);
     Ok(vec![
-        measure("one caller ÷ bare, 1 000 a transaction", &one, 0.95)?,
-        measure("four callers ÷ bare, 1 000 a transaction", &four, 1.0)?,
+        measure("one caller ÷ bare, 1 000 a transaction", &one)?.at_least(0.95),
+        measure("four callers ÷ bare, 1 000 a transaction", &four)?.at_least(1.0),
     ])
 }

@@ -15,7 +15,7 @@ use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 use crate::Outcome;
 use crate::calls::{empty_file, submission_json, submit};
 use crate::lateness::{Lateness, percentile};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::turns::Bench;
 
 /// The hosts that never answer the two tenants.
@@ -34,18 +34,14 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     for (host, where_to) in [("other", "another host"), ("hangs-0", "a host that hangs")] {
         let count = seconds * PER_SECOND;
         let [late] = bench.take_turns(rounds, [&|bench| one_round(bench, host, count)])?;
-        measures.push(Measure::of(
-            format!("a third tenant's calls to {where_to}, p99"),
-            Unit::Milliseconds,
-            late,
-            Target::AtMost(250.0),
-            format!(
-                "two tenants with {} calls each to {HOSTS} hosts that never answer, {PER_SECOND} calls \
-                 a second of the third for {seconds} s, each under way for {TAKES:?}; lateness from the \
-                 due time to the request, synchronous FULL, no network",
-                HOSTS * HANGING
-            ),
-        ));
+        let what = format!("a third tenant's calls to {where_to}, p99");
+        let on = format!(
+            "two tenants with {} calls each to {HOSTS} hosts that never answer, {PER_SECOND} calls a \
+             second of the third for {seconds} s, each under way for {TAKES:?}; lateness from the due \
+             time to the request, synchronous FULL, no network",
+            HOSTS * HANGING
+        );
+        measures.push(Measure::of(what, Unit::Milliseconds, &late, &on).at_most(250.0));
     }
     Ok(measures)
 }

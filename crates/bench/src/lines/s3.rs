@@ -7,7 +7,7 @@ use punctual_workflows::WorkerSettings;
 use super::TENANTS;
 use crate::bare::Bare;
 use crate::databases::{Copy, Recipe};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -38,13 +38,10 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         rounds,
         [&|bench| ours(bench, recipe), &|bench| bare(bench, recipe)],
     )?;
-    Ok(vec![Measure::ratio(
-        "worker ÷ bare, select 1 000 and update 1 000 in a transaction",
-        Unit::PerSecond,
-        (&ours, &bare),
-        Target::AtLeast(1.0),
-        format!("{}, synchronous FULL", due_of(recipe)),
-    )?])
+    let what = "worker ÷ bare, select 1 000 and update 1 000 in a transaction";
+    let on = format!("{}, synchronous FULL", due_of(recipe));
+    let measure = Measure::of(what, Unit::PerSecond, &ours, &on);
+    Ok(vec![measure.ratio_to(&bare)?.at_least(1.0)])
 }
 
 /// How much of a file is due.

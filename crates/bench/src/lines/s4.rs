@@ -7,7 +7,7 @@ use super::TENANTS;
 use crate::databases::Recipe;
 use crate::lateness::{Steady, percentile};
 use crate::ours::each;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::Rounds;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -28,32 +28,18 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         grouped(pending.rows)
     );
     let of = |side: usize, part| Rounds::of(&sides[side], |sorted| percentile(sorted, part));
-    let sides_at = |part| Outcome::Ok((of(0, part)?, of(1, part)?));
-    let (p99, p50, most) = (sides_at(0.99)?, sides_at(0.5)?, sides_at(1.0)?);
-    let (ms, one) = (Unit::Milliseconds, Target::AtMost(1.0));
-    let what = |what: &str| format!("lateness, {what}");
+    let measure = |what: &str, part| {
+        let what = format!("lateness, {what}");
+        Outcome::Ok(Measure::of(what, Unit::Milliseconds, &of(0, part)?, &on))
+    };
     let measures = vec![
-        Measure::over(
-            what("p99 over that of a bare sleep"),
-            ms,
-            (&p99.0, &p99.1),
-            one,
-            &on,
-        )?,
-        Measure::ratio(
-            what("p50 ÷ that of a bare sleep"),
-            ms,
-            (&p50.0, &p50.1),
-            one,
-            &on,
-        )?,
-        Measure::ratio(
-            what("the latest ÷ that of bare sleeps"),
-            ms,
-            (&most.0, &most.1),
-            Target::None,
-            &on,
-        )?,
+        measure("p99 over that of a bare sleep", 0.99)?
+            .over(&of(1, 0.99)?)?
+            .at_most(1.0),
+        measure("p50 ÷ that of a bare sleep", 0.5)?
+            .ratio_to(&of(1, 0.5)?)?
+            .at_most(1.0),
+        measure("the latest ÷ that of bare sleeps", 1.0)?.ratio_to(&of(1, 1.0)?)?,
     ];
     bench.plots.lateness = Some((sides[0].concat(), sides[1].concat()));
     Ok(measures)

@@ -8,7 +8,7 @@ use punctual_ports::TimerQueuePort;
 use crate::bare::Bare;
 use crate::databases::{Copy, Filling, Recipe};
 use crate::ours::Ours;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, micros};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -50,15 +50,11 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     };
     let (ours, bare) = (side(0)?, side(1)?);
     let mut measures = vec![flatness(&ours, &bare, large, samples)?];
-    for (file, sides) in files.iter().zip(ours.iter().zip(&bare)) {
+    for (file, (ours, bare)) in files.iter().zip(ours.iter().zip(&bare)) {
         let (rows, tenants) = (grouped(file.recipe.rows), grouped(file.recipe.tenants));
-        measures.push(Measure::ratio(
-            format!("one poll, {rows} pending of {tenants} tenants"),
-            Unit::Microseconds,
-            sides,
-            Target::None,
-            format!("a bare poll is one prepared SELECT; {POLLS} polls a sample"),
-        )?);
+        let what = format!("one poll, {rows} pending of {tenants} tenants");
+        let on = format!("a bare poll is one prepared SELECT; {POLLS} polls a sample");
+        measures.push(Measure::of(what, Unit::Microseconds, ours, &on).ratio_to(bare)?);
     }
     for file in files {
         bench.runtime.block_on(file.ours.close());
@@ -108,7 +104,6 @@ fn flatness(ours: &[Rounds], bare: &[Rounds], large: usize, samples: usize) -> O
         grouped(large)
     );
     let what = "slowest ÷ fastest of four files (medians)";
-    let measure = Measure::of(what, Unit::Microseconds, ours, Target::AtMost(1.2), on);
-    let measure = measure.beside(&medians(bare)?);
-    Ok(measure.with_figure(flatness, Unit::Times))
+    let measure = Measure::of(what, Unit::Microseconds, &ours, &on).beside(&medians(bare)?);
+    Ok(measure.with_figure(flatness, Unit::Times).at_most(1.2))
 }

@@ -13,7 +13,7 @@ use super::TENANTS;
 use crate::child::{Child, output_of, rounds};
 use crate::databases::Recipe;
 use crate::ours::{Ours, each};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::float;
 use crate::turns::Bench;
 use crate::{Outcome, grouped, process};
@@ -38,17 +38,13 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         grouped(pending.rows),
         SETTLED_AFTER.as_secs()
     );
-    let measure = |(what, unit, name, target): (&str, _, _, _)| {
-        Outcome::Ok(Measure::of(what, unit, rounds(&answer, name)?, target, &on))
-    };
-    let (most, share) = (Target::AtMost(float(polls + 5)), Target::AtMost(0.1));
-    let wakes = "wake-ups of threads, a second";
-    let measures = [
-        ("statements", Unit::Count, "statements", most),
-        ("processor time", Unit::Percent, "percent", share),
-        (wakes, Unit::Count, "waits", Target::None),
-    ];
-    measures.into_iter().map(measure).collect()
+    let measure =
+        |what: &str, unit, name| Outcome::Ok(Measure::of(what, unit, &rounds(&answer, name)?, &on));
+    Ok(vec![
+        measure("statements", Unit::Count, "statements")?.at_most(float(polls + 5)),
+        measure("processor time", Unit::Percent, "percent")?.at_most(0.1),
+        measure("wake-ups of threads, a second", Unit::Count, "waits")?,
+    ])
 }
 
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::{TENANTS, s3};
 use crate::child::{Child, number, output_of};
 use crate::ours::{Ours, each};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::rows::{Rows, tenants};
 use crate::turns::Bench;
 use crate::{Outcome, grouped, process};
@@ -36,20 +36,18 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             number(&answer, "mebibytes")
         }],
     )?;
-    Ok(vec![Measure::of(
-        "most memory that was resident",
-        Unit::Mebibytes,
-        peaks,
-        Target::AtMost(48.0),
-        format!(
-            "{} rows, {} overdue; {} scheduled by {CALLERS} tasks one by one while {} fire; a \
-             process of its own, from its start",
-            grouped(recipe.rows),
-            grouped(recipe.due),
-            grouped(come),
-            grouped(go)
-        ),
-    )])
+    let on = format!(
+        "{} rows, {} overdue; {} scheduled by {CALLERS} tasks one by one while {} fire; a process of \
+         its own, from its start",
+        grouped(recipe.rows),
+        grouped(recipe.due),
+        grouped(come),
+        grouped(go)
+    );
+    let what = "most memory that was resident";
+    Ok(vec![
+        Measure::of(what, Unit::Mebibytes, &peaks, &on).at_most(48.0),
+    ])
 }
 
 /// The other process.

@@ -17,7 +17,7 @@ use crate::child::{Child, output_of, rounds};
 use crate::databases::{Copy, Filling, Owner, Recipe};
 use crate::lateness::{Lateness, Load, percentile};
 use crate::ours::{Ours, each};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::rows::{Rows, tenants};
 use crate::stats::rate;
 use crate::turns::Bench;
@@ -32,6 +32,8 @@ pub(super) const CHILD: Child = Child {
 const FRESH: u32 = 100;
 /// How far ahead they are scheduled: longer than a commit takes, which is not what this is about.
 const AHEAD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+const MEMORY: &str = "most memory that was resident";
+const DRAIN: &str = "drain ÷ first come, first served";
 /// How many of the backlog fired, a second: the name that both sides give it.
 const DRAINED: &str = "drained";
 
@@ -74,30 +76,16 @@ fn one_case(bench: &mut Bench, owner: Owner, tenants: usize) -> Outcome<Vec<Meas
         grouped(due),
         grouped(tenants)
     );
-    let what = |what: &str| format!("{whose}, {} tenants: {what}", grouped(tenants));
-    let drains = (&rounds(&sides[0], DRAINED)?, &rounds(&sides[1], DRAINED)?);
+    let measure = |what: &str, unit, name| {
+        let what = format!("{whose}, {} tenants: {what}", grouped(tenants));
+        Outcome::Ok(Measure::of(what, unit, &rounds(&sides[0], name)?, &on))
+    };
     Ok(vec![
-        Measure::of(
-            what("lateness of fresh timers, p99"),
-            Unit::Milliseconds,
-            rounds(&sides[0], "late")?,
-            Target::AtMost(200.0),
-            &on,
-        ),
-        Measure::of(
-            what("most memory that was resident"),
-            Unit::Mebibytes,
-            rounds(&sides[0], "mebibytes")?,
-            Target::AtMost(64.0),
-            &on,
-        ),
-        Measure::ratio(
-            what("drain ÷ first come, first served"),
-            Unit::PerSecond,
-            drains,
-            Target::AtLeast(0.75),
-            &on,
-        )?,
+        measure("lateness of fresh timers, p99", Unit::Milliseconds, "late")?.at_most(200.0),
+        measure(MEMORY, Unit::Mebibytes, "mebibytes")?.at_most(64.0),
+        measure(DRAIN, Unit::PerSecond, DRAINED)?
+            .ratio_to(&rounds(&sides[1], DRAINED)?)?
+            .at_least(0.75),
     ])
 }
 

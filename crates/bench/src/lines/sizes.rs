@@ -7,7 +7,7 @@ use super::{TENANTS, s3, s5};
 use crate::bare::Bare;
 use crate::databases::Recipe;
 use crate::plots::Cost;
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, micros};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
@@ -47,13 +47,9 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
                 |side: usize| Rounds::of(rounds, |prices: &[Prices; 2]| Ok(prices[side][thing]));
             let (ours, bare) = (of(0)?, of(1)?);
             points.push((recipe.rows, ours.median(), bare.median()));
-            measures.push(Measure::ratio(
-                format!("{what}, on {} rows", grouped(recipe.rows)),
-                Unit::Microseconds,
-                (&ours, &bare),
-                Target::None,
-                format!("{TENANTS} tenants, a tenth of the rows overdue, synchronous FULL"),
-            )?);
+            let what = format!("{what}, on {} rows", grouped(recipe.rows));
+            let on = format!("{TENANTS} tenants, a tenth of the rows overdue, synchronous FULL");
+            measures.push(Measure::of(what, Unit::Microseconds, &ours, &on).ratio_to(&bare)?);
         }
         bench.plots.costs.push(Cost { what, points });
     }

@@ -16,7 +16,7 @@ use crate::calls::{
     submissions, submit,
 };
 use crate::ours::{join, shares};
-use crate::report::{Measure, Target, Unit};
+use crate::report::{Measure, Unit};
 use crate::rows::tenants;
 use crate::stats::rate;
 use crate::turns::Bench;
@@ -41,38 +41,25 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
             &|bench| bare(bench, &calls),
         ],
     )?;
-    let loops = "the loop that inserts the same rows";
-    let alone = "the API alone: whole requests whose last field is wrong";
-    let measures = [
-        (
-            "64 connections that stay open ÷ 64 tasks calling the use case",
-            (&http, &called),
-            "the use case",
-        ),
-        (
-            "64 tasks calling the use case ÷ bare, 64 a transaction",
-            (&called, &bare),
-            loops,
-        ),
-        (
-            "64 connections that stay open ÷ bare, 64 a transaction",
-            (&http, &bare),
-            loops,
-        ),
-        (
-            "64 connections that stay open ÷ the same refused before the store",
-            (&http, &answered),
-            alone,
-        ),
-    ];
-    let measure = |(what, sides, which): (&str, _, &str)| {
+    let measure = |what: &str, ours, than, which: &str| {
         let on = format!(
             "{} calls of {TENANTS} tenants onto an empty file, synchronous FULL; bare is {which}",
             grouped(count)
         );
-        Measure::ratio(what, Unit::PerSecond, sides, Target::None, on)
+        Measure::of(what, Unit::PerSecond, ours, &on).ratio_to(than)
     };
-    measures.into_iter().map(measure).collect()
+    let to_case = "64 connections that stay open ÷ 64 tasks calling the use case";
+    let to_loop = "64 tasks calling the use case ÷ bare, 64 a transaction";
+    let all = "64 connections that stay open ÷ bare, 64 a transaction";
+    let to_refused = "64 connections that stay open ÷ the same refused before the store";
+    let same_rows = "the loop that inserts the same rows";
+    let alone = "the API alone: whole requests whose last field is wrong";
+    Ok(vec![
+        measure(to_case, &http, &called, "the use case")?,
+        measure(to_loop, &called, &bare, same_rows)?,
+        measure(all, &http, &bare, same_rows)?,
+        measure(to_refused, &http, &answered, alone)?,
+    ])
 }
 
 /// One run that is not measured, whose rows the bare loop inserts.

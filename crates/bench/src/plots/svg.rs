@@ -19,24 +19,6 @@ pub(super) const COLOURS: [&str; 3] = ["#0060a8", "#c04a00", "#2a7d3f"];
 /// A drawing in the making.
 pub(super) struct Svg(String);
 
-/// Where a text stands to its point.
-#[derive(Clone, Copy)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
-impl Anchor {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Middle => "middle",
-            Self::End => "end",
-        }
-    }
-}
-
 impl Svg {
     /// A white sheet with a title, and with where it comes from at its foot.
     pub(super) fn new(title: &str, source: &str) -> Self {
@@ -46,14 +28,8 @@ impl Svg {
              <title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
             escaped(title)
         ));
-        svg.text((LEFT, 30.0), 17.0, Anchor::Start, INK, title);
-        svg.text(
-            (LEFT, HEIGHT - 10.0),
-            12.0,
-            Anchor::Start,
-            "#555555",
-            source,
-        );
+        svg.text((LEFT, 30.0), 17.0, "start", INK, title);
+        svg.text((LEFT, HEIGHT - 10.0), 12.0, "start", "#555555", source);
         svg
     }
 
@@ -61,15 +37,15 @@ impl Svg {
         &mut self,
         (x, y): (f64, f64),
         size: f64,
-        anchor: Anchor,
+        // Where the text stands to its point, as SVG calls it.
+        anchor: &str,
         colour: &str,
         text: &str,
     ) {
         let _ = writeln!(
             self.0,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{}\" \
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{anchor}\" \
              fill=\"{colour}\">{}</text>",
-            anchor.name(),
             escaped(text)
         );
     }
@@ -78,13 +54,13 @@ impl Svg {
     pub(super) fn legend(&mut self, place: usize, text: &str) {
         let y = 54.0 + 20.0 * f64::from(u8::try_from(place).unwrap_or(0));
         let colour = COLOURS[place % COLOURS.len()];
-        self.text((LEFT, y), 14.0, Anchor::Start, colour, text);
+        self.text((LEFT, y), 14.0, "start", colour, text);
     }
 
     /// A remark under the axes.
     pub(super) fn remark(&mut self, text: &str) {
         let place = (f64::midpoint(LEFT, RIGHT), BOTTOM + 64.0);
-        self.text(place, 12.5, Anchor::Middle, INK, text);
+        self.text(place, 12.5, "middle", INK, text);
     }
 
     /// A text along the left axis.
@@ -126,17 +102,17 @@ impl Svg {
         for (value, label) in &across.ticks {
             let x = across.at(*value);
             self.line(&[(x, TOP), (x, BOTTOM)], FAINT, "stroke-width=\"1\"");
-            self.text((x, BOTTOM + 20.0), 13.0, Anchor::Middle, INK, label);
+            self.text((x, BOTTOM + 20.0), 13.0, "middle", INK, label);
         }
         for (value, label) in &upwards.ticks {
             let y = upwards.at(*value);
             self.line(&[(LEFT, y), (RIGHT, y)], FAINT, "stroke-width=\"1\"");
-            self.text((LEFT - 8.0, y + 4.5), 13.0, Anchor::End, INK, label);
+            self.text((LEFT - 8.0, y + 4.5), 13.0, "end", INK, label);
         }
         let corner = [(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)];
         self.line(&corner, INK, "stroke-width=\"1.2\"");
         let middle = f64::midpoint(LEFT, RIGHT);
-        self.text((middle, BOTTOM + 44.0), 14.0, Anchor::Middle, INK, along);
+        self.text((middle, BOTTOM + 44.0), 14.0, "middle", INK, along);
         self.text_upwards((18.0, f64::midpoint(TOP, BOTTOM)), up);
     }
 
