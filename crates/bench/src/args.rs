@@ -51,11 +51,12 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             "--plots" => options.plots = Some(value("a folder")?.into()),
             "--child" => {
                 let (name, path) = (value("a name")?, value("a database")?.into());
-                let number = |text: String| {
+                let mut number = || {
+                    let text = value("two numbers")?;
                     let parsed = text.parse();
                     parsed.map_err(|_| format!("{text} is no number."))
                 };
-                let numbers = args.map(number).collect::<Result<_, _>>()?;
+                let numbers = [number()?, number()?];
                 return Ok(Command::Child(Maintenance {
                     name,
                     path,

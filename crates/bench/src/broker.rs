@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use punctual_adapters_nats::async_nats::jetstream::{self, context::ContextBuilder};
 use punctual_adapters_nats::{NatsEventBus, NatsParts, NatsSettings};
-use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
+use punctual_adapters_sqlite::SqliteTimerStore;
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration,
@@ -72,7 +72,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// Our bus on them, as a process has it. It makes them if they are missing.
     pub(crate) async fn connect(&self, copy: &Copy, clock: &SystemClock) -> Outcome<Connected> {
-        let store = SqliteTimerStore::open(&SqliteSettings::timers(copy.path()), clock.now())?;
+        let store = SqliteTimerStore::open(&copy.settings(), clock.now())?;
         let parts = NatsParts {
             clock: Arc::new(clock.clone()),
             dead_letters: Arc::new(store.clone()),

@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::stats::Rounds;
 use crate::{Outcome, lines};
 
-/// What another process does with a file, and with some numbers whose meaning is its own.
+/// What another process does with a file, and with two numbers whose meaning is its own.
 pub(crate) struct Child {
     pub(crate) name: &'static str,
-    pub(crate) run: fn(&Path, &[u64]) -> Outcome<()>,
+    pub(crate) run: fn(&Path, [u64; 2]) -> Outcome<()>,
 }
 
 /// What is given to another process.
@@ -20,7 +20,7 @@ pub(crate) struct Child {
 pub(crate) struct Maintenance {
     pub(crate) name: String,
     pub(crate) path: std::path::PathBuf,
-    pub(crate) numbers: Vec<u64>,
+    pub(crate) numbers: [u64; 2],
 }
 
 /// We are the other process.
@@ -29,19 +29,19 @@ pub(crate) fn become_child(maintenance: &Maintenance) -> Outcome<()> {
         .iter()
         .find(|it| it.name == maintenance.name);
     let child = child.ok_or_else(|| format!("there is no child {}", maintenance.name))?;
-    (child.run)(&maintenance.path, &maintenance.numbers)
+    (child.run)(&maintenance.path, maintenance.numbers)
 }
 
 /// A child process of this program, with a command.
-pub(crate) fn command(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Command> {
+pub(crate) fn command(name: &str, path: &Path, numbers: [u64; 2]) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("--child").arg(name).arg(path);
-    command.args(numbers.iter().map(u64::to_string));
+    command.args(numbers.map(|number| number.to_string()));
     Ok(command)
 }
 
 /// Runs a command to its end, and returns the JSON that it printed.
-pub(crate) fn output_of(name: &str, path: &Path, numbers: &[u64]) -> Outcome<Value> {
+pub(crate) fn output_of(name: &str, path: &Path, numbers: [u64; 2]) -> Outcome<Value> {
     let output = command(name, path, numbers)?
         .stderr(Stdio::inherit())
         .output()?;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use punctual_adapters_sqlite::{SchemaSet, migrate};
+use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, migrate};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 
@@ -135,6 +135,10 @@ pub(crate) struct Copy {
 impl Copy {
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join("timers.db")
+    }
+
+    pub(crate) fn settings(&self) -> SqliteSettings {
+        SqliteSettings::timers(self.path())
     }
 }
 

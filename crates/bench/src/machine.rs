@@ -59,7 +59,8 @@ fn one_line(path: &str) -> String {
     text.trim().to_owned()
 }
 
-fn field(path: &str, name: &str) -> String {
+/// What follows a name and a colon in a file of the system.
+pub(crate) fn field(path: impl AsRef<Path>, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));
     let value = line.and_then(|line| line.split_once(':'));

@@ -1,6 +1,5 @@
 //! Our side: the real store, the real use cases and the real worker, as a process would run them.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -31,13 +30,19 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// Opens a file as the one process that fires its timers.
-    pub(crate) fn open(path: &Path, clock: &SystemClock) -> Outcome<Self> {
-        Self::open_with(&SqliteSettings::timers(path), clock)
+    /// Opens a file as the one process that fires its timers, works on it, and closes it.
+    pub(crate) async fn with<T>(
+        settings: &SqliteSettings,
+        clock: &SystemClock,
+        work: impl AsyncFnOnce(&Self) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let ours = Self::open(settings, clock)?;
+        let done = work(&ours).await?;
+        ours.close().await;
+        Ok(done)
     }
 
-    /// Opens a file with settings of one's own.
-    pub(crate) fn open_with(settings: &SqliteSettings, clock: &SystemClock) -> Outcome<Self> {
+    pub(crate) fn open(settings: &SqliteSettings, clock: &SystemClock) -> Outcome<Self> {
         let store = SqliteTimerStore::open(settings, clock.now())?;
         let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
         let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());

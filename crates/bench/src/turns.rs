@@ -91,12 +91,9 @@ impl Bench {
         copy: &Copy,
         work: impl AsyncFnOnce(&Ours) -> Outcome<T>,
     ) -> Outcome<T> {
-        self.runtime.block_on(async {
-            let ours = Ours::open(&copy.path(), &self.clock)?;
-            let done = work(&ours).await?;
-            ours.close().await;
-            Ok(done)
-        })
+        let settings = copy.settings();
+        let working = Ours::with(&settings, &self.clock, work);
+        self.runtime.block_on(working)
     }
 
     /// New timers of the same tenants as in the files, with other keys each time.

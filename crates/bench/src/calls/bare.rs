@@ -107,11 +107,11 @@ impl BareCalls {
             for phase in 0..PHASES.len() {
                 let started = Instant::now();
                 if phase == REQUESTS {
-                    let requests: Vec<_> =
-                        chunk.iter().map(|record| record.request.clone()).collect();
+                    let requests = chunk.iter().map(|record| record.request.clone());
+                    let requests: Vec<_> = requests.collect();
                     self.client.send_all(to, &requests, AT_ONCE)?;
                 } else {
-                    self.transact(|transaction| write(transaction, phase, chunk, first))?;
+                    self.transact(phase, chunk, first)?;
                 }
                 self.spent[phase] += started.elapsed();
             }
@@ -122,7 +122,7 @@ impl BareCalls {
     /// Only stores the submissions, `batch` in each transaction.
     pub(crate) fn submit(&mut self, calls: &Transcript, batch: usize) -> Outcome<()> {
         for chunk in calls.calls.chunks(batch) {
-            self.transact(|transaction| write(transaction, 0, chunk, 0))?;
+            self.transact(0, chunk, 0)?;
         }
         Ok(())
     }
@@ -132,10 +132,25 @@ impl BareCalls {
         Ok(self.connection.query_row(sql, [], |row| row.get(0))?)
     }
 
-    fn transact(&mut self, write: impl FnOnce(&Transaction<'_>) -> Outcome<()>) -> Outcome<()> {
+    fn transact(&mut self, phase: usize, calls: &[CallRecord], first: i64) -> Outcome<()> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
-        write(&transaction)?;
+        let batch = Batch {
+            transaction: &transaction,
+            calls,
+            first,
+        };
+        match phase {
+            0 => batch.submit(),
+            1 => batch.timer(),
+            2 => batch.due(),
+            3 => batch.command(),
+            4 => batch.begin(),
+            6 => batch.finish(),
+            7 => batch.began(),
+            8 => batch.outcome(),
+            _ => batch.mark(&OF_OUTCOME),
+        }?;
         transaction.commit()?;
         self.commits += 1;
         Ok(())
@@ -162,32 +177,8 @@ impl BareCalls {
     }
 }
 
-/// Writes one phase of a batch. The messages of each phase have numbers of their own, which follow
+/// A batch in one transaction. The messages of each phase have numbers of their own, which follow
 /// those of the phase before.
-fn write(
-    transaction: &Transaction<'_>,
-    phase: usize,
-    calls: &[CallRecord],
-    first: i64,
-) -> Outcome<()> {
-    let mut batch = Batch {
-        transaction,
-        calls,
-        first,
-    };
-    match phase {
-        0 => batch.submit(),
-        1 => batch.timer(),
-        2 => batch.due(),
-        3 => batch.command(),
-        4 => batch.begin(),
-        6 => batch.finish(),
-        7 => batch.began(),
-        8 => batch.outcome(),
-        _ => batch.mark(&OF_OUTCOME),
-    }
-}
-
 struct Batch<'a> {
     transaction: &'a Transaction<'a>,
     calls: &'a [CallRecord],
@@ -196,99 +187,78 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn submit(&mut self) -> Outcome<()> {
+    fn submit(&self) -> Outcome<()> {
         let mut take = self.transaction.prepare_cached(TAKE)?;
         let mut insert = self.transaction.prepare_cached(INSERT_CALL)?;
         let mut tag = self.transaction.prepare_cached(INSERT_TAG)?;
         for record in self.calls {
-            let [tenant, id] = &record.key;
-            let (of, call) = (&record.submission, &record.call);
-            take.execute(params![tenant, id, of[0], of[1], of[2]])?;
-            insert.execute(params![
-                tenant, id, call[0], call[1], call[2], call[3], call[4], call[5]
-            ])?;
+            take.execute(record.with(&record.submission[..3]))?;
+            insert.execute(record.with(&record.call[..6]))?;
             for name in &record.tags {
-                tag.execute(params![tenant, id, name, call[2]])?;
+                tag.execute(record.with([name, &record.call[2]]))?;
             }
             self.append(record, &OF_SUBMISSION)?;
         }
         Ok(())
     }
 
-    fn timer(&mut self) -> Outcome<()> {
+    fn timer(&self) -> Outcome<()> {
         let mut insert = self.transaction.prepare_cached(INSERT_TIMER)?;
         for record in self.calls {
-            let ([tenant, id], timer) = (&record.key, &record.timer);
-            insert.execute(params![tenant, id, timer[0], timer[1], timer[2]])?;
+            insert.execute(record.with(&record.timer[..3]))?;
         }
         self.mark(&OF_SUBMISSION)
     }
 
     /// The call runs, the command for its attempt goes out, and its timer is done with.
-    fn due(&mut self) -> Outcome<()> {
+    fn due(&self) -> Outcome<()> {
         let mut mark = self.transaction.prepare_cached(MARK_TIMER)?;
         for record in self.calls {
-            let [tenant, id] = &record.key;
             self.change(record, "Running", &Value::Null)?;
-            mark.execute(params![tenant, id, record.timer[3]])?;
+            mark.execute(record.with([&record.timer[3]]))?;
             self.append(record, &OF_START)?;
         }
         Ok(())
     }
 
-    fn command(&mut self) -> Outcome<()> {
+    fn command(&self) -> Outcome<()> {
         let mut insert = self.transaction.prepare_cached(INSERT_ATTEMPT)?;
         for record in self.calls {
-            let ([tenant, id], it) = (&record.key, &record.attempt);
-            insert.execute(params![
-                tenant,
-                id,
-                it[0],
-                it[1],
-                it[2],
-                it[3],
-                it[4],
-                record.call[5],
-                it[5],
-                it[6],
-                it[7],
-                it[8]
-            ])?;
+            let (head, tail) = record.attempt[..9].split_at(5);
+            let columns = head.iter().chain([&record.call[5]]).chain(tail);
+            insert.execute(record.with(columns))?;
         }
         self.mark(&OF_START)
     }
 
-    fn begin(&mut self) -> Outcome<()> {
+    fn begin(&self) -> Outcome<()> {
         let mut begin = self.transaction.prepare_cached(BEGIN_ATTEMPT)?;
         for record in self.calls {
-            let ([tenant, id], it) = (&record.key, &record.attempt);
-            begin.execute(params![tenant, id, it[0], it[1]])?;
+            begin.execute(record.with(&record.attempt[..2]))?;
             self.append(record, &OF_BEGINNING)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> Outcome<()> {
+    fn finish(&self) -> Outcome<()> {
         let mut finish = self.transaction.prepare_cached(FINISH_ATTEMPT)?;
         for record in self.calls {
-            let ([tenant, id], it) = (&record.key, &record.attempt);
-            finish.execute(params![
-                tenant, id, it[0], it[9], it[10], it[11], it[12], it[13]
-            ])?;
+            let columns = [&record.attempt[0]].into_iter();
+            finish.execute(record.with(columns.chain(&record.attempt[9..14])))?;
             self.append(record, &OF_END)?;
         }
         Ok(())
     }
 
     /// The call hears that its attempt has started.
-    fn began(&mut self) -> Outcome<()> {
+    fn began(&self) -> Outcome<()> {
         for record in self.calls.iter().filter(|it| it.heard_of_the_beginning()) {
             self.change(record, "Running", &record.attempt[1])?;
         }
         self.mark(&OF_BEGINNING)
     }
 
-    fn outcome(&mut self) -> Outcome<()> {
+    fn outcome(&self) -> Outcome<()> {
         for record in self.calls {
             self.change(record, "Succeeded", &Value::Null)?;
             self.append(record, &OF_OUTCOME)?;
@@ -320,9 +290,8 @@ impl Batch<'_> {
 
     fn append(&self, record: &CallRecord, which: &std::ops::Range<usize>) -> Outcome<()> {
         let mut append = self.transaction.prepare_cached(APPEND)?;
-        let [tenant, id] = &record.key;
-        for [kind, payload, at] in &record.messages[which.clone()] {
-            append.execute(params![tenant, id, kind, payload, at])?;
+        for message in &record.messages[which.clone()] {
+            append.execute(record.with(message))?;
         }
         Ok(())
     }

@@ -16,11 +16,11 @@ use rusqlite::Connection;
 use rusqlite::trace::TraceEvent;
 use tokio::task::JoinSet;
 
-use super::threads::on_a_processor;
 use super::{AT_ONCE, Target};
 use crate::Outcome;
 use crate::bare::Bare;
 use crate::ours::{join, shares};
+use crate::process::on_a_processor;
 use crate::stats::float;
 
 /// Interval of the polls for completion, once the target has answered everything.
@@ -39,45 +39,23 @@ const LEFT: &str = "\
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);
 static COMMITS: AtomicU64 = AtomicU64::new(0);
 
-/// How many statements ran, and how many of them ended a transaction that writes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Statements {
-    all: u64,
-    commits: u64,
+/// Statements so far, and those of them that ended a transaction that writes, for each of `calls`
+/// calls.
+pub(crate) fn statements_of_each(calls: usize) -> (f64, f64) {
+    let each = |total: &AtomicU64| float(total.load(Ordering::Relaxed)) / float(calls as u64);
+    (each(&STATEMENTS), each(&COMMITS))
 }
 
-impl Statements {
-    pub(crate) fn so_far() -> Self {
-        Self {
-            all: STATEMENTS.load(Ordering::Relaxed),
-            commits: COMMITS.load(Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) const fn since(self, before: Self) -> Self {
-        Self {
-            all: self.all - before.all,
-            commits: self.commits - before.commits,
-        }
-    }
-
-    /// For each of `calls` calls: all, and commits.
-    pub(crate) fn of_each(self, calls: usize) -> (f64, f64) {
-        let each = |total: u64| float(total) / float(calls as u64);
-        (each(self.all), each(self.commits))
-    }
-
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "this is how the store calls it"
-    )]
-    fn note(event: TraceEvent<'_>) {
-        if let TraceEvent::Stmt(_, text) = event {
-            STATEMENTS.fetch_add(1, Ordering::Relaxed);
-            // Readers end theirs with ROLLBACK.
-            if text == "COMMIT" {
-                COMMITS.fetch_add(1, Ordering::Relaxed);
-            }
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "this is how the store calls it"
+)]
+fn count_statement(event: TraceEvent<'_>) {
+    if let TraceEvent::Stmt(_, text) = event {
+        STATEMENTS.fetch_add(1, Ordering::Relaxed);
+        // Readers end theirs with ROLLBACK.
+        if text == "COMMIT" {
+            COMMITS.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -105,7 +83,7 @@ impl Engine {
     /// Opens a file; counts its statements only if that is wanted, since it costs time.
     pub(crate) async fn open(path: &Path, counts: bool) -> Outcome<Self> {
         let mut settings = SqliteSettings::service_calls(path);
-        settings.on_statement = counts.then_some(OnStatement(Statements::note));
+        settings.on_statement = counts.then_some(OnStatement(count_statement));
         let client = HyperHttpClient::new("127.0.0.0/8".parse()?, Roots::none())?;
         let http = TimedHttp::new(client);
         let mut options = CallOptions::new(http.clone());

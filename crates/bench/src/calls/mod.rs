@@ -4,7 +4,6 @@
 mod bare;
 mod engine;
 mod http;
-mod threads;
 mod transcript;
 
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ use crate::rows::tenants;
 use crate::turns::Bench;
 
 pub(crate) use bare::{BareCalls, PHASES, REQUESTS};
-pub(crate) use engine::{Engine, Statements, submit};
+pub(crate) use engine::{Engine, statements_of_each, submit};
 pub(crate) use http::{Client, Target, converse};
 pub(crate) use transcript::Transcript;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Params, Row, params_from_iter};
 
 use crate::Outcome;
 use crate::bare::Bare;
@@ -36,6 +36,11 @@ pub(super) struct CallRecord {
 }
 
 impl CallRecord {
+    /// The key, and what follows it in a statement.
+    pub(super) fn with<'a>(&'a self, others: impl IntoIterator<Item = &'a Value>) -> impl Params {
+        params_from_iter(self.key.iter().chain(others))
+    }
+
     /// Whether the call was written when its attempt had started, and not only when that was over: an
     /// engine that hears of both at once writes it once.
     pub(super) fn heard_of_the_beginning(&self) -> bool {

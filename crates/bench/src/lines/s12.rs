@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::calls::{
-    AT_ONCE, BareCalls, Engine, PHASES, REQUESTS, Statements, TENANTS, Target, Transcript,
-    empty_file, submissions,
+    AT_ONCE, BareCalls, Engine, PHASES, REQUESTS, TENANTS, Target, Transcript, empty_file,
+    statements_of_each, submissions,
 };
 use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, micros, rate};
@@ -48,7 +48,9 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let count = bench.size(10_000, 2_000);
     let rounds = bench.size(5, 3);
     let target = Target::start()?;
-    let (calls, statements) = first_run(bench, count, &target)?;
+    let calls = first_run(bench, count, &target)?;
+    // Only the first one's are counted.
+    let (statements, commits) = statements_of_each(count);
     let sides = bench.in_turns(rounds, 2, |bench, side| match side {
         0 => ours(bench, count, &target),
         _ => bare(bench, &calls, &target),
@@ -61,7 +63,6 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let of = |side: usize, figure: fn(&Round) -> f64| {
         Rounds::of(&sides[side], |round: &Round| Ok(figure(round)))
     };
-    let (statements, commits) = statements.of_each(count);
     let once = |value| Rounds::new(vec![value]);
     let measure = |what: &str, unit, ours: &Rounds| Measure::of(what, unit, ours, &on);
     let main = format!("calls ÷ bare, {BATCH} a transaction");
@@ -82,24 +83,18 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 
 /// One run that is not measured: its statements are counted, and what it wrote is what the bare loop
 /// writes.
-fn first_run(
-    bench: &mut Bench,
-    count: usize,
-    target: &Target,
-) -> Outcome<(Transcript, Statements)> {
+fn first_run(bench: &mut Bench, count: usize, target: &Target) -> Outcome<Transcript> {
     let copy = empty_file(bench)?;
     let calls = submissions(count, &target.url(), bench.now())?;
-    let before = Statements::so_far();
     bench.runtime.block_on(async {
         let engine = Engine::open(&copy.path(), true).await?;
         engine.make(&copy.path(), calls, target).await
     })?;
-    let statements = Statements::so_far().since(before);
     let transcript = Transcript::read(&copy.path())?;
     if !transcript.is_whole(count) {
         return Err(format!("{count} calls left another trace than expected").into());
     }
-    Ok((transcript, statements))
+    Ok(transcript)
 }
 
 fn ours(bench: &mut Bench, count: usize, target: &Target) -> Outcome<Round> {

@@ -67,14 +67,13 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 /// Everything that a process does between its start and its first event, but for loading itself.
 fn first_firing(bench: &mut Bench, original: &Path) -> Outcome<f64> {
     let copy = bench.databases.copy_of(original)?;
-    bench.runtime.block_on(async {
-        let started = Instant::now();
-        let clock = SystemClock::start()?;
-        let ours = Ours::open(&copy.path(), &clock)?;
-        let firing = ours.fire(1, WorkerSettings::default()).await?;
-        ours.close().await;
-        Ok(firing.first.duration_since(started).as_secs_f64() * 1e3)
-    })
+    let settings = copy.settings();
+    let started = Instant::now();
+    let clock = SystemClock::start()?;
+    let fire = async |ours: &Ours| ours.fire(1, WorkerSettings::default()).await;
+    let firing = Ours::with(&settings, &clock, fire);
+    let first = bench.runtime.block_on(firing)?.first;
+    Ok(first.duration_since(started).as_secs_f64() * 1e3)
 }
 
 fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
@@ -87,7 +86,7 @@ fn open_only(bench: &mut Bench, original: &Path) -> Outcome<f64> {
 
 /// Lets another process write a log of this size beside the file, and kills it.
 fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
-    let mut child = child::command(CHILD.name, &copy.path(), &[bytes])?
+    let mut child = child::command(CHILD.name, &copy.path(), [bytes, 0])?
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -109,10 +108,7 @@ fn leave_a_log(copy: &Copy, bytes: u64) -> Outcome<()> {
 }
 
 /// The other process: writes until the log is long enough, says so, and waits to be killed.
-fn fill_log(path: &Path, numbers: &[u64]) -> Outcome<()> {
-    let [bytes] = *numbers else {
-        return Err("to fill a log, a number of bytes is needed".into());
-    };
+fn fill_log(path: &Path, [bytes, _]: [u64; 2]) -> Outcome<()> {
     let clock = SystemClock::start()?;
     let mut bare = Bare::open_with(path, Synchronous::Normal)?;
     bare.tune(16, 0)?;

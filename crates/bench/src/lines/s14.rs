@@ -26,30 +26,21 @@ pub(super) fn sizes(_: &mut Bench) -> Outcome<Vec<Measure>> {
     } else {
         eprintln!("  {} is not built: left out", program.display());
     }
-    if let Some(crates) = crates_of(LIBRARY)? {
-        let count = float(crates as u64);
-        let what = "crates of the default library";
-        let on = format!("cargo tree of {LIBRARY} without its tests, itself included");
-        measures.push(measure(what, count, Unit::Count, 80.0, &on)?);
-    } else {
-        eprintln!("  there is no package {LIBRARY} in this workspace: left out");
-    }
+    let crates = float(crates_of(LIBRARY)? as u64);
+    let on = format!("cargo tree of {LIBRARY} without its tests, itself included");
+    let what = "crates of the default library";
+    measures.push(measure(what, crates, Unit::Count, 80.0, &on)?);
     Ok(measures)
 }
 
 pub(super) fn builds(bench: &mut Bench) -> Outcome<Vec<Measure>> {
-    let mut measures = Vec::new();
-    if crates_of(LIBRARY)?.is_some() {
-        let took = build(bench, &["--package", LIBRARY])?;
-        let on = format!("{LIBRARY} with its default features, from nothing but the sources");
-        measures.push(measure("debug build", took, Unit::Seconds, 90.0, &on)?);
-    } else {
-        eprintln!("  there is no package {LIBRARY} in this workspace: left out");
-    }
-    let took = build(bench, &["--release", "--bin", PROGRAM])?;
+    let library = build(bench, &["--package", LIBRARY])?;
+    let on = format!("{LIBRARY} with its default features, from nothing but the sources");
+    let library = measure("debug build", library, Unit::Seconds, 90.0, &on)?;
+    let program = build(bench, &["--release", "--bin", PROGRAM])?;
     let on = format!("{PROGRAM}, from nothing but the sources");
-    measures.push(measure("release build", took, Unit::Seconds, 600.0, &on)?);
-    Ok(measures)
+    let program = measure("release build", program, Unit::Seconds, 600.0, &on)?;
+    Ok(vec![library, program])
 }
 
 fn measure(what: &str, value: f64, unit: Unit, most: f64, on: &str) -> Outcome<Measure> {
@@ -57,17 +48,14 @@ fn measure(what: &str, value: f64, unit: Unit, most: f64, on: &str) -> Outcome<M
     Ok(Measure::of(what, unit, &value, on).at_most(most))
 }
 
-/// How many packages a package is built of; `None` if there is no such package.
-fn crates_of(package: &str) -> Outcome<Option<usize>> {
+/// How many packages a package is built of.
+fn crates_of(package: &str) -> Outcome<usize> {
     let tree = cargo()
         .args(["tree", "--locked", "--package", package])
         .args(["--edges", "normal,build", "--prefix", "none"])
         .output()?;
     if !tree.status.success() {
         let said = String::from_utf8_lossy(&tree.stderr);
-        if said.contains("did not match any packages") {
-            return Ok(None);
-        }
         return Err(format!("cargo tree failed: {}", said.trim()).into());
     }
     let text = String::from_utf8_lossy(&tree.stdout);
@@ -77,7 +65,7 @@ fn crates_of(package: &str) -> Outcome<Option<usize>> {
         words.join(" ")
     });
     let names: BTreeSet<_> = names.filter(|name| !name.is_empty()).collect();
-    Ok(Some(names.len()))
+    Ok(names.len())
 }
 
 /// Builds into a folder of its own; returns how many seconds it took.

@@ -64,7 +64,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 
 fn open(bench: &mut Bench, recipe: Recipe) -> Outcome<Pending> {
     let copy = bench.copy(recipe)?;
-    let opening = async { Ours::open(&copy.path(), &bench.clock) };
+    let opening = async { Ours::open(&copy.settings(), &bench.clock) };
     Ok(Pending {
         recipe,
         ours: bench.runtime.block_on(opening)?,

@@ -8,6 +8,7 @@ use punctual_adapters_sqlite::{OnStatement, SqliteSettings};
 use punctual_adapters_system::SystemClock;
 use punctual_workflows::WorkerSettings;
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::TENANTS;
 use crate::child::{Child, output_of, rounds};
@@ -30,7 +31,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let pending = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let seconds = bench.size(60, 10);
     let copy = bench.copy(pending)?;
-    let answer = [output_of(CHILD.name, &copy.path(), &[seconds as u64])?];
+    let answer = [output_of(CHILD.name, &copy.path(), [seconds as u64, 0])?];
     let polls = seconds as u64 / WorkerSettings::default().polling_interval.as_secs();
     let on = format!(
         "{seconds} s, {} pending, nothing due and no writer, defaults; a process of its own, \
@@ -50,17 +51,13 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);
 
 /// The child process: runs an engine for a number of seconds and reports what it did.
-fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
-    let [seconds] = *numbers else {
-        return Err("an idle process needs a number of seconds".into());
-    };
+fn be_idle(path: &Path, [seconds, _]: [u64; 2]) -> Outcome<()> {
     let clock = SystemClock::start()?;
     let mut settings = SqliteSettings::timers(path);
     settings.on_statement = Some(OnStatement(|_| {
         _ = STATEMENTS.fetch_add(1, Ordering::Relaxed);
     }));
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let ours = Ours::open_with(&settings, &clock)?;
+    let idle = async |ours: &Ours| {
         let running = ours.run(WorkerSettings::default(), each(|_| {})).await?;
         tokio::time::sleep(SETTLED_AFTER).await;
         let before = (process::processor_time(), process::waits());
@@ -69,15 +66,14 @@ fn be_idle(path: &Path, numbers: &[u64]) -> Outcome<()> {
         let statements = STATEMENTS.load(Ordering::Relaxed) - statements_before;
         let used = process::processor_time().saturating_sub(before.0);
         let waits = process::waits().saturating_sub(before.1);
-        let lasted = float(seconds);
-        let answer = json!({
-            "statements": statements,
-            "percent": used.as_secs_f64() / lasted * 100.0,
-            "waits": float(waits) / lasted,
-        });
-        println!("{answer}");
         running.stop().await?;
-        ours.close().await;
-        Ok(())
-    })
+        Ok(json!({
+            "statements": statements,
+            "percent": used.as_secs_f64() / float(seconds) * 100.0,
+            "waits": float(waits) / float(seconds),
+        }))
+    };
+    let answer = Runtime::new()?.block_on(Ours::with(&settings, &clock, idle))?;
+    println!("{answer}");
+    Ok(())
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use punctual_adapters_sqlite::SqliteSettings;
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use serde_json::json;
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 
 use super::{TENANTS, s3};
@@ -32,7 +34,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         rounds,
         [&|bench| {
             let copy = bench.copy(recipe)?;
-            let answer = output_of(CHILD.name, &copy.path(), &[come as u64, go as u64])?;
+            let answer = output_of(CHILD.name, &copy.path(), [come as u64, go as u64])?;
             number(&answer, "mebibytes")
         }],
     )?;
@@ -51,10 +53,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
 }
 
 /// The other process.
-fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
-    let [come, go] = *numbers else {
-        return Err("how many come and how many go has to be said".into());
-    };
+fn come_and_go(path: &Path, [come, go]: [u64; 2]) -> Outcome<()> {
     let (come, go) = (usize::try_from(come)?, usize::try_from(go)?);
     let clock = SystemClock::start()?;
     let mut rows = Rows::new(tenants(TENANTS)?, 77, clock.now());
@@ -65,8 +64,7 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
             notifier.notify_one();
         }
     });
-    tokio::runtime::Runtime::new()?.block_on(async {
-        let ours = Ours::open(path, &clock)?;
+    let work = async |ours: &Ours| {
         let running = ours.run(s3::draining(), handler).await?;
         // In parts, so that what waits to be scheduled is not what is measured.
         for part in (0..come).collect::<Vec<_>>().chunks(CALLERS * 8) {
@@ -74,11 +72,10 @@ fn come_and_go(path: &Path, numbers: &[u64]) -> Outcome<()> {
             ours.schedule(timers, 1, CALLERS).await?;
         }
         enough.notified().await;
-        let peak = process::peak_memory();
-        running.stop().await?;
-        ours.close().await;
-        let mebibytes = peak.max(process::peak_memory());
-        println!("{}", json!({ "mebibytes": mebibytes }));
-        Ok(())
-    })
+        running.stop().await
+    };
+    let settings = SqliteSettings::timers(path);
+    Runtime::new()?.block_on(Ours::with(&settings, &clock, work))?;
+    println!("{}", json!({ "mebibytes": process::peak_memory() }));
+    Ok(())
 }

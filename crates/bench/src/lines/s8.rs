@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use punctual_adapters_sqlite::SqliteSettings;
 use punctual_adapters_system::SystemClock;
 use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use super::s3;
 use crate::bare::Bare;
@@ -60,7 +62,7 @@ fn one_case(bench: &mut Bench, owner: Owner, tenants: usize) -> Outcome<Vec<Meas
     let sides = bench.in_turns(rounds_of_each, 2, |bench, side| {
         let copy = bench.copy(recipe)?;
         match side {
-            0 => output_of(CHILD.name, &copy.path(), &[tenants as u64, seconds]),
+            0 => output_of(CHILD.name, &copy.path(), [tenants as u64, seconds]),
             _ => first_come(bench, &copy, seconds),
         }
     })?;
@@ -98,10 +100,7 @@ fn first_come(bench: &Bench, copy: &Copy, seconds: u64) -> Outcome<Value> {
 }
 
 /// The child process: works off the backlog for a number of seconds, and reports the result.
-fn catch_up(path: &Path, numbers: &[u64]) -> Outcome<()> {
-    let [of_tenants, seconds] = *numbers else {
-        return Err("the number of tenants and of seconds have to be said".into());
-    };
+fn catch_up(path: &Path, [of_tenants, seconds]: [u64; 2]) -> Outcome<()> {
     let lasts = Duration::from_secs(seconds);
     let clock = SystemClock::start()?;
     // The first tenant may be the one with the backlog.
@@ -121,20 +120,20 @@ fn catch_up(path: &Path, numbers: &[u64]) -> Outcome<()> {
         lasts,
         ahead: AHEAD,
     };
-    let (drained, took) = tokio::runtime::Runtime::new()?.block_on(async {
-        let ours = Ours::open(path, &clock)?;
+    let work = async |ours: &Ours| {
         let started = Instant::now();
         let running = ours.run(s3::draining(), handler).await?;
         load.schedule(&ours.scheduling(), rows).await?;
         tokio::time::sleep(AHEAD.1 + Duration::from_millis(500)).await;
-        let (drained, took) = (old.load(Ordering::Relaxed), started.elapsed());
+        let drained = rate(old.load(Ordering::Relaxed), started.elapsed());
         running.stop().await?;
-        ours.close().await;
-        Outcome::Ok((drained, took))
-    })?;
+        Ok(drained)
+    };
+    let settings = SqliteSettings::timers(path);
+    let drained = Runtime::new()?.block_on(Ours::with(&settings, &clock, work))?;
     let late = lateness.sorted()?;
     let answer = json!({
-        DRAINED: rate(drained, took),
+        DRAINED: drained,
         "late": percentile(&late, 0.99)?,
         "median": percentile(&late, 0.5)?,
         "latest": percentile(&late, 1.0)?,

@@ -35,9 +35,9 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let [http, called, answered, bare] = bench.take_turns(
         rounds,
         [
-            &|bench| over_http(bench, count, Path::Submit),
+            &|bench| over_http(bench, count, false),
             &|bench| called(bench, count),
-            &|bench| over_http(bench, count, Path::Refused),
+            &|bench| over_http(bench, count, true),
             &|bench| bare(bench, &calls),
         ],
     )?;
@@ -99,19 +99,16 @@ fn bare(bench: &mut Bench, calls: &Transcript) -> Outcome<f64> {
     Ok(rate(calls.len(), started.elapsed()))
 }
 
-/// How far a request goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Path {
-    /// It is stored.
-    Submit,
-    /// It is read and checked as a whole, and refused for one field at the end.
-    Refused,
-}
-
-fn over_http(bench: &mut Bench, count: usize, path: Path) -> Outcome<f64> {
+/// Sends requests that are stored, or whole ones that are refused for one field at the end.
+fn over_http(bench: &mut Bench, count: usize, refused: bool) -> Outcome<f64> {
     let copy = empty_file(bench)?;
     let due_at = bench.now().saturating_add(AHEAD);
-    let requests = requests(count, due_at, path)?;
+    let requests = requests(count, due_at, refused)?;
+    let (to_store, wanted) = if refused {
+        (0, "HTTP/1.1 4")
+    } else {
+        (count, "HTTP/1.1 202")
+    };
     let clock = bench.clock.clone();
     let took = bench.runtime.block_on(async {
         let engine = Engine::open(&copy.path(), false).await?;
@@ -123,16 +120,15 @@ fn over_http(bench: &mut Bench, count: usize, path: Path) -> Outcome<f64> {
         let router = punctual_api::router(parts);
         let serving = punctual_api::serve(listener, router, settings, Arc::new(clock), asked);
         let serving = tokio::spawn(serving);
-        let took = send(address, requests, path).await?;
+        let took = send(address, requests, wanted).await?;
         drop(stop);
         serving.await?;
         engine.punctual.close().await;
         Outcome::Ok(took)
     })?;
     let stored = Transcript::read(&copy.path())?;
-    let wanted = if path == Path::Submit { count } else { 0 };
-    if stored.len() != wanted {
-        return Err(format!("{} calls are stored, not {wanted}", stored.len()).into());
+    if stored.len() != to_store {
+        return Err(format!("{} calls are stored, not {to_store}", stored.len()).into());
     }
     Ok(rate(count, took))
 }
@@ -155,9 +151,9 @@ fn parts(engine: &Engine, clock: &SystemClock) -> Outcome<ApiParts> {
 }
 
 /// The requests as bytes, the tenants in turn.
-fn requests(count: usize, due_at: Timestamp, path: Path) -> Outcome<Vec<Vec<u8>>> {
+fn requests(count: usize, due_at: Timestamp, refused: bool) -> Outcome<Vec<Vec<u8>>> {
     let mut json = submission_json(URL, due_at);
-    if path == Path::Refused {
+    if refused {
         json["tags"] = serde_json::json!(["bench", ""]);
     }
     let body = json.to_string();
@@ -174,11 +170,7 @@ fn requests(count: usize, due_at: Timestamp, path: Path) -> Outcome<Vec<Vec<u8>>
 }
 
 /// Sends requests on connections that stay open, each waiting for its answer.
-async fn send(to: SocketAddr, requests: Vec<Vec<u8>>, path: Path) -> Outcome<Duration> {
-    let wanted: &[u8] = match path {
-        Path::Submit => b"HTTP/1.1 202",
-        Path::Refused => b"HTTP/1.1 4",
-    };
+async fn send(to: SocketAddr, requests: Vec<Vec<u8>>, wanted: &'static str) -> Outcome<Duration> {
     let mut connections = Vec::new();
     for share in shares(requests, AT_ONCE) {
         let stream = TcpStream::connect(to).await?;
@@ -192,7 +184,7 @@ async fn send(to: SocketAddr, requests: Vec<Vec<u8>>, path: Path) -> Outcome<Dur
             let mut answer = Vec::with_capacity(2_048);
             for request in share {
                 converse(&mut stream, &request, &mut answer).await?;
-                if !answer.starts_with(wanted) {
+                if !answer.starts_with(wanted.as_bytes()) {
                     let said = String::from_utf8_lossy(&answer).into_owned();
                     return Err(format!("a submission was answered {said}").into());
                 }

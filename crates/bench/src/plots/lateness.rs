@@ -3,12 +3,15 @@
 use super::svg::{Axis, BOTTOM, COLOURS, LEFT, RIGHT, Svg, TOP};
 use crate::Outcome;
 use crate::lateness::percentile;
+use crate::stats::float;
 
 /// From a hundredth of a millisecond to a tenth of a second.
 const FROM: f64 = 0.01;
 const TO: f64 = 100.0;
 /// How many columns each ten times as much has.
-const COLUMNS: f64 = 12.0;
+const COLUMNS: u32 = 12;
+/// How often that is, from one end to the other.
+const DECADES: u32 = 4;
 
 /// Draws ours beside a bare sleep.
 pub(super) fn draw(ours: &[f64], bare: &[f64], source: &str) -> Outcome<String> {
@@ -50,33 +53,28 @@ pub(super) fn draw(ours: &[f64], bare: &[f64], source: &str) -> Outcome<String> 
     Ok(svg.finished())
 }
 
+/// Where each column but the first begins, and the one before it ends.
+fn bounds() -> impl Iterator<Item = f64> {
+    (1..DECADES * COLUMNS).map(|column| FROM * 10_f64.powf(f64::from(column) / f64::from(COLUMNS)))
+}
+
 /// Which share of the values is in each column.
 fn shares(values: &[f64]) -> Vec<f64> {
-    let columns = ((TO / FROM).log10() * COLUMNS).round();
-    let mut left = FROM;
-    let mut shares = Vec::new();
-    let all = f64::from(u32::try_from(values.len()).unwrap_or(u32::MAX));
-    let mut column = 0.0;
-    while column < columns {
-        let right = FROM * 10_f64.powf((column + 1.0) / COLUMNS);
-        let (first, last) = (column < 0.5, column + 1.5 > columns);
-        let is_in = |value: &&f64| (first || **value >= left) && (last || **value < right);
-        let count = values.iter().filter(is_in).count();
-        shares.push(f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / all.max(1.0));
-        left = right;
-        column += 1.0;
+    let bounds: Vec<f64> = bounds().collect();
+    let mut counts = vec![0; bounds.len() + 1];
+    for value in values {
+        counts[bounds.partition_point(|bound| bound <= value)] += 1;
     }
-    shares
+    let all = float(values.len().max(1) as u64);
+    counts.into_iter().map(|count| float(count) / all).collect()
 }
 
 fn outline(shares: &[f64], across: &Axis, upwards: &Axis) -> Vec<(f64, f64)> {
     let mut points = vec![(across.at(FROM), upwards.at(0.0))];
-    let mut left = FROM;
-    for share in shares {
-        let right = left * 10_f64.powf(1.0 / COLUMNS);
+    let lefts = [FROM].into_iter().chain(bounds());
+    for ((left, right), share) in lefts.zip(bounds().chain([TO])).zip(shares) {
         let y = upwards.at(*share);
         points.extend([(across.at(left), y), (across.at(right), y)]);
-        left = right;
     }
     points.push((across.at(TO), upwards.at(0.0)));
     points

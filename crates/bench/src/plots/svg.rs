@@ -141,12 +141,10 @@ impl Axis {
     }
 
     /// Each ten times as much is as far from the last.
-    pub(super) const fn logarithmic(values: (f64, f64), pixels: (f64, f64)) -> Self {
+    pub(super) fn logarithmic(values: (f64, f64), pixels: (f64, f64)) -> Self {
         Self {
-            values,
-            pixels,
             is_logarithmic: true,
-            ticks: Vec::new(),
+            ..Self::linear(values, pixels)
         }
     }
 
