@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::child::Maintenance;
-
 pub(crate) const HELP: &str = "\
 usage: cargo xtask bench [--quick] [--json FILE|-] [--plots FOLDER] [--dir FOLDER] [LINE...]
 
@@ -21,7 +19,7 @@ pub(crate) enum Command {
     Help,
     Measure(Options),
     /// Only started by the benchmark itself.
-    Child(Maintenance),
+    Child(String, PathBuf, [u64; 2]),
 }
 
 /// How to measure.
@@ -57,11 +55,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
                     parsed.map_err(|_| format!("{text} is no number."))
                 };
                 let numbers = [number()?, number()?];
-                return Ok(Command::Child(Maintenance {
-                    name,
-                    path,
-                    numbers,
-                }));
+                return Ok(Command::Child(name, path, numbers));
             }
             flag if flag.starts_with('-') => {
                 return Err(format!("there is no flag {flag}: see --help."));

@@ -73,26 +73,23 @@ impl Bare {
     /// Opens a file with the store's pragmas.
     pub(crate) fn open_with(path: &Path, synchronous: Synchronous) -> Outcome<Self> {
         let connection = Connection::open(path)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        let synchronous = match synchronous {
-            Synchronous::Full => "FULL",
-            Synchronous::Normal => "NORMAL",
-        };
-        connection.pragma_update(None, "synchronous", synchronous)?;
-        connection.pragma_update(None, "foreign_keys", "ON")?;
-        connection.pragma_update(None, "busy_timeout", 5_000)?;
-        connection.pragma_update(None, "temp_store", "MEMORY")?;
-        connection.pragma_update(None, "cache_size", -16 * 1024)?;
-        connection.pragma_update(None, "wal_autocheckpoint", 10_000)?;
-        Ok(Self { connection })
+        connection.execute_batch(match synchronous {
+            Synchronous::Full => "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL",
+            Synchronous::Normal => "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+        })?;
+        connection.execute_batch(
+            "PRAGMA foreign_keys = ON; PRAGMA busy_timeout = 5000; PRAGMA temp_store = MEMORY",
+        )?;
+        let bare = Self { connection };
+        bare.tune(16, 10_000)?;
+        Ok(bare)
     }
 
     /// Opens a file to fill it as fast as possible: without durability while building.
     pub(crate) fn open_to_build(path: &Path) -> Outcome<Self> {
         let bare = Self::open_with(path, Synchronous::Normal)?;
         bare.connection.pragma_update(None, "synchronous", "OFF")?;
-        bare.connection
-            .pragma_update(None, "cache_size", -512 * 1024)?;
+        bare.tune(512, 10_000)?;
         Ok(bare)
     }
 

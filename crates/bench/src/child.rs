@@ -15,21 +15,11 @@ pub(crate) struct Child {
     pub(crate) run: fn(&Path, [u64; 2]) -> Outcome<()>,
 }
 
-/// What is given to another process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Maintenance {
-    pub(crate) name: String,
-    pub(crate) path: std::path::PathBuf,
-    pub(crate) numbers: [u64; 2],
-}
-
 /// We are the other process.
-pub(crate) fn become_child(maintenance: &Maintenance) -> Outcome<()> {
-    let child = lines::CHILDREN
-        .iter()
-        .find(|it| it.name == maintenance.name);
-    let child = child.ok_or_else(|| format!("there is no child {}", maintenance.name))?;
-    (child.run)(&maintenance.path, maintenance.numbers)
+pub(crate) fn become_child(name: &str, path: &Path, numbers: [u64; 2]) -> Outcome<()> {
+    let child = lines::CHILDREN.iter().find(|child| child.name == name);
+    let child = child.ok_or_else(|| format!("there is no child {name}"))?;
+    (child.run)(path, numbers)
 }
 
 /// A child process of this program, with a command.

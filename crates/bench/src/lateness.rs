@@ -10,9 +10,8 @@ use punctual_workflows::{ScheduleTimers, TimerRequest, WorkerSettings};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::ours::{Ours, all_created, join};
+use crate::ours::{Ours, Running, all_created, join};
 use crate::rows::Rows;
-use crate::running::Running;
 use crate::stats::float;
 
 /// How late the timers were that fired within a span of time.

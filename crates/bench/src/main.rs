@@ -18,10 +18,8 @@ mod lines;
 mod machine;
 mod ours;
 mod plots;
-mod process;
 mod report;
 mod rows;
-mod running;
 mod stats;
 mod turns;
 
@@ -55,7 +53,7 @@ fn main() -> ExitCode {
             print!("{}", args::HELP);
             Ok(())
         }
-        Command::Child(maintenance) => child::become_child(maintenance),
+        Command::Child(name, path, numbers) => child::become_child(name, path, *numbers),
         Command::Measure(_) if cfg!(debug_assertions) => {
             Err("this is a debug build, whose figures mean nothing: build with --release".into())
         }
@@ -91,7 +89,9 @@ fn measure(options: &Options) -> Outcome<()> {
         let mut found = (line.run)(&mut bench)
             .map_err(|error| format!("{} could not be measured: {error}", line.name))?;
         for measure in &mut found {
-            measure.line = line.of;
+            if measure.line.is_empty() {
+                measure.line = line.name;
+            }
             say(&measure.text());
         }
         if let Some(reason) = bench.not_measured.get(line.name) {
@@ -182,14 +182,16 @@ pub(crate) fn target_folder() -> Outcome<PathBuf> {
 }
 
 fn heading(machine: &Machine, quick: bool) -> String {
+    let Machine {
+        cores,
+        processor,
+        memory,
+        kernel,
+        filesystem,
+        sqlite,
+    } = machine;
     let mut text = format!(
-        "{} cores ({}), {}, Linux {}, {}, SQLite {}\n",
-        machine.cores,
-        machine.processor,
-        machine.memory,
-        machine.kernel,
-        machine.filesystem,
-        machine.sqlite
+        "{cores} cores ({processor}), {memory}, Linux {kernel}, {filesystem}, SQLite {sqlite}\n"
     );
     if machine.is_in_memory() {
         text.push_str(

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
-use punctual_domain::{MessageEnvelope, Topic};
+use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 use punctual_ports::{
     Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, MessageHandler, SaveOutcome,
     Subscribe, Subscription,
 };
 use punctual_workflows::{
-    Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, handler_fn,
+    Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, WorkerStopped,
+    handler_fn,
 };
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::Outcome;
 
@@ -95,6 +96,29 @@ impl Ours {
         Ok(self.bus.subscribe(request).await?)
     }
 
+    /// Fires timers until it is stopped.
+    pub(crate) async fn run(
+        &self,
+        settings: WorkerSettings,
+        handler: Arc<dyn MessageHandler>,
+    ) -> Outcome<Running> {
+        let subscription = self.subscribe(handler).await?;
+        let worker = TimerWorker::new(&self.ports, settings)?;
+        let (stop, stopped) = oneshot::channel();
+        let worker = tokio::spawn(worker.run(async { _ = stopped.await }));
+        let (store, ports) = (self.store.clone(), self.ports.clone());
+        let watching = tokio::spawn(async move {
+            let wake = || ports.wake.due_at(Timestamp::MIN);
+            store.watch_foreign_commits(ports.clock.clone(), wake).await;
+        });
+        Ok(Running {
+            stop,
+            worker,
+            watching,
+            subscription,
+        })
+    }
+
     /// Runs the worker until `count` firings were handled, and then until all are settled.
     pub(crate) async fn fire(&self, count: usize, settings: WorkerSettings) -> Outcome<Firing> {
         let (first, seen) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
@@ -116,6 +140,26 @@ impl Ours {
             took,
             handled: seen.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// A worker with a handler, and the watch for other programs' commits.
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    worker: JoinHandle<Result<Drained, WorkerStopped>>,
+    watching: JoinHandle<()>,
+    subscription: Box<dyn Subscription>,
+}
+
+impl Running {
+    /// Stops in an orderly way; what was in flight is settled then.
+    pub(crate) async fn stop(self) -> Outcome<()> {
+        self.watching.abort();
+        // A dropped receiver means that the worker has stopped, and its error is returned below.
+        let _ = self.stop.send(());
+        let drained = self.worker.await??;
+        self.subscription.stop().await;
+        all_settled(drained)
     }
 }
 

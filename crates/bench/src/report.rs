@@ -1,7 +1,5 @@
 //! What is said about each measurement: ours, bare, the figure that counts, and its target.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::stats::Rounds;
@@ -73,7 +71,7 @@ impl Unit {
 /// One measurement of a line.
 #[derive(Debug)]
 pub(crate) struct Measure {
-    /// The line that it belongs to: `S1`. Whoever runs the line says so.
+    /// The line that it belongs to: `S1`. Empty: the one that is run.
     pub(crate) line: &'static str,
     what: String,
     /// The unit of `ours` and `bare`.
@@ -158,27 +156,24 @@ impl Measure {
     /// Three lines for people.
     pub(crate) fn text(&self) -> String {
         let figure = |value| self.figure_unit.shown(value);
-        let mut text = format!("{:<4} {}\n     ", self.line, self.what);
-        let _ = write!(text, "ours {}", self.unit.shown(self.ours.median()));
-        if let Some(bare) = &self.bare {
-            let _ = write!(text, "   bare {}", self.unit.shown(bare.median()));
-        }
+        let (line, what, on) = (self.line, &self.what, &self.on);
+        let ours = self.unit.shown(self.ours.median());
+        let bare = self
+            .bare
+            .as_ref()
+            .map(|bare| self.unit.shown(bare.median()));
+        let bare = bare.map_or(String::new(), |bare| format!("   bare {bare}"));
         let (mut spread, mut rounds) = (String::new(), String::new());
         if self.figure.len() > 1 {
             let (min, max) = (figure(self.figure.min()), figure(self.figure.max()));
             spread = format!(" ({min} – {max})");
             rounds = format!("; {} rounds", self.figure.len());
         }
-        let _ = write!(
-            text,
-            "   figure {}{}   {}\n     on {}{}\n",
-            figure(self.figure.median()),
-            spread,
-            self.verdict(),
-            self.on,
-            rounds,
-        );
-        text
+        let (figure, verdict) = (figure(self.figure.median()), self.verdict());
+        format!(
+            "{line:<4} {what}\n     ours {ours}{bare}   figure {figure}{spread}   {verdict}\n     \
+             on {on}{rounds}\n"
+        )
     }
 
     /// Against its target, in words.

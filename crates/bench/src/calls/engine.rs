@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use super::{AT_ONCE, Target};
 use crate::Outcome;
 use crate::bare::Bare;
+use crate::machine::on_a_processor;
 use crate::ours::{join, shares};
-use crate::process::on_a_processor;
 use crate::stats::float;
 
 /// Interval of the polls for completion, once the target has answered everything.
@@ -89,14 +89,10 @@ impl Engine {
         let mut options = CallOptions::new(http.clone());
         // Half of the slots are kept free for tenants that have none.
         options.settings.attempts_per_host = 2 * AT_ONCE;
-        let builder = Punctual::builder()
-            .sqlite_with(settings)
-            .service_calls(options);
-        let punctual = builder.build().await?;
-        let calls = punctual.calls().ok_or("the engine takes no calls")?;
+        let (punctual, submit) = build(settings, options).await?;
         Ok(Self {
             punctual,
-            submit: calls.submit,
+            submit,
             http,
         })
     }
@@ -137,6 +133,17 @@ impl Engine {
         }
         Ok(worked)
     }
+}
+
+/// An engine with service calls on a file, and how to submit some.
+pub(crate) async fn build(
+    settings: SqliteSettings,
+    options: CallOptions,
+) -> Outcome<(Punctual, SubmitCalls)> {
+    let builder = Punctual::builder().sqlite_with(settings);
+    let punctual = builder.service_calls(options).build().await?;
+    let calls = punctual.calls().ok_or("the engine takes no calls")?;
+    Ok((punctual, calls.submit))
 }
 
 /// The thread that writes, as the store names it.

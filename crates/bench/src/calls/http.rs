@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use crate::Outcome;
@@ -21,54 +19,38 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Content-Type: application/json\r\nContent-Length: 15\r\nConnection: close\r\n\r\n\
     {\"taken\": true}";
 
-/// A request of this benchmark is shorter.
+/// A message of this benchmark is shorter.
 const LONGEST: usize = 16 * 1_024;
 
-/// A server of its own thread that answers every request with 200 and closes the connection.
+/// A server on a thread of its own that answers every request with 200 and closes the connection.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     answered: Arc<AtomicUsize>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// The thread ends with it.
+    _runtime: Runtime,
 }
 
 impl Target {
     pub(crate) fn start() -> Outcome<Self> {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        listener.set_nonblocking(true)?;
+        let threads = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_io()
+            .build();
+        let runtime = threads?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         let address = listener.local_addr()?;
         let answered = Arc::new(AtomicUsize::new(0));
-        let (stop, stopped) = oneshot::channel();
-        let runtime = Builder::new_current_thread().enable_io().build()?;
         let counter = Arc::clone(&answered);
-        let serve = move || {
-            let serving = async {
-                let listener = TcpListener::from_std(listener)?;
-                loop {
-                    let (stream, _) = listener.accept().await?;
-                    let counter = Arc::clone(&counter);
-                    tokio::task::spawn_local(async move {
-                        // A client that goes away is the client's business: it counts its answers.
-                        drop(answer(stream, &counter).await);
-                    });
-                }
-            };
-            let serving = async {
-                tokio::select! {
-                    ended = serving => drop::<io::Result<()>>(ended),
-                    _ = stopped => {}
-                }
-            };
-            LocalSet::new().block_on(&runtime, serving);
-        };
-        let thread = std::thread::Builder::new()
-            .name("target".to_owned())
-            .spawn(serve)?;
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // A client that goes away is the client's business: it counts its answers.
+                tokio::spawn(answer(stream, Arc::clone(&counter)));
+            }
+        });
         Ok(Self {
             address,
             answered,
-            stop: Some(stop),
-            thread: Some(thread),
+            _runtime: runtime,
         })
     }
 
@@ -82,26 +64,20 @@ impl Target {
     }
 }
 
-impl Drop for Target {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // It has panicked, then, which was shown.
-            drop(thread.join());
-        }
-    }
-}
-
-async fn answer(mut stream: TcpStream, answered: &AtomicUsize) -> io::Result<()> {
-    let mut request = Vec::with_capacity(1_024);
-    while !is_whole(&request) && request.len() < LONGEST {
-        if stream.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
+async fn answer(mut stream: TcpStream, answered: Arc<AtomicUsize>) -> io::Result<()> {
+    read_whole(&mut stream, &mut Vec::with_capacity(1_024)).await?;
     stream.write_all(ANSWER).await?;
     answered.fetch_add(1, Ordering::Relaxed);
     stream.shutdown().await
+}
+
+async fn read_whole(stream: &mut TcpStream, message: &mut Vec<u8>) -> io::Result<()> {
+    while !is_whole(message) {
+        if stream.read_buf(message).await? == 0 || message.len() > LONGEST {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    Ok(())
 }
 
 /// Whether a message has all of its head, and of its body what the head says.
@@ -129,12 +105,7 @@ pub(crate) async fn converse(
 ) -> io::Result<()> {
     stream.write_all(request).await?;
     answer.clear();
-    while !is_whole(answer) {
-        if stream.read_buf(answer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-    }
-    Ok(())
+    read_whole(stream, answer).await
 }
 
 /// Sends requests on one thread, a connection for each.

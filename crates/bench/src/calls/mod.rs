@@ -19,7 +19,7 @@ use crate::rows::tenants;
 use crate::turns::Bench;
 
 pub(crate) use bare::{BareCalls, PHASES, REQUESTS};
-pub(crate) use engine::{Engine, statements_of_each, submit};
+pub(crate) use engine::{Engine, build, statements_of_each, submit};
 pub(crate) use http::{Client, Target, converse};
 pub(crate) use transcript::Transcript;
 
@@ -48,9 +48,15 @@ pub(crate) fn submission_json(url: &str, due_at: Timestamp) -> Value {
 /// Calls to be submitted, the tenants in turn.
 pub(crate) fn submissions(count: usize, url: &str, due_at: Timestamp) -> Outcome<Vec<Submission>> {
     let (tenants, json) = (tenants(TENANTS)?, submission_json(url, due_at));
-    let of = |tenant: &TenantId| Submission::read(tenant.clone(), &json, UnknownFields::Refused);
-    let read = tenants.iter().cycle().take(count).map(of);
-    read.collect::<Result<_, _>>()
+    let tenants = tenants.iter().cycle().take(count);
+    tenants
+        .map(|tenant| submission(tenant.clone(), &json))
+        .collect()
+}
+
+/// A call to be submitted.
+pub(crate) fn submission(tenant: TenantId, json: &Value) -> Outcome<Submission> {
+    Submission::read(tenant, json, UnknownFields::Refused)
         .map_err(|errors| format!("a submission of the benchmark is refused: {errors:?}").into())
 }
 

@@ -30,8 +30,6 @@ pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) run: fn(&mut Bench) -> Outcome<Vec<Measure>>,
-    /// The line that its measurements belong to.
-    pub(crate) of: &'static str,
 }
 
 const fn line(
@@ -39,12 +37,7 @@ const fn line(
     what: &'static str,
     run: fn(&mut Bench) -> Outcome<Vec<Measure>>,
 ) -> Line {
-    Line {
-        name,
-        what,
-        run,
-        of: name,
-    }
+    Line { name, what, run }
 }
 
 /// Every line, in the order in which they are run: neighbours share their files.
@@ -107,14 +100,11 @@ pub(crate) const CHILDREN: [Child; 4] = [s6::CHILD, s7::CHILD, s8::CHILD, s13::C
 /// takes minutes by itself.
 const BY_NAME: [Line; 2] = [
     line("PRAGMAS", "the bare loop under other pragmas", pragmas::run),
-    Line {
-        of: "S14",
-        ..line(
-            "BUILD",
-            "building from nothing (the other half of S14)",
-            s14::builds,
-        )
-    },
+    line(
+        "BUILD",
+        "building from nothing (the other half of S14)",
+        s14::builds,
+    ),
 ];
 
 /// What is measured for a plot, or on request.

@@ -9,7 +9,7 @@ use crate::calls::{
 use crate::report::{Measure, Unit};
 use crate::stats::{Rounds, micros, rate};
 use crate::turns::Bench;
-use crate::{Outcome, grouped, process};
+use crate::{Outcome, grouped, machine};
 
 /// How many calls the bare loop takes at a time: as many messages as ours publishes at once. Other
 /// sizes were not compared.
@@ -34,7 +34,7 @@ struct Round {
 
 impl Round {
     fn new(count: usize, took: Duration, requesting: Duration, used_before: Duration) -> Self {
-        let used = process::processor_time().saturating_sub(used_before);
+        let used = machine::processor_time().saturating_sub(used_before);
         Self {
             rate: rate(count, took),
             requesting: percent(requesting, took),
@@ -100,7 +100,7 @@ fn first_run(bench: &mut Bench, count: usize, target: &Target) -> Outcome<Transc
 fn ours(bench: &mut Bench, count: usize, target: &Target) -> Outcome<Round> {
     let copy = empty_file(bench)?;
     let calls = submissions(count, &target.url(), bench.now())?;
-    let used = process::processor_time();
+    let used = machine::processor_time();
     let worked = bench.runtime.block_on(async {
         let engine = Engine::open(&copy.path(), false).await?;
         engine.make(&copy.path(), calls, target).await
@@ -126,7 +126,7 @@ fn bare(bench: &mut Bench, calls: &Transcript, target: &Target) -> Outcome<Round
     let count = calls.len();
     target.answered();
     let mut bare = BareCalls::open(&copy.path())?;
-    let used = process::processor_time();
+    let used = machine::processor_time();
     let started = Instant::now();
     bare.make(calls, BATCH, target.address)?;
     let took = started.elapsed();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_domain::{Message, ServiceCallId, TenantId, TimerKey};
-use punctual_ports::{Answer, IdPort};
+use punctual_domain::{Message, TenantId};
+use punctual_ports::Answer;
 use punctual_workflows::{TimerRequest, handler_fn};
 use tokio::sync::Semaphore;
 
@@ -13,6 +13,7 @@ use crate::databases::Recipe;
 use crate::lateness::{Steady, percentile};
 use crate::ours::all_created;
 use crate::report::{Measure, Unit};
+use crate::rows::Rows;
 use crate::stats::Rounds;
 use crate::turns::Bench;
 
@@ -21,21 +22,14 @@ const PER_SECOND: u32 = 500;
 const TENANTS: usize = 20;
 const BACKLOG_OF_EACH: usize = 1_000;
 
-/// What the handlers of saturated tenants do.
-#[derive(Debug, Clone, Copy)]
-enum Handlers {
-    Hang,
-    TakeASecond,
-}
-
 pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let lasts = Duration::from_secs(bench.size(8, 3) as u64);
     let mut measures = Vec::new();
-    for (handlers, what) in [
-        (Handlers::Hang, "hang"),
-        (Handlers::TakeASecond, "take a second"),
+    for (takes, what) in [
+        (None, "hang"),
+        (Some(Duration::from_secs(1)), "take a second"),
     ] {
-        let rounds = bench.in_turns(3, 1, |bench, _| fire(bench, handlers, lasts))?;
+        let rounds = bench.in_turns(3, 1, |bench, _| fire(bench, takes, lasts))?;
         let on = format!(
             "{TENANTS} tenants with {BACKLOG_OF_EACH} due each, and {PER_SECOND} a second of \
              {TENANTS} others for {} s a round, scheduled one by one at FULL",
@@ -53,21 +47,18 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     Ok(measures)
 }
 
-fn is_saturated(tenant: &TenantId) -> bool {
-    tenant.as_str().starts_with("saturated-")
-}
-
 /// What the saturated tenants have due.
 fn backlog(bench: &Bench, tenant: usize) -> Outcome<Vec<TimerRequest>> {
     let tenant = TenantId::new(&format!("saturated-{tenant}"))?;
-    let due = (0..BACKLOG_OF_EACH).map(|_| {
-        let id = ServiceCallId::from_uuid(punctual_adapters_system::UuidIds.next_id());
-        TimerRequest::at(TimerKey::new(tenant.clone(), id), bench.now())
-    });
-    Ok(due.collect())
+    let mut rows = Rows::new(vec![tenant], 19, bench.now());
+    let now = (Duration::ZERO, Duration::ZERO);
+    Ok((0..BACKLOG_OF_EACH)
+        .map(|_| rows.soon(bench.now(), now))
+        .collect())
 }
 
-fn fire(bench: &mut Bench, handlers: Handlers, lasts: Duration) -> Outcome<Vec<f64>> {
+/// Handlers of saturated tenants take so long; without it, until the end.
+fn fire(bench: &mut Bench, takes: Option<Duration>, lasts: Duration) -> Outcome<Vec<f64>> {
     let copy = bench.copy(Recipe::pending(10_000, TENANTS))?;
     let rows = bench.rows(TENANTS)?;
     let steady = Steady::new(PER_SECOND, lasts);
@@ -75,7 +66,7 @@ fn fire(bench: &mut Bench, handlers: Handlers, lasts: Duration) -> Outcome<Vec<f
     let hanging = Arc::clone(&over);
     let handler = handler_fn(move |envelope| {
         let is_slow = match &envelope.message {
-            Message::DueTimeReached(event) => is_saturated(&event.tenant_id),
+            Message::DueTimeReached(event) => event.tenant_id.as_str().starts_with("saturated-"),
             _ => false,
         };
         if !is_slow {
@@ -83,11 +74,11 @@ fn fire(bench: &mut Bench, handlers: Handlers, lasts: Duration) -> Outcome<Vec<f
         }
         let over = Arc::clone(&hanging);
         async move {
-            match handlers {
+            match takes {
                 _ if !is_slow => {}
-                // Until the end, when the semaphore is closed.
-                Handlers::Hang => _ = over.acquire().await,
-                Handlers::TakeASecond => tokio::time::sleep(Duration::from_secs(1)).await,
+                // When the semaphore is closed.
+                None => _ = over.acquire().await,
+                Some(takes) => tokio::time::sleep(takes).await,
             }
             Answer::Done
         }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use punctual::{CallOptions, Punctual};
+use punctual::CallOptions;
 use punctual_adapters_sqlite::SqliteSettings;
-use punctual_domain::service_call::{Submission, UnknownFields};
+use punctual_domain::service_call::Submission;
 use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 
 use crate::Outcome;
-use crate::calls::{empty_file, submission_json, submit};
+use crate::calls::{build, empty_file, submission, submission_json, submit};
 use crate::lateness::{Lateness, percentile};
 use crate::report::{Measure, Unit};
 use crate::turns::Bench;
@@ -56,18 +56,15 @@ fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
     let mut options = CallOptions::new(http.clone());
     options.settings.drain = Duration::ZERO;
     bench.runtime.block_on(async {
-        let builder = Punctual::builder()
-            .sqlite_with(SqliteSettings::service_calls(copy.path()))
-            .service_calls(options);
-        let punctual = builder.build().await?;
-        let calls = punctual.calls().ok_or("the engine takes no calls")?;
+        let settings = SqliteSettings::service_calls(copy.path());
+        let (punctual, calls) = build(settings, options).await?;
         let running = punctual.start().await?;
         let (now, mut hanging) = (bench.now(), Vec::new());
         for n in 0..2 * HOSTS * HANGING {
             let (tenant, host) = (["hangs-a", "hangs-b"][n % 2], n / 2 % HOSTS);
             hanging.push(call(tenant, &format!("hangs-{host}"), now)?);
         }
-        submit(&calls.submit, hanging).await?;
+        submit(&calls, hanging).await?;
         http.wait_until_no_more_hang().await;
         let first = bench.now().saturating_add(Duration::from_secs(2));
         let step = Duration::from_secs(1) / u32::try_from(PER_SECOND)?;
@@ -75,7 +72,7 @@ fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
             let due_at = first.saturating_add(step * n);
             call("answers", host, due_at)
         });
-        submit(&calls.submit, others.collect::<Outcome<_>>()?).await?;
+        submit(&calls, others.collect::<Outcome<_>>()?).await?;
         let started = Instant::now();
         while http.late.count() < count {
             if started.elapsed() > PATIENCE {
@@ -92,8 +89,7 @@ fn one_round(bench: &mut Bench, host: &str, count: usize) -> Outcome<f64> {
 /// A call that says in its URL when it is due.
 fn call(tenant: &str, host: &str, due_at: Timestamp) -> Outcome<Submission> {
     let json = submission_json(&format!("http://{host}.invalid/{due_at}"), due_at);
-    Submission::read(TenantId::new(tenant)?, &json, UnknownFields::Refused)
-        .map_err(|errors| format!("a submission of the benchmark is refused: {errors:?}").into())
+    submission(TenantId::new(tenant)?, &json)
 }
 
 /// A client without a network: it hangs for some tenants, and notes how late the others' requests are.

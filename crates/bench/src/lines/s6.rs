@@ -17,7 +17,7 @@ use crate::ours::{Ours, each};
 use crate::report::{Measure, Unit};
 use crate::stats::float;
 use crate::turns::Bench;
-use crate::{Outcome, grouped, process};
+use crate::{Outcome, grouped, machine};
 
 pub(super) const CHILD: Child = Child {
     name: "idle",
@@ -60,12 +60,12 @@ fn be_idle(path: &Path, [seconds, _]: [u64; 2]) -> Outcome<()> {
     let idle = async |ours: &Ours| {
         let running = ours.run(WorkerSettings::default(), each(|_| {})).await?;
         tokio::time::sleep(SETTLED_AFTER).await;
-        let before = (process::processor_time(), process::waits());
+        let before = (machine::processor_time(), machine::waits());
         let statements_before = STATEMENTS.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         let statements = STATEMENTS.load(Ordering::Relaxed) - statements_before;
-        let used = process::processor_time().saturating_sub(before.0);
-        let waits = process::waits().saturating_sub(before.1);
+        let used = machine::processor_time().saturating_sub(before.0);
+        let waits = machine::waits().saturating_sub(before.1);
         running.stop().await?;
         Ok(json!({
             "statements": statements,

@@ -17,7 +17,7 @@ use crate::ours::{Ours, each};
 use crate::report::{Measure, Unit};
 use crate::rows::{Rows, tenants};
 use crate::turns::Bench;
-use crate::{Outcome, grouped, process};
+use crate::{Outcome, grouped, machine};
 
 pub(super) const CHILD: Child = Child {
     name: "come-and-go",
@@ -76,6 +76,6 @@ fn come_and_go(path: &Path, [come, go]: [u64; 2]) -> Outcome<()> {
     };
     let settings = SqliteSettings::timers(path);
     Runtime::new()?.block_on(Ours::with(&settings, &clock, work))?;
-    println!("{}", json!({ "mebibytes": process::peak_memory() }));
+    println!("{}", json!({ "mebibytes": machine::peak_memory() }));
     Ok(())
 }

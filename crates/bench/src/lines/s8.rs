@@ -23,7 +23,7 @@ use crate::report::{Measure, Unit};
 use crate::rows::{Rows, tenants};
 use crate::stats::rate;
 use crate::turns::Bench;
-use crate::{Outcome, grouped, process};
+use crate::{Outcome, grouped, machine};
 
 pub(super) const CHILD: Child = Child {
     name: "catch-up",
@@ -138,7 +138,7 @@ fn catch_up(path: &Path, [of_tenants, seconds]: [u64; 2]) -> Outcome<()> {
         "median": percentile(&late, 0.5)?,
         "latest": percentile(&late, 1.0)?,
         "fresh": late.len(),
-        "mebibytes": process::peak_memory(),
+        "mebibytes": machine::peak_memory(),
     });
     eprintln!("  {answer}");
     println!("{answer}");
