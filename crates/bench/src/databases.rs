@@ -8,6 +8,7 @@ use std::time::Instant;
 use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, migrate};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
+use tempfile::TempDir;
 
 use crate::bare::Bare;
 use crate::rows::{Rows, tenants};
@@ -58,10 +59,11 @@ impl Recipe {
 
 /// Builds files and copies them.
 pub(crate) struct Databases {
-    folder: PathBuf,
+    /// Where the files are.
+    pub(crate) folder: PathBuf,
     clock: SystemClock,
     built: HashMap<Recipe, PathBuf>,
-    /// How many files were made so far, copies included.
+    /// How many files were built so far.
     files: usize,
 }
 
@@ -76,11 +78,6 @@ impl Databases {
             built: HashMap::new(),
             files: 0,
         }
-    }
-
-    /// Where the files are.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// The file of a recipe. It is not to be written to.
@@ -113,11 +110,8 @@ impl Databases {
     }
 
     /// A copy of any file, with the log beside it if it has one.
-    pub(crate) fn copy_of(&mut self, original: &Path) -> Outcome<Copy> {
-        self.files += 1;
-        let folder = self.folder.join(format!("copy-{}", self.files));
-        fs::create_dir(&folder)?;
-        let copy = Copy { folder };
+    pub(crate) fn copy_of(&self, original: &Path) -> Outcome<Copy> {
+        let copy = Copy(TempDir::new_in(&self.folder)?);
         copy_durably(original, &copy.path())?;
         let log = log_of(original);
         if log.exists() {
@@ -128,24 +122,15 @@ impl Databases {
 }
 
 /// A copy that is deleted with all that was written beside it.
-pub(crate) struct Copy {
-    folder: PathBuf,
-}
+pub(crate) struct Copy(TempDir);
 
 impl Copy {
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join("timers.db")
+        self.0.path().join("timers.db")
     }
 
     pub(crate) fn settings(&self) -> SqliteSettings {
         SqliteSettings::timers(self.path())
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        // What stays behind goes with the whole folder at the end of the run.
-        drop(fs::remove_dir_all(&self.folder));
     }
 }
 

@@ -67,10 +67,8 @@ fn field(path: impl AsRef<Path>, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));
     let value = line.and_then(|line| line.split_once(':'));
-    value.map_or_else(
-        || "unknown".to_owned(),
-        |(_, value)| value.trim().to_owned(),
-    )
+    let value = value.map_or("unknown", |(_, value)| value.trim());
+    value.to_owned()
 }
 
 /// The type and device of the mount with the longest path above the folder.

@@ -5,7 +5,7 @@
 //! take turns within each round, and the median of the rounds is compared with the line's target.
 //! A missed target is a finding and no failure: the exit code is 1 only if something broke.
 //!
-//! To add a line, write a file in `lines/` and name its `run` in `lines::ALL`.
+//! To add a line, write a file in `lines/` and name it in `lines::ALL`.
 
 mod args;
 mod bare;
@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use args::{Command, Options};
+use lines::Line;
 use machine::{Machine, Usage};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
@@ -41,23 +42,20 @@ use turns::Bench;
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let command = match args::parse(std::env::args().skip(1)) {
-        Ok(command) => command,
+    let done = match args::parse(std::env::args().skip(1)) {
+        Ok(Command::Help) => {
+            print!("{}", args::HELP);
+            Ok(())
+        }
+        Ok(Command::Child(name, path, numbers)) => child::become_child(&name, &path, numbers),
+        Ok(Command::Measure(_)) if cfg!(debug_assertions) => {
+            Err("this is a debug build, whose figures mean nothing: build with --release".into())
+        }
+        Ok(Command::Measure(options)) => measure(&options),
         Err(sentence) => {
             eprintln!("{sentence}");
             return ExitCode::from(2);
         }
-    };
-    let done = match &command {
-        Command::Help => {
-            print!("{}", args::HELP);
-            Ok(())
-        }
-        Command::Child(name, path, numbers) => child::become_child(name, path, *numbers),
-        Command::Measure(_) if cfg!(debug_assertions) => {
-            Err("this is a debug build, whose figures mean nothing: build with --release".into())
-        }
-        Command::Measure(options) => measure(options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -82,30 +80,29 @@ fn measure(options: &Options) -> Outcome<()> {
     let mut bench = Bench::new(folder.path(), options.quick)?;
     let mut measures: Vec<Measure> = Vec::new();
     let mut others = serde_json::Map::new();
-    for line in chosen {
-        eprintln!("{}: {}", line.name, line.what);
+    for Line(name, what, run) in chosen {
+        eprintln!("{name}: {what}");
         let before = Usage::now();
-        bench.line = line.name;
-        let mut found = (line.run)(&mut bench)
-            .map_err(|error| format!("{} could not be measured: {error}", line.name))?;
+        bench.line = name;
+        let found = run(&mut bench);
+        let mut found = found.map_err(|error| format!("{name} could not be measured: {error}"))?;
         for measure in &mut found {
             if measure.line.is_empty() {
-                measure.line = line.name;
+                measure.line = name;
             }
             say(&measure.text());
         }
-        if let Some(reason) = bench.not_measured.get(line.name) {
-            say(&format!("{:<4} was NOT MEASURED: {reason}\n", line.name));
+        if let Some(reason) = bench.not_measured.get(name) {
+            say(&format!("{name:<4} was NOT MEASURED: {reason}\n"));
             continue;
         }
         measures.extend(found);
         let share = Usage::now().others_since(before);
+        let percent = share * 100.0;
         say(&format!(
-            "{:<4} meanwhile, others used {:.0} % of this machine\n",
-            line.name,
-            share * 100.0
+            "{name:<4} meanwhile, others used {percent:.0} % of this machine\n"
         ));
-        others.insert(line.name.to_owned(), share.into());
+        others.insert((*name).to_owned(), share.into());
     }
     let missed = measures.iter().filter(|measure| !measure.holds()).count();
     let targets = measures.iter().filter(|measure| measure.has_target());

@@ -164,10 +164,10 @@ impl Measure {
             .map(|bare| self.unit.shown(bare.median()));
         let bare = bare.map_or(String::new(), |bare| format!("   bare {bare}"));
         let (mut spread, mut rounds) = (String::new(), String::new());
-        if self.figure.len() > 1 {
+        if self.figure.values().len() > 1 {
             let (min, max) = (figure(self.figure.min()), figure(self.figure.max()));
             spread = format!(" ({min} – {max})");
-            rounds = format!("; {} rounds", self.figure.len());
+            rounds = format!("; {} rounds", self.figure.values().len());
         }
         let (figure, verdict) = (figure(self.figure.median()), self.verdict());
         format!(

@@ -62,10 +62,6 @@ impl Rounds {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(crate) fn values(&self) -> &[f64] {
         &self.0
     }

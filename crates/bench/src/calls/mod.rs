@@ -62,7 +62,7 @@ pub(crate) fn submission(tenant: TenantId, json: &Value) -> Outcome<Submission> 
 
 /// A new and empty file for calls and their timers, on the disk.
 pub(crate) fn empty_file(bench: &mut Bench) -> Outcome<Copy> {
-    let original: PathBuf = bench.databases.folder().join("calls.db");
+    let original: PathBuf = bench.databases.folder.join("calls.db");
     if !original.exists() {
         migrate(&original, SchemaSet::Shared, bench.now())?;
     }

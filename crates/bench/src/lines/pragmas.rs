@@ -11,6 +11,8 @@ use crate::stats::{Rounds, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "the bare loop under other pragmas";
+
 /// The settings: the page cache in MiB, and the number of pages between checkpoints. Ours come first.
 const TUNINGS: [(&str, i64, i64); 5] = [
     ("16 MiB and 10 000 pages", 16, 10_000),

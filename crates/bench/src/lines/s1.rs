@@ -13,6 +13,8 @@ use crate::stats::{Rounds, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "schedule(), one timer a call, many tasks";
+
 pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let start = Recipe::pending(bench.size(100_000, 50_000), TENANTS);
     let few = bench.size(20_000, 6_400);

@@ -19,6 +19,8 @@ use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "commands from JetStream: fetched, committed, acknowledged";
+
 /// How many commands one call of the handler takes, as the service has it.
 const BATCH: usize = 1_000;
 

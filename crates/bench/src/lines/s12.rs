@@ -11,6 +11,8 @@ use crate::stats::{Rounds, micros, rate};
 use crate::turns::Bench;
 use crate::{Outcome, grouped, machine};
 
+pub(super) const WHAT: &str = "service calls: submitted, due, requested, over";
+
 /// How many calls the bare loop takes at a time: as many messages as ours publishes at once. Other
 /// sizes were not compared.
 const BATCH: usize = 500;

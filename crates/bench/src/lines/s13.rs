@@ -20,6 +20,8 @@ use crate::rows::{Rows, tenants};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "from opening the file to the first firing";
+
 pub(super) const CHILD: Child = Child {
     name: "fill-log",
     run: fill_log,

@@ -12,6 +12,9 @@ use crate::stats::{Rounds, float};
 use crate::turns::Bench;
 use crate::{Outcome, target_folder};
 
+pub(super) const WHAT: &str = "the size of the program and of what it is made of";
+pub(super) const BUILD: &str = "building from nothing (the other half of S14)";
+
 const PROGRAM: &str = "timer-service";
 const LIBRARY: &str = "punctual";
 
@@ -72,7 +75,7 @@ fn crates_of(package: &str) -> Outcome<usize> {
 
 /// Builds into a folder of its own; returns how many seconds it took.
 fn build(bench: &Bench, what: &[&str]) -> Outcome<f64> {
-    let folder = bench.databases.folder().join("build");
+    let folder = bench.databases.folder.join("build");
     let started = Instant::now();
     let mut command = cargo();
     command.args(["build", "--quiet", "--locked", "--target-dir"]);

@@ -13,6 +13,8 @@ use crate::stats::{Rounds, float};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "file size per pending timer";
+
 pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let rows = bench.size(200_000, 50_000);
     let empty = Recipe::pending(0, TENANTS);

@@ -17,6 +17,8 @@ use crate::rows::Rows;
 use crate::stats::Rounds;
 use crate::turns::Bench;
 
+pub(super) const WHAT: &str = "saturated tenants, and the others meanwhile";
+
 const PER_SECOND: u32 = 500;
 /// As many are saturated as are not.
 const TENANTS: usize = 20;

@@ -6,6 +6,8 @@ use crate::report::{Measure, Unit};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "schedule(), a thousand timers a call";
+
 /// How many timers a call or a transaction has.
 pub(super) const BATCH: usize = 1_000;
 

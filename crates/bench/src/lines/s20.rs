@@ -18,6 +18,8 @@ use crate::lateness::{Lateness, percentile};
 use crate::report::{Measure, Unit};
 use crate::turns::Bench;
 
+pub(super) const WHAT: &str = "calls beside two tenants whose targets never answer";
+
 /// The hosts that never answer the two tenants.
 const HOSTS: usize = 4;
 /// Calls of each of them to each host: more than it may have under way there.

@@ -12,6 +12,8 @@ use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "draining a backlog: claim, handler, mark";
+
 pub(super) const BATCH: usize = 1_000;
 
 /// A file with a backlog. S13 starts on it too.

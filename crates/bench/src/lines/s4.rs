@@ -12,6 +12,8 @@ use crate::stats::Rounds;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "lateness at 1 000 timers a second";
+
 const PER_SECOND: u32 = 1_000;
 
 pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {

@@ -13,6 +13,8 @@ use crate::stats::{Rounds, micros};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "one poll with nothing due";
+
 const LIMIT: usize = 100;
 const LEASE: Duration = Duration::from_secs(30);
 /// Number of polls whose mean is one sample: a single one is shorter than a context switch.

@@ -19,6 +19,8 @@ use crate::stats::float;
 use crate::turns::Bench;
 use crate::{Outcome, grouped, machine};
 
+pub(super) const WHAT: &str = "an idle minute";
+
 pub(super) const CHILD: Child = Child {
     name: "idle",
     run: be_idle,

@@ -19,6 +19,8 @@ use crate::rows::{Rows, tenants};
 use crate::turns::Bench;
 use crate::{Outcome, grouped, machine};
 
+pub(super) const WHAT: &str = "memory on a large file while timers come and go";
+
 pub(super) const CHILD: Child = Child {
     name: "come-and-go",
     run: come_and_go,

@@ -25,6 +25,8 @@ use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped, machine};
 
+pub(super) const WHAT: &str = "a backlog after a downtime, and fresh timers meanwhile";
+
 pub(super) const CHILD: Child = Child {
     name: "catch-up",
     run: catch_up,

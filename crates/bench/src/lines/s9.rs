@@ -24,6 +24,8 @@ use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "publishing fired timers to JetStream";
+
 /// How many acknowledgements the bare loop waits for at once.
 const WINDOW: usize = 256;
 

@@ -12,11 +12,13 @@ use crate::stats::{Rounds, micros};
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "a poll, a schedule and a firing on files of different sizes";
+
 const CALLERS: usize = 64;
 const POLLS: usize = 500;
 /// So long ago that nothing was due.
 const LONG_AGO: Duration = Duration::from_hours(24);
-const WHAT: [&str; 3] = [
+const THINGS: [&str; 3] = [
     "firing a timer of a backlog",
     "scheduling one, by 64 callers at once",
     "a poll with nothing due",
@@ -40,7 +42,7 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     })?;
     let mut measures = Vec::new();
     bench.plots.costs.clear();
-    for (thing, what) in WHAT.into_iter().enumerate() {
+    for (thing, what) in THINGS.into_iter().enumerate() {
         let mut points = Vec::new();
         for (recipe, rounds) in recipes.iter().zip(&found) {
             let of =

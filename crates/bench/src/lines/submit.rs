@@ -22,6 +22,8 @@ use crate::stats::rate;
 use crate::turns::Bench;
 use crate::{Outcome, grouped};
 
+pub(super) const WHAT: &str = "service calls taken over HTTP, and by calling the use case";
+
 /// Nothing is due while it is measured.
 const AHEAD: Duration = Duration::from_hours(1);
 
