@@ -1,6 +1,5 @@
 //! The engine: starts the worker, schedules or submits, records what arrives, kills and starts again.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -82,8 +81,6 @@ pub(crate) struct Engine {
     scheduler: Option<Scheduler>,
     /// The scheduler, or the target and the clients.
     tasks: JoinSet<()>,
-    /// After how many arrivals to kill, the next one first.
-    kills_to_come: VecDeque<u32>,
     pub(crate) kills: Vec<Kill>,
     /// When the last one is due, and when there was progress last, but not before that. Both are of
     /// the monotonic clock.
@@ -93,13 +90,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// An engine that runs nothing yet.
-    pub(crate) fn new(
-        clock: SystemClock,
-        database: PathBuf,
-        plan: Plan,
-        kills: Vec<u32>,
-        screen: Screen,
-    ) -> Self {
+    pub(crate) fn new(clock: SystemClock, database: PathBuf, plan: Plan, screen: Screen) -> Self {
         let (sender, events) = mpsc::channel(EVENTS);
         let worker = Worker::new(clock.clone(), plan.script, database.clone(), sender.clone());
         Self {
@@ -114,7 +105,6 @@ impl Engine {
             api: watch::Sender::new(None),
             scheduler: None,
             tasks: JoinSet::new(),
-            kills_to_come: kills.into(),
             kills: Vec::new(),
             ends_at: Duration::ZERO,
             progress_at: Duration::ZERO,
@@ -244,10 +234,10 @@ impl Engine {
         let is_due = |after: &u32| *after as usize <= arrived;
         // A worker that has fired the last timer has nothing left to lose.
         let is_last = self.plan.script == Script::Timers && arrived >= self.plan.count as usize;
-        if !self.is_serving() || is_last || !self.kills_to_come.front().is_some_and(is_due) {
+        if !self.is_serving() || is_last || !self.plan.kills.front().is_some_and(is_due) {
             return Ok(());
         }
-        self.kills_to_come.pop_front();
+        self.plan.kills.pop_front();
         self.api.send_replace(None);
         let process = self.worker.kill()?;
         self.kills.push(Kill {
@@ -264,7 +254,7 @@ impl Engine {
             count: self.plan.count as usize,
             totals: self.ledger.totals,
             kills: self.kills.len(),
-            until_first: self.plan.first_due().since(self.clock.now()),
+            until_first: self.plan.due_at(0).since(self.clock.now()),
             is_down: !self.is_serving(),
             is_overdue: now > self.ends_at + POLL_INTERVAL,
         };

@@ -1,6 +1,5 @@
 //! Lateness of timers and calls: percentiles, and a histogram.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -25,13 +24,8 @@ pub(crate) struct Percentiles {
     pub(crate) max: u64,
 }
 
-/// How many were late by at least `from_ms` and less than `to_ms`; `None`: however late.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bucket {
-    pub(crate) from_ms: u64,
-    pub(crate) to_ms: Option<u64>,
-    pub(crate) count: usize,
-}
+/// From how many milliseconds on, below how many (`None`: however late), and how many were so late.
+pub(crate) type Bucket = (u64, Option<u64>, usize);
 
 impl Lateness {
     pub(crate) fn add(&mut self, lateness: Duration) {
@@ -58,15 +52,10 @@ impl Lateness {
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         let from = [0].into_iter().chain(BOUNDS);
         let to = BOUNDS.into_iter().map(Some).chain([None]);
-        let bucket = |(from_ms, to_ms)| Bucket {
-            from_ms,
-            to_ms,
-            count: 0,
-        };
-        let mut buckets: Vec<Bucket> = from.zip(to).map(bucket).collect();
+        let mut buckets: Vec<_> = from.zip(to).map(|(from, to)| (from, to, 0)).collect();
         for late in &self.0 {
             let n = BOUNDS.partition_point(|bound| *bound <= millis(*late));
-            buckets[n].count += 1;
+            buckets[n].2 += 1;
         }
         buckets
     }
@@ -87,38 +76,31 @@ impl Percentiles {
 
 /// One bar for each bucket, from the first to the last that is not empty.
 pub(crate) fn histogram(buckets: &[Bucket], screen: &Screen) -> String {
-    let filled = |bucket: &Bucket| bucket.count > 0;
+    let filled = |bucket: &Bucket| bucket.2 > 0;
     let (Some(first), Some(last)) = (
         buckets.iter().position(filled),
         buckets.iter().rposition(filled),
     ) else {
         return "  nothing arrived\n".to_owned();
     };
-    let buckets = &buckets[first..=last];
-    let label = |bucket: &Bucket| range(bucket, screen.is_unicode);
-    let labels = buckets.iter().map(|bucket| label(bucket).chars().count());
+    let rows = buckets[first..=last].iter();
+    let rows: Vec<_> = rows
+        .map(|(from, to, count)| (range(*from, *to, screen.is_unicode), *count))
+        .collect();
+    let labels = rows.iter().map(|(label, _)| label.chars().count());
     let labels = labels.max().unwrap_or(0);
-    let total: usize = buckets.iter().map(|bucket| bucket.count).sum();
-    let most = buckets.iter().map(|bucket| bucket.count).max();
-    let most = most.unwrap_or(1).max(1);
+    let total: usize = rows.iter().map(|(_, count)| count).sum();
+    let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(1);
     let counts = amount(most).len();
     // Two in front, two between the columns, and " 100.0 %" in the end.
     let room = screen.width.saturating_sub(2 + labels + 2 + 2 + counts + 9);
-    let mut text = String::new();
-    for bucket in buckets {
-        let bar = bar(bucket.count, most, room, screen.is_unicode);
-        let permille = (bucket.count * 1_000 + total / 2) / total;
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "  {:>labels$}  {bar:room$}  {:>counts$}  {:>3}.{} %",
-            label(bucket),
-            amount(bucket.count),
-            permille / 10,
-            permille % 10,
-        );
-    }
-    text
+    let row = |(label, count): (String, usize)| {
+        let bar = bar(count, most, room, screen.is_unicode);
+        let permille = (count * 1_000 + total / 2) / total;
+        let (percent, tenth, count) = (permille / 10, permille % 10, amount(count));
+        format!("  {label:>labels$}  {bar:room$}  {count:>counts$}  {percent:>3}.{tenth} %\n")
+    };
+    rows.into_iter().map(row).collect()
 }
 
 /// A bar that is as long as `part` is of `most`; of anything at all, something is seen.
@@ -135,14 +117,14 @@ fn bar(part: usize, most: usize, room: usize, is_unicode: bool) -> String {
 }
 
 /// From when to when.
-fn range(bucket: &Bucket, is_unicode: bool) -> String {
+fn range(from_ms: u64, to_ms: Option<u64>, is_unicode: bool) -> String {
     let dash = if is_unicode { "–" } else { "-" };
     let unit = |millis: u64| match millis {
         0..1_000 => (millis, "ms"),
         _ => (millis / 1_000, "s"),
     };
-    let (from, from_unit) = unit(bucket.from_ms);
-    match bucket.to_ms.map(unit) {
+    let (from, from_unit) = unit(from_ms);
+    match to_ms.map(unit) {
         None => format!(">{from} {from_unit}"),
         Some((to, unit)) if from == 0 => format!("<{to} {unit}"),
         Some((to, unit)) if unit == from_unit => format!("{from}{dash}{to} {unit}"),
@@ -172,8 +154,7 @@ mod tests {
     #[test]
     fn a_bound_belongs_to_the_bucket_that_begins_there() {
         let buckets = late([0, 0, 1, 2, 4, 5, 999, 1_000, 10_000, 70_000]).buckets();
-        let filled = buckets.iter().filter(|bucket| bucket.count > 0);
-        let filled: Vec<_> = filled.map(|it| (it.from_ms, it.to_ms, it.count)).collect();
+        let filled: Vec<_> = buckets.into_iter().filter(|bucket| bucket.2 > 0).collect();
         let millis = [
             (0, Some(1), 2),
             (1, Some(2), 1),
@@ -193,9 +174,9 @@ mod tests {
     fn the_buckets_leave_no_gap_and_count_everything() {
         let buckets = late(0..20_000).buckets();
         for pair in buckets.windows(2) {
-            assert_eq!(pair[0].to_ms, Some(pair[1].from_ms));
+            assert_eq!(pair[0].1, Some(pair[1].0));
         }
-        let counted: usize = buckets.iter().map(|bucket| bucket.count).sum();
+        let counted: usize = buckets.iter().map(|bucket| bucket.2).sum();
         assert_eq!(counted, 20_000);
     }
 
@@ -205,22 +186,14 @@ mod tests {
         let text = histogram(&late(millis).buckets(), &plain(50));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 13, "{text}");
-        assert_eq!(
-            lines[0],
-            "      1-2 ms  ######################  900   90.0 %"
-        );
-        assert_eq!(
-            lines[1],
-            "      2-5 ms                            0    0.0 %"
-        );
-        assert_eq!(
-            lines[8],
-            "  500 ms-1 s  ##                       99    9.9 %"
-        );
-        assert_eq!(
-            lines[12],
-            "       >10 s  #                         1    0.1 %"
-        );
+        for (n, line) in [
+            (0, "      1-2 ms  ######################  900   90.0 %"),
+            (1, "      2-5 ms                            0    0.0 %"),
+            (8, "  500 ms-1 s  ##                       99    9.9 %"),
+            (12, "       >10 s  #                         1    0.1 %"),
+        ] {
+            assert_eq!(lines[n], line);
+        }
         assert_eq!(histogram(&[], &plain(50)), "  nothing arrived\n");
     }
 

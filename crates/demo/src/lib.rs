@@ -65,14 +65,13 @@ pub async fn run(
         .map_err(|error| Failure::Refused(format!("signals cannot be listened to: {error}")))?;
     let screen = Screen::current(variable);
     let plan = Plan::new(&args, clock.now())?;
-    let kills = if args.kill { plan.kills() } else { Vec::new() };
     let folder = temporary_folder()?;
     let database = folder.path().join(plan.script.database());
     let is_for_people = args.output == Output::Table;
     if is_for_people {
-        print(&report::introduction(&args, kills.len(), &screen));
+        print(&report::introduction(&args, plan.kills.len(), &screen));
     }
-    let mut engine = Engine::new(clock, database.clone(), plan, kills, screen);
+    let mut engine = Engine::new(clock, database.clone(), plan, screen);
     let ended = tokio::select! {
         biased;
         Some(signal) = signals.recv() => Err(Failure::Stopped(signal)),

@@ -3,6 +3,7 @@
 //! Everything follows from the flags and one instant, so that a run is known in advance and nothing
 //! has to be drawn.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use punctual_domain::{TenantId, TimerKey, Timestamp};
@@ -64,6 +65,9 @@ pub(crate) struct Plan {
     pub(crate) start: Timestamp,
     /// From the start until the first one is due.
     lead: Duration,
+    /// After how many firings or requests to kill the worker, each time. Counted in them and not in
+    /// seconds, so that each kill comes right after one, mostly before the worker has recorded it.
+    pub(crate) kills: VecDeque<u32>,
 }
 
 impl Plan {
@@ -84,11 +88,12 @@ impl Plan {
             span,
             start,
             lead: LEAD + storing.saturating_sub(span),
+            kills: if args.kill {
+                kills(args)
+            } else {
+                VecDeque::new()
+            },
         })
-    }
-
-    pub(crate) fn first_due(&self) -> Timestamp {
-        self.due_at(0)
     }
 
     /// How long after the start the last one is due, at the latest.
@@ -121,23 +126,22 @@ impl Plan {
         due.filter(|due_at| from < *due_at && *due_at <= to).count()
     }
 
-    /// After how many firings or requests to kill the worker, each time. Counted in them and not in
-    /// seconds, so that each kill comes right after one, mostly before the worker has recorded it.
-    pub(crate) fn kills(&self) -> Vec<u32> {
-        let seconds = u32::try_from(self.span.as_secs()).unwrap_or(u32::MAX);
-        let kills = (seconds / SECONDS_PER_KILL).saturating_sub(1);
-        let kills = kills.clamp(MIN_KILLS, MAX_KILLS);
-        let after = |k: u32| u64::from(self.count) * u64::from(k) / u64::from(kills + 1);
-        let after = (1..=kills).filter_map(|k| u32::try_from(after(k)).ok());
-        let mut after: Vec<u32> = after.collect();
-        after.dedup();
-        after
-    }
-
     /// How long the worker stays dead after a kill.
     pub(crate) fn downtime(&self) -> Duration {
         (self.span / 40).min(MAX_DOWNTIME)
     }
+}
+
+/// In equal steps, and at most once for each.
+fn kills(args: &DemoArgs) -> VecDeque<u32> {
+    let kills = (args.seconds / SECONDS_PER_KILL).saturating_sub(1);
+    let kills = kills.clamp(MIN_KILLS, MAX_KILLS);
+    let after = |k: u32| u64::from(args.count()) * u64::from(k) / u64::from(kills + 1);
+    let mut after: Vec<u32> = (1..=kills)
+        .filter_map(|k| after(k).try_into().ok())
+        .collect();
+    after.dedup();
+    after.into()
 }
 
 #[cfg(test)]
@@ -154,7 +158,7 @@ mod tests {
         let plan = plan("--timers 1000 --seconds 10 --tenants 10");
         let step = Duration::from_millis(10);
         assert_eq!(plan.due_at(7).since(plan.due_at(6)), step);
-        assert_eq!(plan.due_at(999).since(plan.first_due()) + step, plan.span);
+        assert_eq!(plan.due_at(999).since(plan.due_at(0)) + step, plan.span);
         assert_eq!(plan.key(3).tenant_id.as_str(), "demo-4");
         assert_eq!(plan.key(3).tenant_id, plan.key(13).tenant_id);
         assert_ne!(plan.key(3), plan.key(13));
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_first_one_waits_for_what_cannot_be_stored_in_time() {
-        let lead = |line| plan(line).first_due().since(Timestamp::MIN);
+        let lead = |line| plan(line).due_at(0).since(Timestamp::MIN);
         assert_eq!(lead("--timers 1000 --seconds 10"), LEAD);
         assert_eq!(lead("--timers 1000000 --seconds 3600"), LEAD);
         let many = lead("--timers 1000000 --seconds 10");
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn those_due_in_a_while_are_counted() {
         let plan = plan("--timers 1000 --seconds 10");
-        let first = plan.first_due();
+        let first = plan.due_at(0);
         let at = |millis| first.saturating_add(Duration::from_millis(millis));
         assert_eq!(plan.due_between(at(0), at(100)), 10);
         assert_eq!(plan.due_between(at(9), at(11)), 1);
@@ -200,15 +204,13 @@ mod tests {
 
     #[test]
     fn kills_come_in_the_middle_of_firing_and_at_most_once_a_firing() {
-        assert_eq!(plan("--seconds 10").kills(), [200, 400, 600, 800]);
-        assert_eq!(plan("--timers 200 --seconds 1").kills(), [50, 100, 150]);
-        assert_eq!(
-            plan("--timers 1 --seconds 1").kills(),
-            [0],
-            "before the only one"
-        );
-        assert_eq!(plan("--timers 2").kills(), [0, 1]);
-        assert_eq!(plan("--timers 1000000 --seconds 3600").kills().len(), 100);
+        let kills = |line: &str| plan(&format!("{line} --kill")).kills;
+        assert_eq!(kills("--seconds 10"), [200, 400, 600, 800]);
+        assert_eq!(kills("--timers 200 --seconds 1"), [50, 100, 150]);
+        assert_eq!(kills("--timers 1 --seconds 1"), [0], "before the only one");
+        assert_eq!(kills("--timers 2"), [0, 1]);
+        assert_eq!(kills("--timers 1000000 --seconds 3600").len(), 100);
+        assert!(plan("--seconds 10").kills.is_empty());
         assert_eq!(plan("--seconds 10").downtime(), MAX_DOWNTIME);
         assert_eq!(plan("--seconds 1").downtime(), Duration::from_millis(25));
     }

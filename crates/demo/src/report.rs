@@ -59,14 +59,15 @@ pub(crate) fn introduction(args: &DemoArgs, kills: usize, screen: &Screen) -> St
         ),
     };
     let times = match kills {
+        0 | 1 => String::new(),
+        _ => format!(" {kills} times"),
+    };
+    let killed = match kills {
         0 => String::new(),
-        1 => " On the way the worker is killed with SIGKILL and started again.".to_owned(),
-        _ => format!(
-            " On the way the worker is killed with SIGKILL {kills} times and started again."
-        ),
+        _ => format!(" On the way the worker is killed with SIGKILL{times} and started again."),
     };
     screen.wrapped(&format!(
-        "To {verb} over {}: {} of {}, stored in a temporary SQLite file. {how}{times}",
+        "To {verb} over {}: {} of {}, stored in a temporary SQLite file. {how}{killed}",
         count(args.seconds, "second"),
         count(args.count(), args.script().unit()),
         count(args.tenants, "tenant"),
@@ -149,12 +150,9 @@ impl Report<'_> {
             Script::Timers => ("timers", "firedBefore"),
             Script::Calls => ("calls", "requestsBefore"),
         };
-        let bucket = |bucket: Bucket| {
-            let mut json = json!({"fromMs": bucket.from_ms, unit: bucket.count});
-            if let Some(to_ms) = bucket.to_ms {
-                json["toMs"] = to_ms.into();
-            }
-            json
+        let bucket = |(from_ms, to_ms, count): Bucket| match to_ms {
+            Some(to_ms) => json!({"fromMs": from_ms, "toMs": to_ms, unit: count}),
+            None => json!({"fromMs": from_ms, unit: count}),
         };
         let kill = |kill: &Kill| {
             let downtime = u64::try_from(kill.downtime.as_millis()).unwrap_or(u64::MAX);
@@ -188,11 +186,8 @@ impl Report<'_> {
     pub(crate) fn conclusion(&self, program: &str, screen: &Screen) -> String {
         let kill = |line: &str| (!self.args.kill).then(|| line.to_owned());
         let with = |line: &str| Some(line.to_owned());
-        let database = self
-            .database
-            .as_ref()
-            .map(|path| path.display().to_string());
-        let flag = |flag: &str| database.as_ref().map(|path| format!("{flag} {path}"));
+        let database = self.database.as_ref();
+        let flag = |flag: &str| database.map(|path| format!("{flag} {}", path.display()));
         let (proved, next, docs) = match self.args.script() {
             Script::Timers => (
                 "None lost, none early.",

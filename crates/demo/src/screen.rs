@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use indicatif::HumanCount;
 use rustix::termios::tcgetwinsize;
 
 use crate::Lookup;
@@ -57,34 +58,23 @@ impl Screen {
 
     /// Breaks a text between words; lines are no longer than the screen is wide, unless a word is.
     pub(crate) fn wrapped(&self, text: &str) -> String {
-        let (mut wrapped, mut column) = (String::new(), 0);
+        let mut lines: Vec<String> = Vec::new();
         for word in text.split_whitespace() {
-            let length = word.chars().count();
-            if column > 0 && column + 1 + length > self.width {
-                wrapped.push('\n');
-                column = 0;
-            } else if column > 0 {
-                wrapped.push(' ');
-                column += 1;
+            let fits =
+                |line: &&mut String| line.chars().count() + 1 + word.chars().count() <= self.width;
+            match lines.last_mut().filter(fits) {
+                Some(line) => line.extend([" ", word]),
+                None => lines.push(word.to_owned()),
             }
-            wrapped.push_str(word);
-            column += length;
         }
-        wrapped
+        lines.join("\n")
     }
 }
 
 /// A number with its thousands apart.
 pub(crate) fn amount(number: usize) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    let text = HumanCount(number as u64).to_string();
+    text.replace(',', " ")
 }
 
 /// A lateness in the unit that suits it. The clock is read in whole milliseconds.
@@ -154,22 +144,9 @@ pub(crate) mod tests {
 
     #[test]
     fn figures_are_easy_to_read() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1 000"),
-            (1_234_567, "1 234 567"),
-        ] {
-            assert_eq!(amount(number), text);
-        }
-        for (millis, text) in [
-            (0, "<1 ms"),
-            (1, "1 ms"),
-            (999, "999 ms"),
-            (1_000, "1.00 s"),
-            (12_345, "12.34 s"),
-        ] {
-            assert_eq!(late(Duration::from_millis(millis)), text);
-        }
+        let amounts = [0, 999, 1_000, 1_234_567].map(amount);
+        assert_eq!(amounts, ["0", "999", "1 000", "1 234 567"]);
+        let lates = [0, 1, 999, 1_000, 12_345].map(|millis| late(Duration::from_millis(millis)));
+        assert_eq!(lates, ["<1 ms", "1 ms", "999 ms", "1.00 s", "12.34 s"]);
     }
 }
