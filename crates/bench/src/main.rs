@@ -133,10 +133,8 @@ fn measure(options: &Options) -> Outcome<()> {
         "notMeasured": bench.not_measured,
         "measures": measures.iter().map(Measure::json).collect::<Vec<_>>(),
     });
-    match options.json.as_deref() {
-        Some(file) => write_json(file, &json),
-        None => Ok(()),
-    }
+    let file = options.json.as_deref();
+    file.map_or(Ok(()), |file| write_json(file, &json))
 }
 
 fn write_json(file: &str, json: &serde_json::Value) -> Outcome<()> {
