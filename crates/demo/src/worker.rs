@@ -190,8 +190,7 @@ impl Worker {
         let status = self.reap().map_err(|error| {
             Failure::Failed(format!("the end of process {id} is unknown: {error}"))
         })?;
-        let reason = self.reason().map(|reason| format!(": {reason}"));
-        let reason = reason.unwrap_or_default();
+        let reason = self.reason();
         match self.state {
             State::Stopping => {
                 self.state = State::Stopped;
@@ -215,10 +214,11 @@ impl Worker {
         status
     }
 
-    /// What it said of its end, if it said anything.
-    fn reason(&self) -> Option<&str> {
+    /// What it said of its end, after a colon, if it said anything.
+    fn reason(&self) -> String {
         let mut lines = self.log_tail.iter().rev();
-        lines.find_map(|line| line.strip_prefix("error: "))
+        let reason = lines.find_map(|line| line.strip_prefix("error: "));
+        reason.map_or_else(String::new, |reason| format!(": {reason}"))
     }
 
     /// Ends it if it still runs.
@@ -349,6 +349,15 @@ mod tests {
         (worker, events)
     }
 
+    /// Which run serves, and on which port.
+    fn served(events: &[Event]) -> Vec<(usize, Option<u16>)> {
+        let served = events.iter().filter_map(|event| match event {
+            Event::Serving { run, api, .. } => Some((*run, api.map(|api| api.port()))),
+            _ => None,
+        });
+        served.collect()
+    }
+
     #[test]
     fn a_worker_that_ends_by_itself_is_a_failure_with_its_reason() {
         let (mut worker, events) = run("echo begun >&2; echo 'error: no disk' >&2; exit 3");
@@ -384,24 +393,14 @@ mod tests {
         let is_reported = matches!(events[..], [Event::Failed(_), Event::Exited { run: 1 }]);
         assert!(is_reported, "{events:?}");
         worker.reap().unwrap();
-        assert_eq!(worker.reason(), None);
+        assert_eq!(worker.reason(), "");
     }
 
     #[test]
     fn it_serves_when_its_log_says_so_and_only_the_end_of_the_log_is_kept() {
         let (mut worker, events) =
             run("for n in $(seq 50); do echo $n >&2; done; echo 'serving timers' >&2");
-        let serves = |event: &&Event| {
-            matches!(
-                event,
-                Event::Serving {
-                    run: 1,
-                    api: None,
-                    ..
-                }
-            )
-        };
-        assert_eq!(events.iter().filter(serves).count(), 1);
+        assert_eq!(served(&events), [(1, None)]);
         worker.reap().unwrap();
         assert_eq!(worker.log_tail.len(), LOG_LINES);
         assert_eq!(worker.log_tail.last().unwrap(), "serving timers");
@@ -412,8 +411,7 @@ mod tests {
         let (_, events) = run(
             r#"echo '{"message":"serving service calls: now","api":"http://127.0.0.1:81"}' >&2"#,
         );
-        let listens = |event: &&Event| matches!(event, Event::Serving { api: Some(api), .. } if api.port() == 81);
-        assert_eq!(events.iter().filter(listens).count(), 1);
+        assert_eq!(served(&events), [(1, Some(81))]);
     }
 
     #[test]
