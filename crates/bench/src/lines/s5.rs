@@ -20,14 +20,6 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Number of polls whose mean is one sample: a single one is shorter than a context switch.
 const POLLS: usize = 200;
 
-/// One file, open for both sides.
-struct Pending {
-    recipe: Recipe,
-    ours: Ours,
-    bare: Bare,
-    _copy: Copy,
-}
-
 pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     let (small, large) = (10_000, bench.size(1_000_000, 200_000));
     let tenants = 10_000;
@@ -62,6 +54,14 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
         bench.runtime.block_on(file.ours.close());
     }
     Ok(measures)
+}
+
+/// One file, open for both sides.
+struct Pending {
+    recipe: Recipe,
+    ours: Ours,
+    bare: Bare,
+    _copy: Copy,
 }
 
 fn open(bench: &mut Bench, recipe: Recipe) -> Outcome<Pending> {
