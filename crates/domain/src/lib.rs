@@ -5,6 +5,7 @@
 //! values, so that every adapter applies the same ones:
 //!
 //! - [`schedule_order`]: the effect of a schedule on the stored timer;
+//! - [`Existing`]: what a mark or a deletion does to it;
 //! - [`timer_entry`]: the states of a timer and the transition between them;
 //! - [`service_call`]: the states of a service call and the messages about their changes;
 //! - [`FiringId`]: the identity of a firing;
@@ -20,6 +21,7 @@ mod json_schema;
 pub mod messages;
 pub mod schedule_order;
 pub mod service_call;
+mod settlement;
 mod tenant_id;
 mod timer_data;
 pub mod timer_entry;
@@ -37,6 +39,7 @@ pub use messages::{
     DueTimeReached, EnvelopeError, Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic,
 };
 pub use schedule_order::{Existing, Registration, ScheduleDecision, ScheduleOrigin};
+pub use settlement::{DeleteOutcome, MarkOutcome};
 pub use tenant_id::{TenantId, TenantIdError};
 pub use timer_data::{TimerData, TimerDataError};
 pub use timer_entry::{Failures, NotYetDue, ReachedTimer, ScheduledTimer, TimerEntry, TimerState};

@@ -85,6 +85,34 @@ pub enum ScheduleDecision {
     AlreadyReached,
 }
 
+impl Existing {
+    /// A stored timer, scheduled or reached.
+    pub const fn timer(registration: Registration, is_reached: bool) -> Self {
+        if is_reached {
+            Self::Reached(registration)
+        } else {
+            Self::Scheduled(registration)
+        }
+    }
+
+    /// A key without a timer, deleted at some time or never used.
+    pub fn absent(deleted_at: Option<Timestamp>) -> Self {
+        deleted_at.map_or(Self::Nothing, |deleted_at| Self::Deleted { deleted_at })
+    }
+}
+
+impl ScheduleDecision {
+    /// The registration time to write; `None` if nothing is to be written.
+    pub const fn registered_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Create { registered_at } | Self::Reschedule { registered_at } => {
+                Some(registered_at)
+            }
+            Self::Unchanged | Self::Stale | Self::AlreadyReached => None,
+        }
+    }
+}
+
 impl ScheduleOrigin {
     /// Decides the effect of a schedule for `due_at`, given what is stored and the current time.
     ///
@@ -292,16 +320,13 @@ mod tests {
         commands
             .iter()
             .fold(Existing::Nothing, |stored, &(sent, due)| {
-                match command(sent, due, stored, now) {
-                    ScheduleDecision::Create { registered_at }
-                    | ScheduleDecision::Reschedule { registered_at } => {
-                        Existing::Scheduled(Registration {
-                            registered_at,
-                            due_at: at(due),
-                        })
-                    }
-                    _ => stored,
-                }
+                let accepted = command(sent, due, stored, now).registered_at();
+                accepted.map_or(stored, |registered_at| {
+                    Existing::Scheduled(Registration {
+                        registered_at,
+                        due_at: at(due),
+                    })
+                })
             })
     }
 

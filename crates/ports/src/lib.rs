@@ -50,18 +50,20 @@ pub use outbox::{
     Unreadable,
 };
 pub use service_calls::{
-    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ConflictField, Fingerprint,
-    NewCall, Receipt, ServiceCallPersistencePort, StoredCall, StuckCalls, SubmitOutcome,
+    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, NewCall,
+    ServiceCallPersistencePort, StoredCall, StuckCalls,
 };
 pub use stepped::Stepped;
 pub use timer_persistence::{
-    DeleteOutcome, FiredTimer, MarkOutcome, PageCursor, SaveOutcome, SaveTimer, TimerPage,
-    TimerPageQuery, TimerPersistencePort,
+    FiredTimer, PageCursor, SaveOutcome, SaveTimer, TimerPage, TimerPageQuery, TimerPersistencePort,
 };
 pub use timer_queue::{
     Backlog, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, DeadLetterClaim, FiredCursor,
     FiredPage, RetryLater, TimerQueuePort,
 };
+
+pub use punctual_domain::service_call::{ConflictField, Fingerprint, Receipt, SubmitOutcome};
+pub use punctual_domain::{DeleteOutcome, MarkOutcome};
 
 /// Result of a batch method: an outcome or an error for each item.
 pub type BatchResult<T> = Result<Vec<Result<T, PortError>>, PortError>;

@@ -1,16 +1,13 @@
 //! The store of service calls. Only orchestration writes to it.
 
 use async_trait::async_trait;
-use punctual_domain::service_call::{CallStatus, IdempotencyKey, ServiceCall, Tag};
-use punctual_domain::{
-    CorrelationId, MessageEnvelope, ServiceCallId, TenantId, TimerKey, Timestamp,
+use punctual_domain::service_call::{
+    CallStatus, Fingerprint, IdempotencyKey, Receipt, ServiceCall, SubmissionRecord, SubmitOutcome,
+    Tag,
 };
+use punctual_domain::{CorrelationId, MessageEnvelope, TenantId, TimerKey, Timestamp};
 
 use crate::{BatchResult, PageCursor, PortError};
-
-/// Hash of everything in which two equal submissions agree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
 
 /// A call to be stored for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,41 +24,30 @@ pub struct NewCall {
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// Receipt of a submission, the same for every repetition of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Receipt {
-    /// The id of the call.
-    pub service_call_id: ServiceCallId,
-    /// The request that the call belongs to.
-    pub correlation_id: CorrelationId,
-    /// When the call was accepted.
-    pub submitted_at: Timestamp,
-}
+impl NewCall {
+    /// The receipt of the call if it is accepted.
+    pub fn receipt(&self) -> Receipt {
+        let details = self.call.details();
+        Receipt {
+            service_call_id: details.key.service_call_id,
+            correlation_id: details.correlation_id,
+            submitted_at: details.submitted_at,
+        }
+    }
 
-/// Outcome of a submission.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SubmitOutcome {
-    /// The call was stored.
-    Accepted(Receipt),
-    /// The same call was submitted before. Nothing was stored.
-    Repeated(Receipt),
-    /// A different call was submitted before under the same id or key. Nothing was stored.
-    Conflict {
-        /// The field that is in use.
-        field: ConflictField,
-        /// The call that uses it.
-        by: ServiceCallId,
-    },
-}
-
-/// The field in which a submission conflicts with an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConflictField {
-    /// The service call id.
-    Id,
-    /// The idempotency key.
-    Key,
+    /// Decides the outcome, given the submissions of the same tenant under its id and under its key.
+    pub fn decide(
+        &self,
+        of_id: Option<SubmissionRecord<'_>>,
+        of_key: Option<SubmissionRecord<'_>>,
+    ) -> SubmitOutcome {
+        let new = SubmissionRecord {
+            receipt: self.receipt(),
+            idempotency_key: self.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+            fingerprint: &self.fingerprint.0,
+        };
+        new.decide(self.id_was_given, of_id, of_key)
+    }
 }
 
 /// A stored call and its version.

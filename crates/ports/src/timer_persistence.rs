@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use punctual_domain::{
-    CorrelationId, FiringId, ScheduleOrigin, ScheduledTimer, TenantId, TimerData, TimerEntry,
-    TimerKey, TimerState, Timestamp,
+    CorrelationId, DeleteOutcome, FiringId, MarkOutcome, ScheduleDecision, ScheduleOrigin,
+    ScheduledTimer, TenantId, TimerData, TimerEntry, TimerKey, TimerState, Timestamp,
 };
 
 use crate::{BatchResult, PortError, PortErrorKind};
@@ -42,6 +42,19 @@ pub enum SaveOutcome {
     NoParent,
 }
 
+impl From<ScheduleDecision> for SaveOutcome {
+    /// The outcome once the decision is written.
+    fn from(decision: ScheduleDecision) -> Self {
+        match decision {
+            ScheduleDecision::Create { .. } => Self::Created,
+            ScheduleDecision::Reschedule { .. } => Self::Rescheduled,
+            ScheduleDecision::Unchanged => Self::Unchanged,
+            ScheduleDecision::Stale => Self::Stale,
+            ScheduleDecision::AlreadyReached => Self::AlreadyReached,
+        }
+    }
+}
+
 /// A firing whose event was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FiredTimer {
@@ -67,34 +80,6 @@ impl FiredTimer {
             format!("{} is before its due time {due_at}", self.reached_at),
         ))
     }
-}
-
-/// Outcome of marking a timer as fired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MarkOutcome {
-    /// The timer is reached now.
-    Marked,
-    /// The timer was marked before.
-    AlreadyReached,
-    /// The timer was rescheduled since: the new schedule fires, or has fired, by itself.
-    Moved,
-    /// The timer no longer exists.
-    NotFound,
-}
-
-/// Outcome of deleting a timer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeleteOutcome {
-    /// The timer is deleted and does not fire.
-    Deleted,
-    /// The timer is being fired. Nothing was changed.
-    Firing,
-    /// The timer has already fired. Nothing was changed.
-    AlreadyReached,
-    /// The timer does not exist.
-    NotFound,
 }
 
 /// Opaque cursor of a page, readable only by the store that returned it.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use punctual_domain::{FiringId, ReachedTimer, ScheduledTimer, TenantId, TimerKey, Timestamp};
+use punctual_domain::{
+    Existing, FiringId, ReachedTimer, ScheduledTimer, TenantId, TimerKey, Timestamp,
+};
 
 use crate::{BatchResult, DeadLetter, PortError};
 
@@ -140,6 +142,17 @@ pub enum ClaimOutcome {
     /// The claim is no longer current: its lease expired and another worker claimed the timer, or the
     /// timer was marked, rescheduled or deleted. Nothing was changed.
     Lost,
+}
+
+impl ClaimOutcome {
+    /// Why a claim is no longer current, given what is stored for its key.
+    pub fn of_lost(claim: &ClaimRef, existing: Existing) -> Self {
+        if existing.is_moved_from(claim.firing_id.registration) {
+            Self::Moved
+        } else {
+            Self::Lost
+        }
+    }
 }
 
 /// The timers of all tenants, in the order of their due times.

@@ -1,10 +1,10 @@
-//! Deduplication of submissions: new, repeated or in conflict.
+//! The submissions of calls, by which repetitions are recognised.
 
 use std::collections::BTreeMap;
 
-use punctual_domain::service_call::IdempotencyKey;
+use punctual_domain::service_call::{IdempotencyKey, SubmissionRecord};
 use punctual_domain::{TenantId, TimerKey, Timestamp};
-use punctual_ports::{ConflictField, Fingerprint, NewCall, Receipt, SubmitOutcome};
+use punctual_ports::{Fingerprint, NewCall, Receipt, SubmitOutcome};
 
 use super::State;
 
@@ -25,61 +25,38 @@ pub(super) struct Submissions {
 
 impl State {
     pub(super) fn submit(&mut self, new: NewCall) -> SubmitOutcome {
-        if let Some(taken) = self.submissions.judge(&new) {
-            return taken;
+        let outcome = self.submissions.decide(&new);
+        if matches!(outcome, SubmitOutcome::Accepted(_)) {
+            self.submissions.add(&new);
+            self.calls.insert(new.call);
+            self.outbox.append(new.outbox);
         }
-        let receipt = self.submissions.add(&new);
-        self.calls.insert(new.call);
-        self.outbox.append(new.outbox);
-        SubmitOutcome::Accepted(receipt)
+        outcome
     }
 }
 
 impl Submissions {
-    /// The outcome if the id or key was used before; `None` if neither was.
-    fn judge(&self, new: &NewCall) -> Option<SubmitOutcome> {
+    fn decide(&self, new: &NewCall) -> SubmitOutcome {
+        let record = |key: &TimerKey| self.by_id.get(key).map(Submission::record);
         let key = &new.call.details().key;
-        let of_key = self.of_key(key, new.idempotency_key.as_ref());
-        let Some(before) = self.by_id.get(key) else {
-            let before = self.by_id.get(of_key?)?;
-            let is_same = !new.id_was_given && before.fingerprint == new.fingerprint;
-            return Some(before.answer(is_same, ConflictField::Key));
-        };
-        let is_meant = new.id_was_given || of_key == Some(key);
-        let given = (&before.idempotency_key, &new.idempotency_key);
-        let is_other_key = matches!(given, (Some(before), Some(now)) if before != now);
-        if !is_meant || is_other_key || before.fingerprint != new.fingerprint {
-            return Some(before.answer(false, ConflictField::Id));
-        }
-        match of_key.filter(|of_key| *of_key != key) {
-            Some(other) => Some(self.by_id.get(other)?.answer(false, ConflictField::Key)),
-            None => Some(before.answer(true, ConflictField::Id)),
-        }
+        let given = new.idempotency_key.clone();
+        let of_key = given.and_then(|given| self.by_key.get(&(key.tenant_id.clone(), given)));
+        new.decide(record(key), of_key.and_then(record))
     }
 
-    fn of_key(&self, call: &TimerKey, key: Option<&IdempotencyKey>) -> Option<&TimerKey> {
-        self.by_key.get(&(call.tenant_id.clone(), key?.clone()))
-    }
-
-    fn add(&mut self, new: &NewCall) -> Receipt {
-        let details = new.call.details();
-        let receipt = Receipt {
-            service_call_id: details.key.service_call_id,
-            correlation_id: details.correlation_id,
-            submitted_at: details.submitted_at,
-        };
-        if let Some(key) = new.idempotency_key.clone() {
-            let tenant_id = details.key.tenant_id.clone();
-            self.by_key.insert((tenant_id, key), details.key.clone());
+    fn add(&mut self, new: &NewCall) {
+        let key = &new.call.details().key;
+        if let Some(given) = new.idempotency_key.clone() {
+            let given = (key.tenant_id.clone(), given);
+            self.by_key.insert(given, key.clone());
         }
         let submission = Submission {
             idempotency_key: new.idempotency_key.clone(),
             fingerprint: new.fingerprint,
-            receipt,
+            receipt: new.receipt(),
             deleted_at: None,
         };
-        self.by_id.insert(details.key.clone(), submission);
-        receipt
+        self.by_id.insert(key.clone(), submission);
     }
 
     /// Whether an id is taken, also by a call that was deleted or purged.
@@ -109,13 +86,11 @@ impl Submissions {
 }
 
 impl Submission {
-    const fn answer(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
-        if is_same {
-            return SubmitOutcome::Repeated(self.receipt);
-        }
-        SubmitOutcome::Conflict {
-            field,
-            by: self.receipt.service_call_id,
+    fn record(&self) -> SubmissionRecord<'_> {
+        SubmissionRecord {
+            receipt: self.receipt,
+            idempotency_key: self.idempotency_key.as_ref().map(IdempotencyKey::as_str),
+            fingerprint: &self.fingerprint.0,
         }
     }
 }

@@ -53,7 +53,7 @@ impl MemoryTimerStore {
 
     /// Removes a timer together with its call. A deletion leaves a tombstone, a purge does not.
     pub(crate) fn remove_with_call(&self, key: &TimerKey, deleted_at: Option<Timestamp>) {
-        lock(&self.state).remove_with_call(key, deleted_at);
+        lock(&self.state).remove(key, deleted_at);
     }
 
     /// Records a dead letter of a store that shares this one.

@@ -36,15 +36,11 @@ impl State {
         self.moved_or(outcome, &dead.claim)
     }
 
-    /// Why a claim is lost: the timer may have another schedule by now.
+    /// Why a claim is lost, if it is.
     fn moved_or(&self, outcome: ClaimOutcome, claim: &ClaimRef) -> ClaimOutcome {
-        let row = self.rows.get(&claim.firing_id.key);
-        let is_moved =
-            row.is_some_and(|row| row.timer.registration != claim.firing_id.registration);
-        if is_moved {
-            ClaimOutcome::Moved
-        } else {
-            outcome
+        match outcome {
+            ClaimOutcome::Applied => outcome,
+            _ => ClaimOutcome::of_lost(claim, self.existing(&claim.firing_id.key)),
         }
     }
 

@@ -97,11 +97,9 @@ pub(super) struct State {
 impl State {
     /// What is stored for a key, for the rules of scheduling.
     pub(super) fn existing(&self, key: &TimerKey) -> Existing {
-        match (self.rows.get(key), self.tombstones.get(key)) {
-            (Some(row), _) if row.reached_at.is_some() => Existing::Reached(row.timer.registration),
-            (Some(row), _) => Existing::Scheduled(row.timer.registration),
-            (None, Some(&deleted_at)) => Existing::Deleted { deleted_at },
-            (None, None) => Existing::Nothing,
+        match self.rows.get(key) {
+            Some(row) => Existing::timer(row.timer.registration, row.reached_at.is_some()),
+            None => Existing::absent(self.tombstones.get(key).copied()),
         }
     }
 

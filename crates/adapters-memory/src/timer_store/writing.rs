@@ -1,7 +1,7 @@
 //! Scheduling, marking, deleting and purging.
 
 use punctual_domain::schedule_order::deletion_time;
-use punctual_domain::{Registration, ScheduleDecision, ScheduledTimer, TimerKey, Timestamp};
+use punctual_domain::{Registration, ScheduledTimer, TimerKey, Timestamp};
 use punctual_ports::{DeleteOutcome, FiredTimer, MarkOutcome, PortError, SaveOutcome, SaveTimer};
 
 use super::state::{Row, State};
@@ -9,63 +9,48 @@ use super::state::{Row, State};
 impl State {
     pub(super) fn save(&mut self, requested: SaveTimer, now: Timestamp) -> SaveOutcome {
         let existing = self.existing(&requested.key);
-        let (registered_at, outcome) =
-            match requested.origin.decide(existing, requested.due_at, now) {
-                ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
-                ScheduleDecision::Reschedule { registered_at } => {
-                    (registered_at, SaveOutcome::Rescheduled)
-                }
-                ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
-                ScheduleDecision::Stale => return SaveOutcome::Stale,
-                ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
-            };
-        self.tombstones.remove(&requested.key);
-        self.put(Row::scheduled(ScheduledTimer {
-            key: requested.key,
-            correlation_id: requested.correlation_id,
-            registration: Registration {
-                registered_at,
-                due_at: requested.due_at,
-            },
-            data: requested.data,
-        }));
-        outcome
+        let due_at = requested.due_at;
+        let decision = requested.origin.decide(existing, due_at, now);
+        if let Some(registered_at) = decision.registered_at() {
+            self.tombstones.remove(&requested.key);
+            self.put(Row::scheduled(ScheduledTimer {
+                key: requested.key,
+                correlation_id: requested.correlation_id,
+                registration: Registration {
+                    registered_at,
+                    due_at,
+                },
+                data: requested.data,
+            }));
+        }
+        decision.into()
     }
 
     pub(super) fn mark_fired(&mut self, fired: &FiredTimer) -> Result<MarkOutcome, PortError> {
         fired.check()?;
-        let Some(row) = self.rows.get(&fired.firing_id.key) else {
-            return Ok(MarkOutcome::NotFound);
-        };
-        if row.timer.registration != fired.firing_id.registration {
-            return Ok(MarkOutcome::Moved);
+        let key = &fired.firing_id.key;
+        let outcome = self.existing(key).mark(fired.firing_id.registration);
+        if outcome == MarkOutcome::Marked
+            && let Some(mut row) = self.take(key)
+        {
+            row.reach(fired.reached_at);
+            self.put(row);
         }
-        if row.reached_at.is_some() {
-            return Ok(MarkOutcome::AlreadyReached);
-        }
-        let mut row = row.clone();
-        row.reach(fired.reached_at);
-        self.put(row);
-        Ok(MarkOutcome::Marked)
+        Ok(outcome)
     }
 
     pub(super) fn delete(&mut self, key: &TimerKey, now: Timestamp) -> DeleteOutcome {
-        let Some(row) = self.rows.get(key) else {
-            return DeleteOutcome::NotFound;
-        };
-        if row.reached_at.is_some() {
-            return DeleteOutcome::AlreadyReached;
+        let lease = self.rows.get(key).and_then(|row| row.lease);
+        let is_firing = || lease.is_some_and(|lease| lease.until > now);
+        let outcome = self.existing(key).delete(is_firing);
+        if outcome == DeleteOutcome::Deleted {
+            self.remove(key, Some(now));
         }
-        if row.lease.is_some_and(|lease| lease.until > now) {
-            return DeleteOutcome::Firing;
-        }
-        let deleted_at = deletion_time(row.timer.registration, now);
-        self.take(key);
-        self.tombstones.insert(key.clone(), deleted_at);
-        DeleteOutcome::Deleted
+        outcome
     }
 
-    pub(super) fn remove_with_call(&mut self, key: &TimerKey, deleted_at: Option<Timestamp>) {
+    /// Removes a timer, and leaves a tombstone if it was deleted.
+    pub(super) fn remove(&mut self, key: &TimerKey, deleted_at: Option<Timestamp>) {
         let row = self.take(key);
         if let Some(at) = deleted_at {
             let registration = row.map(|row| row.timer.registration);

@@ -1,8 +1,8 @@
 //! Submission: takes the id and the key first, since most are new, and reads who has them on conflict.
 
-use punctual_domain::service_call::IdempotencyKey;
+use punctual_domain::service_call::{IdempotencyKey, SubmissionRecord};
 use punctual_domain::{ServiceCallId, TimerKey};
-use punctual_ports::{ConflictField, NewCall, Receipt, SubmitOutcome};
+use punctual_ports::{NewCall, Receipt, SubmitOutcome};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -24,12 +24,7 @@ pub(super) fn submit(
         let request_bytes = insert(transaction.connection, new)?;
         outbox::append(transaction, &new.outbox)?;
         transaction.call_accepted(request_bytes);
-        let details = new.call.details();
-        Ok(SubmitOutcome::Accepted(Receipt {
-            service_call_id: details.key.service_call_id,
-            correlation_id: details.correlation_id,
-            submitted_at: details.submitted_at,
-        }))
+        Ok(SubmitOutcome::Accepted(new.receipt()))
     })
 }
 
@@ -105,13 +100,11 @@ impl Submission {
         })
     }
 
-    const fn outcome(&self, is_same: bool, field: ConflictField) -> SubmitOutcome {
-        if is_same {
-            return SubmitOutcome::Repeated(self.receipt);
-        }
-        SubmitOutcome::Conflict {
-            field,
-            by: self.receipt.service_call_id,
+    fn record(&self) -> SubmissionRecord<'_> {
+        SubmissionRecord {
+            receipt: self.receipt,
+            idempotency_key: self.idempotency_key.as_deref(),
+            fingerprint: &self.fingerprint,
         }
     }
 }
@@ -119,27 +112,16 @@ impl Submission {
 /// The outcome of a submission whose id or key is taken.
 fn repeated_or_conflict(connection: &Connection, new: &NewCall) -> rusqlite::Result<SubmitOutcome> {
     let key = &new.call.details().key;
-    let is_same = |before: &Submission| before.fingerprint == new.fingerprint.0;
     let of_id = of_id(connection, key)?;
     let of_key = match &new.idempotency_key {
         Some(idempotency_key) => of_key(connection, key, idempotency_key)?,
         None => None,
     };
-    let Some(before) = of_id else {
+    let [of_id, of_key] = [&of_id, &of_key].map(|it| it.as_ref().map(Submission::record));
+    match new.decide(of_id, of_key) {
         // The conflict was with one of the two.
-        let before = of_key.ok_or_else(not_found)?;
-        return Ok(before.outcome(!new.id_was_given && is_same(&before), ConflictField::Key));
-    };
-    let has_key = |other: &Submission| other.receipt.service_call_id == key.service_call_id;
-    let is_meant = new.id_was_given || of_key.as_ref().is_some_and(has_key);
-    let given = (&before.idempotency_key, &new.idempotency_key);
-    let is_other_key = matches!(given, (Some(before), Some(now)) if before != now.as_str());
-    if !is_meant || is_other_key || !is_same(&before) {
-        return Ok(before.outcome(false, ConflictField::Id));
-    }
-    match of_key.filter(|of_key| !has_key(of_key)) {
-        Some(other) => Ok(other.outcome(false, ConflictField::Key)),
-        None => Ok(before.outcome(true, ConflictField::Id)),
+        SubmitOutcome::Accepted(_) => Err(not_found()),
+        outcome => Ok(outcome),
     }
 }
 

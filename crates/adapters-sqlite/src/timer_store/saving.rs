@@ -1,6 +1,6 @@
 //! Scheduling: inserts first, since most timers are new, and reads an existing row only on conflict.
 
-use punctual_domain::{Existing, Registration, ScheduleDecision, TimerData, TimerKey, Timestamp};
+use punctual_domain::{Existing, Registration, TimerData, TimerKey, Timestamp};
 use punctual_ports::{SaveOutcome, SaveTimer};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -49,14 +49,11 @@ pub(crate) fn save_on(
     } else {
         None
     };
-    let absent = match tombstone {
-        None => Existing::Nothing,
-        Some(deleted_at) => Existing::Deleted { deleted_at },
-    };
     // The decision for a new key; if the key exists, the insert does nothing.
-    if let ScheduleDecision::Create { registered_at } =
-        timer.origin.decide(absent, timer.due_at, now)
-    {
+    let decision = timer
+        .origin
+        .decide(Existing::absent(tombstone), timer.due_at, now);
+    if let Some(registered_at) = decision.registered_at() {
         match insert(connection, timer, registered_at) {
             Ok(true) => {
                 if tombstone.is_some() {
@@ -98,12 +95,9 @@ fn change(
     found: &Found,
     now: Timestamp,
 ) -> rusqlite::Result<Saved> {
-    let registered_at = match timer.origin.decide(found.existing(), timer.due_at, now) {
-        ScheduleDecision::Reschedule { registered_at }
-        | ScheduleDecision::Create { registered_at } => registered_at,
-        ScheduleDecision::Unchanged => return Ok(SaveOutcome::Unchanged.into()),
-        ScheduleDecision::Stale => return Ok(SaveOutcome::Stale.into()),
-        ScheduleDecision::AlreadyReached => return Ok(SaveOutcome::AlreadyReached.into()),
+    let decision = timer.origin.decide(found.existing(), timer.due_at, now);
+    let Some(registered_at) = decision.registered_at() else {
+        return Ok(SaveOutcome::from(decision).into());
     };
     connection
         .prepare_cached(sql::RESCHEDULE)?
@@ -115,7 +109,7 @@ fn change(
             timer.data.as_ref().map(TimerData::as_json),
         ])?;
     Ok(Saved {
-        outcome: SaveOutcome::Rescheduled,
+        outcome: decision.into(),
         changed: Some(found.row_id),
     })
 }
@@ -129,11 +123,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    const fn existing(&self) -> Existing {
-        match self.reached_at {
-            None => Existing::Scheduled(self.registration),
-            Some(_) => Existing::Reached(self.registration),
-        }
+    pub(super) const fn existing(&self) -> Existing {
+        Existing::timer(self.registration, self.reached_at.is_some())
     }
 }
 

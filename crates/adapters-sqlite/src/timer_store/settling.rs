@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use punctual_domain::schedule_order::deletion_time;
-use punctual_domain::{FiringId, TimerKey, Timestamp};
+use punctual_domain::{Existing, FiringId, TimerKey, Timestamp};
 use punctual_ports::{
-    ClaimOutcome, DeadLetterClaim, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater,
+    ClaimOutcome, ClaimRef, DeadLetterClaim, DeleteOutcome, FiredTimer, MarkOutcome, RetryLater,
 };
 use rusqlite::params;
 
@@ -49,20 +49,18 @@ pub(super) fn mark(
     {
         return Ok(MarkOutcome::Marked);
     }
-    let Some(found) = existing(transaction.connection, &firing.key)? else {
-        end_claim(transaction, in_flight);
-        return Ok(MarkOutcome::NotFound);
-    };
-    if found.registration != firing.registration {
-        end_claim(transaction, in_flight);
-        return Ok(MarkOutcome::Moved);
+    let found = existing(transaction.connection, &firing.key)?;
+    let stored = found.as_ref().map_or(Existing::Nothing, Found::existing);
+    let outcome = stored.mark(firing.registration);
+    match (outcome, found) {
+        (MarkOutcome::Marked, Some(found)) => {
+            let when = (fired.reached_at, None);
+            write_row(transaction, &MARK, found.row_id, when, firing)?;
+        }
+        (MarkOutcome::AlreadyReached, _) => {}
+        _ => end_claim(transaction, in_flight),
     }
-    if found.reached_at.is_some() {
-        return Ok(MarkOutcome::AlreadyReached);
-    }
-    let when = (fired.reached_at, None);
-    write_row(transaction, &MARK, found.row_id, when, firing)?;
-    Ok(MarkOutcome::Marked)
+    Ok(outcome)
 }
 
 /// Ends the lease on a row that another program has deleted or rescheduled.
@@ -147,11 +145,11 @@ pub(super) fn retry_later(
     let firing = &retry.claim.firing_id;
     let leased = transaction.claims().row_of_claim(&retry.claim);
     let Some(row) = leased else {
-        return moved_or_lost(transaction, firing);
+        return moved_or_lost(transaction, &retry.claim);
     };
     let when = (retry.retry_at, Some(retry.reason.as_str()));
     let applied = write_row(transaction, &RETRY, row, when, firing)?;
-    outcome(transaction, applied, row, firing)
+    outcome(transaction, applied, row, &retry.claim)
 }
 
 /// Marks a claimed timer as reached and records its dead letter, atomically.
@@ -162,7 +160,7 @@ pub(super) fn dead_letter(
     let firing = &request.claim.firing_id;
     let leased = transaction.claims().row_of_claim(&request.claim);
     let Some(row) = leased else {
-        return moved_or_lost(transaction, firing);
+        return moved_or_lost(transaction, &request.claim);
     };
     let when = (
         request.reached_at,
@@ -175,34 +173,30 @@ pub(super) fn dead_letter(
         }
         Ok(applied)
     })?;
-    outcome(transaction, applied, row, firing)
+    outcome(transaction, applied, row, &request.claim)
 }
 
 fn outcome(
     transaction: &mut Transaction<'_>,
     applied: bool,
     row: RowId,
-    firing: &FiringId,
+    claim: &ClaimRef,
 ) -> rusqlite::Result<ClaimOutcome> {
     if applied {
         return Ok(ClaimOutcome::Applied);
     }
     end_claim(transaction, Some(row));
-    moved_or_lost(transaction, firing)
+    moved_or_lost(transaction, claim)
 }
 
 /// Why a claim is no longer valid: the timer may have another schedule by now.
 fn moved_or_lost(
     transaction: &Transaction<'_>,
-    firing: &FiringId,
+    claim: &ClaimRef,
 ) -> rusqlite::Result<ClaimOutcome> {
-    let found = existing(transaction.connection, &firing.key)?;
-    let is_moved = |found: &Found| found.registration != firing.registration;
-    Ok(if found.as_ref().is_some_and(is_moved) {
-        ClaimOutcome::Moved
-    } else {
-        ClaimOutcome::Lost
-    })
+    let found = existing(transaction.connection, &claim.firing_id.key)?;
+    let stored = found.as_ref().map_or(Existing::Nothing, Found::existing);
+    Ok(ClaimOutcome::of_lost(claim, stored))
 }
 
 /// Whether another process may be firing a timer to be deleted.
@@ -215,6 +209,12 @@ pub(super) enum OthersMayFire {
     Within(Duration),
 }
 
+impl OthersMayFire {
+    fn may_fire(self, ready_at: Timestamp, now: Timestamp) -> bool {
+        matches!(self, Self::Within(time) if ready_at <= now.saturating_add(time))
+    }
+}
+
 /// Deletes one timer that is not in flight.
 pub(super) fn delete(
     transaction: &mut Transaction<'_>,
@@ -225,21 +225,20 @@ pub(super) fn delete(
     let Some(found) = existing(transaction.connection, key)? else {
         return Ok(DeleteOutcome::NotFound);
     };
-    if found.reached_at.is_some() {
-        return Ok(DeleteOutcome::AlreadyReached);
-    }
-    if let OthersMayFire::Within(time) = others
-        && found.ready_at <= now.saturating_add(time)
-    {
-        return Ok(DeleteOutcome::Firing);
-    }
-    {
+    let outcome = found.existing().delete(|| {
+        if others.may_fire(found.ready_at, now) {
+            return true;
+        }
         // Checked and recorded under one lock, so that no poll claims the row in between.
         let mut claims = transaction.claims();
-        if claims.is_leased(found.row_id, now) {
-            return Ok(DeleteOutcome::Firing);
+        let is_leased = claims.is_leased(found.row_id, now);
+        if !is_leased {
+            claims.record_change(found.row_id);
         }
-        claims.record_change(found.row_id);
+        is_leased
+    });
+    if outcome != DeleteOutcome::Deleted {
+        return Ok(outcome);
     }
     transaction.all_or_nothing(|transaction| remove(transaction, key, &found, now))?;
     transaction.changes(found.row_id);

@@ -2,10 +2,12 @@
 //!
 //! - [`Submission`] is a request for a call, validated completely so that all errors are reported at
 //!   once;
+//! - [`SubmissionRecord`] decides whether a submission is new, repeated or in conflict;
 //! - [`call`] has the states of a call and the transitions between them;
 //! - [`Redaction`] keeps secrets out of everything that is displayed or stored for long.
 
 pub mod call;
+mod deduplication;
 mod field_errors;
 mod headers;
 mod labels;
@@ -18,6 +20,7 @@ mod target_url;
 pub use call::{
     CallDetails, CallStatus, CallStep, FinishedCall, RunningCall, ScheduledCall, ServiceCall,
 };
+pub use deduplication::{ConflictField, Fingerprint, Receipt, SubmissionRecord, SubmitOutcome};
 pub use field_errors::{FieldError, FieldErrors};
 pub use headers::{Headers, HeadersError};
 pub use labels::{CallName, IdempotencyKey, LabelError, Tag, Tags};
