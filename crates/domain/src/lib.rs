@@ -9,9 +9,11 @@
 //! - [`timer_entry`]: the states of a timer and the transition between them;
 //! - [`service_call`]: the states of a service call and the messages about their changes;
 //! - [`FiringId`]: the identity of a firing;
-//! - [`fair_share()`]: how many of a limited number of slots one tenant may hold.
+//! - [`fair_share()`]: how many of a limited number of slots one tenant may hold;
+//! - [`claim_sharing`]: which due timers a claim takes if there are too many.
 
 mod backoff;
+pub mod claim_sharing;
 mod dead_letter_origin;
 mod fair_share;
 mod firing_id;
@@ -19,6 +21,7 @@ mod ids;
 #[cfg(feature = "schemars")]
 mod json_schema;
 pub mod messages;
+mod round_robin;
 pub mod schedule_order;
 pub mod service_call;
 mod settlement;
@@ -38,6 +41,7 @@ pub use ids::{CorrelationId, EnvelopeId, IdError, ServiceCallId};
 pub use messages::{
     DueTimeReached, EnvelopeError, Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Topic,
 };
+pub use round_robin::{Cycle, interleave};
 pub use schedule_order::{Existing, Registration, ScheduleDecision, ScheduleOrigin};
 pub use settlement::{DeleteOutcome, MarkOutcome};
 pub use tenant_id::{TenantId, TenantIdError};

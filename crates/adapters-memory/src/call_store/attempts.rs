@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use punctual_domain::service_call::{Outcome, RequestSpec};
-use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp};
+use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp, interleave};
 use punctual_ports::{
     AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
     OpenExecution, WaitingQuery,
@@ -187,25 +187,11 @@ impl Attempts {
 
     /// One of each tenant, then another of each, until there are enough.
     fn in_turn(&self, query: &WaitingQuery) -> Vec<TimerKey> {
-        let tenants = rotated(&self.waiting, query.after_tenant.as_ref());
-        let mut turns: Vec<_> = tenants
+        let tenants = rotated(&self.waiting, query.after_tenant.as_ref())
             .into_iter()
             .filter(|(tenant, _)| !query.without_tenants.contains(tenant))
-            .map(|(tenant, hosts)| self.of_tenant(query, tenant, hosts))
-            .collect();
-        let mut chosen = Vec::new();
-        loop {
-            let before = chosen.len();
-            for turn in &mut turns {
-                if chosen.len() >= query.limit {
-                    return chosen;
-                }
-                chosen.extend(turn.next().cloned());
-            }
-            if chosen.len() == before {
-                return chosen;
-            }
-        }
+            .map(|(tenant, hosts)| self.of_tenant(query, tenant, hosts));
+        interleave(tenants).take(query.limit).cloned().collect()
     }
 
     /// One of each host, then another of each, until the tenant has enough.
@@ -217,18 +203,14 @@ impl Attempts {
     ) -> impl Iterator<Item = &'a TimerKey> + use<'a> {
         let last = self.last_hosts.get(tenant);
         let last = last.filter(|_| query.after_tenant.as_ref() != Some(tenant));
+        let per_host = query.per_host;
         let hosts: Vec<_> = rotated(hosts, last.or(query.after_host.as_ref()))
             .into_iter()
             .filter(|(host, _)| !query.without_hosts.contains(host))
             .filter(|(host, _)| !query.without.contains(&(tenant.clone(), (*host).clone())))
-            .map(|(_, queue)| queue)
+            .map(|(_, queue)| queue.values().take(per_host))
             .collect();
-        let rounds = query.per_host.min(query.limit).min(query.per_tenant);
-        let each = move |round| hosts.clone().into_iter().map(move |it| (round, it));
-        (0..rounds)
-            .flat_map(each)
-            .filter_map(|(round, queue)| queue.values().nth(round))
-            .take(query.per_tenant)
+        interleave(hosts).take(query.per_tenant)
     }
 }
 

@@ -1,9 +1,11 @@
-//! Which due timers a claim gets: all of them, or a fair share if there are too many.
+//! Claiming of due timers: all of them, or a fair share if there are too many.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
+use punctual_domain::claim_sharing::{Chosen, DueTimers, share};
 use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
@@ -28,84 +30,30 @@ impl State {
         excluded: &BTreeSet<TenantId>,
     ) -> ClaimBatch {
         self.end_leases_up_to(now);
-        let mut chosen = self.oldest(now, limit.saturating_add(1), excluded);
-        let more_due = chosen.len() > limit;
-        if more_due {
-            chosen = self.share(now, limit, chosen, excluded);
-        }
+        let mut last_served = self.last_served.take();
+        let mut due = Due {
+            state: self,
+            now,
+            excluded,
+        };
+        let first = Chosen {
+            timers: due.oldest(limit.saturating_add(1)),
+            more_due: false,
+            next_due_at: due.next_ready(),
+        };
+        let Ok(chosen) = share(&mut due, first, limit, &mut last_served);
+        self.last_served = last_served;
+        let timers = chosen.timers.into_iter();
+        let in_ready_order: BTreeSet<Ready> = timers.map(|(key, at)| (at, key)).collect();
         let until = now.saturating_add(lease);
-        let claims = chosen
-            .into_iter()
-            .filter_map(|(_, key)| self.claim(&key, until))
-            .collect();
         ClaimBatch {
-            claims,
-            more_due,
-            next_due_at: self.next_due_at(now, excluded),
+            claims: in_ready_order
+                .into_iter()
+                .filter_map(|(_, key)| self.claim(&key, until))
+                .collect(),
+            more_due: chosen.more_due,
+            next_due_at: chosen.next_due_at,
         }
-    }
-
-    /// The unclaimed timers of each tenant that is not excluded.
-    fn of_others<'a>(
-        &'a self,
-        excluded: &'a BTreeSet<TenantId>,
-    ) -> impl Iterator<Item = (&'a TenantId, &'a BTreeSet<(Timestamp, ServiceCallId)>)> {
-        let tenants = self.ready_by_tenant.iter();
-        tenants.filter(|(tenant, _)| !excluded.contains(tenant))
-    }
-
-    /// The oldest that are due.
-    fn oldest(
-        &self,
-        now: Timestamp,
-        limit: usize,
-        excluded: &BTreeSet<TenantId>,
-    ) -> BTreeSet<Ready> {
-        if excluded.is_empty() {
-            let due = self.ready.iter().take_while(|(at, _)| *at <= now);
-            return due.take(limit).cloned().collect();
-        }
-        let due: BTreeSet<Ready> = self
-            .of_others(excluded)
-            .flat_map(|(tenant, ready)| {
-                let due = ready.iter().take_while(|(at, _)| *at <= now).take(limit);
-                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
-            })
-            .collect();
-        due.into_iter().take(limit).collect()
-    }
-
-    /// The newest that are due.
-    fn newest(
-        &self,
-        now: Timestamp,
-        limit: usize,
-        excluded: &BTreeSet<TenantId>,
-    ) -> BTreeSet<Ready> {
-        if excluded.is_empty() {
-            let due = self.ready.range(..=last_at(now)).rev();
-            return due.take(limit).cloned().collect();
-        }
-        let due: BTreeSet<Ready> = self
-            .of_others(excluded)
-            .flat_map(|(tenant, ready)| {
-                let due = ready.range(..=(now, LAST)).rev().take(limit);
-                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
-            })
-            .collect();
-        due.into_iter().rev().take(limit).collect()
-    }
-
-    fn next_due_at(&self, now: Timestamp, excluded: &BTreeSet<TenantId>) -> Option<Timestamp> {
-        if excluded.is_empty() {
-            let mut later = self.ready.range((Excluded(last_at(now)), Unbounded));
-            return later.next().map(|(at, _)| *at);
-        }
-        let later = self.of_others(excluded).filter_map(|(_, ready)| {
-            let mut later = ready.range((Excluded((now, LAST)), Unbounded));
-            later.next().map(|(at, _)| *at)
-        });
-        later.min()
     }
 
     fn claim(&mut self, key: &TimerKey, until: Timestamp) -> Option<Claim> {
@@ -122,48 +70,107 @@ impl State {
         self.put(row);
         Some(claim)
     }
+}
 
-    /// A quarter for the newest, so that fresh timers do not wait for a backlog; a quarter for the
-    /// tenants in turn, so that none waits for another's; the rest for the oldest.
-    fn share(
-        &mut self,
-        now: Timestamp,
-        limit: usize,
-        oldest: BTreeSet<Ready>,
-        excluded: &BTreeSet<TenantId>,
-    ) -> BTreeSet<Ready> {
-        let quarter = limit / 4;
-        let mut chosen = self.newest(now, quarter, excluded);
-        let slots = quarter.max(1).min(limit);
-        self.serve_tenants_in_turn(now, slots, excluded, &mut chosen);
-        for ready in oldest {
-            if chosen.len() >= limit {
-                break;
-            }
-            chosen.insert(ready);
-        }
-        chosen
+/// The unclaimed timers of the tenants that a claim does not exclude.
+struct Due<'a> {
+    state: &'a State,
+    now: Timestamp,
+    excluded: &'a BTreeSet<TenantId>,
+}
+
+impl Due<'_> {
+    /// The timers of each tenant, for claims that exclude some.
+    fn by_tenant(
+        &self,
+    ) -> impl Iterator<Item = (&TenantId, &BTreeSet<(Timestamp, ServiceCallId)>)> {
+        let tenants = self.state.ready_by_tenant.iter();
+        tenants.filter(|(tenant, _)| !self.excluded.contains(tenant))
     }
 
-    /// Gives each tenant after the one that was served last its oldest timer.
-    fn serve_tenants_in_turn(
-        &mut self,
-        now: Timestamp,
-        slots: usize,
-        excluded: &BTreeSet<TenantId>,
-        chosen: &mut BTreeSet<Ready>,
-    ) {
-        let last_served = self.last_served.clone();
-        let is_later = |tenant: &TenantId| last_served.as_ref().is_none_or(|last| tenant > last);
-        let (earlier, later): (Vec<_>, Vec<_>) = self
-            .of_others(excluded)
-            .filter_map(|(tenant, ready)| Some((tenant, ready.first()?)))
-            .filter(|(_, (at, _))| *at <= now)
-            .map(|(tenant, (at, call))| (*at, TimerKey::new(tenant.clone(), *call)))
-            .partition(|(_, key)| !is_later(&key.tenant_id));
-        for ready in later.into_iter().chain(earlier).take(slots) {
-            self.last_served = Some(ready.1.tenant_id.clone());
-            chosen.insert(ready);
+    fn oldest(&self, limit: usize) -> BTreeMap<TimerKey, Timestamp> {
+        if self.excluded.is_empty() {
+            let due = self.state.ready.range(..=last_at(self.now)).take(limit);
+            return due.map(|(at, key)| (key.clone(), *at)).collect();
         }
+        let due: BTreeSet<Ready> = self
+            .by_tenant()
+            .flat_map(|(tenant, ready)| {
+                let due = ready.range(..=(self.now, LAST)).take(limit);
+                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
+            })
+            .collect();
+        let oldest = due.into_iter().take(limit);
+        oldest.map(|(at, key)| (key, at)).collect()
+    }
+
+    /// When the next one is ready.
+    fn next_ready(&self) -> Option<Timestamp> {
+        if self.excluded.is_empty() {
+            let later = (Excluded(last_at(self.now)), Unbounded);
+            return self.state.ready.range(later).next().map(|(at, _)| *at);
+        }
+        let later = self.by_tenant().filter_map(|(_, ready)| {
+            let mut later = ready.range((Excluded((self.now, LAST)), Unbounded));
+            later.next().map(|(at, _)| *at)
+        });
+        later.min()
+    }
+}
+
+impl DueTimers for Due<'_> {
+    type Id = TimerKey;
+    type Tenant = TenantId;
+    type Error = Infallible;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn newest(&self, limit: usize) -> Result<BTreeMap<TimerKey, Timestamp>, Infallible> {
+        if self.excluded.is_empty() {
+            let due = self.state.ready.range(..=last_at(self.now)).rev();
+            return Ok(due
+                .take(limit)
+                .map(|(at, key)| (key.clone(), *at))
+                .collect());
+        }
+        let due: BTreeSet<Ready> = self
+            .by_tenant()
+            .flat_map(|(tenant, ready)| {
+                let due = ready.range(..=(self.now, LAST)).rev().take(limit);
+                due.map(|(at, call)| (*at, TimerKey::new(tenant.clone(), *call)))
+            })
+            .collect();
+        let newest = due.into_iter().rev().take(limit);
+        Ok(newest.map(|(at, key)| (key, at)).collect())
+    }
+
+    fn tenant_after(&mut self, tenant: Option<&TenantId>) -> Result<Option<TenantId>, Infallible> {
+        let from = tenant.map_or(Unbounded, Excluded);
+        let tenants = self.state.ready_by_tenant.range((from, Unbounded));
+        let mut tenants = tenants.map(|(tenant, _)| tenant);
+        Ok(tenants.find(|it| !self.excluded.contains(it)).cloned())
+    }
+
+    fn of_tenant(
+        &self,
+        tenant: &TenantId,
+        mut takes_more: impl FnMut(TimerKey, Timestamp) -> bool,
+    ) -> Result<Option<Timestamp>, Infallible> {
+        let ready = self.state.ready_by_tenant.get(tenant);
+        for (at, call) in ready.into_iter().flatten() {
+            if *at > self.now {
+                return Ok(Some(*at));
+            }
+            if !takes_more(TimerKey::new(tenant.clone(), *call), *at) {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_due_at(&self) -> Result<Option<Timestamp>, Infallible> {
+        Ok(self.next_ready())
     }
 }

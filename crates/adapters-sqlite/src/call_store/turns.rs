@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use punctual_domain::TenantId;
+use punctual_domain::{Cycle, TenantId, interleave};
 use punctual_ports::{Execution, WaitingQuery};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -81,19 +81,12 @@ pub(super) fn waiting(
     }
     let mut statement = connection.prepare_cached(call_sql::ATTEMPT)?;
     let mut given = Vec::new();
-    for row in in_turn(&queues).take(query.limit) {
+    for row in interleave(queues).take(query.limit) {
         let read = statement.query_row(params![row], read_execution).optional();
         given.extend(readable("attempt", read)?.flatten());
     }
     turns.note(&given);
     Ok(given)
-}
-
-/// Interleaves the lists: the first of each, then the second of each, and so on.
-fn in_turn<T: Copy>(lists: &[Vec<T>]) -> impl Iterator<Item = T> {
-    let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
-    let nth = |n: usize| lists.iter().filter_map(move |list| list.get(n).copied());
-    (0..longest).flat_map(nth)
 }
 
 /// Tenants with waiting attempts that the query wants, starting after the last one, at most one for
@@ -114,7 +107,7 @@ fn tenants(connection: &Connection, query: &WaitingQuery) -> rusqlite::Result<Ve
         Ok(has_all || !hosts(connection, query, tenant, None, 1)?.is_empty())
     };
     let after = query.after_tenant.as_ref().map(TenantId::as_str);
-    cycle(after, query.limit, next, is_wanted)
+    round(after, query.limit, next, is_wanted)
 }
 
 /// The hosts that the query excludes for a tenant.
@@ -146,7 +139,7 @@ fn hosts(
         let mut without = query.without_hosts.iter();
         Ok(!left_out.contains(host) && !without.any(|it| it == host))
     };
-    cycle(after, limit, next, is_wanted)
+    round(after, limit, next, is_wanted)
 }
 
 /// A tenant's waiting attempts: one for each host in turn, then another for each, up to `wanted`.
@@ -167,33 +160,23 @@ fn of_tenant(
         let rows = statement.query_map(params![tenant, host, of_host], |row| row.get(0))?;
         queues.push(rows.collect::<rusqlite::Result<Vec<RowId>>>()?);
     }
-    Ok(in_turn(&queues).take(wanted).collect())
+    Ok(interleave(queues).take(wanted).collect())
 }
 
-/// Iterates once over all values, starting after a given one, until the limit.
-fn cycle(
+/// The wanted values of one round, until the limit.
+fn round(
     after: Option<&str>,
     limit: usize,
     mut next: impl FnMut(&str) -> rusqlite::Result<Option<String>>,
     is_wanted: impl Fn(&str) -> rusqlite::Result<bool>,
 ) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
-    let mut at = after.unwrap_or_default().to_owned();
-    let mut wrapped = after.is_none();
-    while found.len() < limit {
-        match next(&at)? {
-            Some(it) if wrapped && after.is_some_and(|after| it.as_str() > after) => break,
-            Some(it) => {
-                at.clone_from(&it);
-                if is_wanted(&it)? {
-                    found.push(it);
-                }
-            }
-            None if wrapped => break,
-            None => {
-                wrapped = true;
-                at.clear();
-            }
+    let mut cycle = Cycle::after(after.map(str::to_owned));
+    while found.len() < limit
+        && let Some(it) = cycle.next(|after| next(after.map_or("", String::as_str)))?
+    {
+        if is_wanted(&it)? {
+            found.push(it);
         }
     }
     Ok(found)

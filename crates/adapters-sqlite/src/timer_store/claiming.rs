@@ -3,20 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+use punctual_domain::claim_sharing::{self, Chosen, DueTimers, earlier};
 use punctual_domain::{TenantId, Timestamp};
 use punctual_ports::{Claim, ClaimBatch};
-use rusqlite::{Connection, Rows, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, Rows, params};
 
-use super::by_tenant::{Next, earlier, readable};
-use super::rows::TimerRow;
+use super::rows::{TimerRow, parsed};
 use crate::claims::{RowId, SharedClaims};
 use crate::sql;
 use crate::writer::execute;
 
 /// Age up to which a ready timer is fresh and does not wait for a backlog.
 const FRESH: Duration = Duration::from_secs(10);
-/// Minimum number of tenants that a shared claim visits; the next claim continues there.
-const TENANTS_VISITED: usize = 256;
 /// Maximum number of rows of saturated tenants that a poll in ready order skips. Beyond that, it and
 /// the polls of the next moments go from tenant to tenant instead.
 const MAX_SKIPPED: usize = 512;
@@ -31,14 +29,14 @@ const POLL_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const RETRY_UNREADABLE_AFTER: Duration = Duration::from_mins(1);
 
 /// When a row is ready, and its rowid: the order in which timers are claimed.
-pub(super) type Ready = (Timestamp, RowId);
+type Ready = (Timestamp, RowId);
 
 /// The connection that polls, and the fairness state between claims.
 pub(crate) struct Claimer {
     connection: Connection,
     /// The tenant that a shared claim served last. As bytes: another program may have written one
     /// that is no text.
-    last_served: Vec<u8>,
+    last_served: Option<Vec<u8>>,
     unreadable: Unreadable,
     /// Start of the period in which polls go from tenant to tenant.
     by_tenant_since: Option<Timestamp>,
@@ -65,7 +63,7 @@ impl Claimer {
     pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            last_served: Vec::new(),
+            last_served: None,
             unreadable: Unreadable {
                 rows: HashMap::new(),
                 since: Timestamp::MIN,
@@ -120,7 +118,7 @@ impl Claimer {
         passed_over: &BTreeSet<TenantId>,
         now: Timestamp,
         limit: usize,
-    ) -> rusqlite::Result<(Vec<TimerRow>, Chosen)> {
+    ) -> rusqlite::Result<(Vec<TimerRow>, Chosen<RowId>)> {
         self.unreadable.expire(now);
         self.by_tenant_since = self.by_tenant_since.filter(|since| {
             !passed_over.is_empty() && now >= *since && now.since(*since) < TENANT_BY_TENANT_FOR
@@ -129,6 +127,7 @@ impl Claimer {
         let mut poll = Poll {
             connection: &self.connection,
             snapshot: None,
+            next_tenant: None,
             in_flight,
             passed_over: passed_over
                 .map(|tenant| tenant.as_str().as_bytes())
@@ -144,13 +143,14 @@ impl Claimer {
                 None => poll.first(limit.saturating_add(1))?,
             };
             let chosen = if let Some(first) = first {
-                poll.share(first, limit, &mut last_served)?
+                claim_sharing::share(&mut poll, first, limit, &mut last_served)?
             } else {
                 self.by_tenant_since.get_or_insert(now);
-                poll.tenant_by_tenant(limit, &mut last_served)?
+                poll.keep_snapshot()?;
+                claim_sharing::tenant_by_tenant(&mut poll, limit, &mut last_served)?
             };
-            let rows = poll.rows(&chosen.rows)?;
-            if rows.len() < chosen.rows.len() && poll.unreadable.len() < MAX_UNREADABLE {
+            let rows = poll.rows(&chosen.timers)?;
+            if rows.len() < chosen.timers.len() && poll.unreadable.len() < MAX_UNREADABLE {
                 // The unreadable rows are known now: others get their slots.
                 continue;
             }
@@ -160,32 +160,19 @@ impl Claimer {
     }
 }
 
-/// The first rows in ready order.
-struct First {
-    /// Ready rows, up to the limit.
-    ready: BTreeMap<RowId, Timestamp>,
-    /// When the next row is ready, if there are fewer.
-    next_due_at: Option<Timestamp>,
-}
-
-/// The rows to claim.
-pub(super) struct Chosen {
-    pub(super) rows: BTreeMap<RowId, Timestamp>,
-    pub(super) more_due: bool,
-    pub(super) next_due_at: Option<Timestamp>,
-}
-
 /// One poll of the file.
-pub(super) struct Poll<'a> {
-    pub(super) connection: &'a Connection,
+struct Poll<'a> {
+    connection: &'a Connection,
     /// Open from the first ready row to the end of the poll.
     snapshot: Option<Snapshot<'a>>,
+    /// Prepared when the first tenant is visited.
+    next_tenant: Option<CachedStatement<'a>>,
     in_flight: &'a HashMap<RowId, Timestamp>,
     /// Saturated tenants, whose timers are not claimed; as bytes, as the file has them.
-    pub(super) passed_over: HashSet<&'a [u8]>,
+    passed_over: HashSet<&'a [u8]>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
-    pub(super) now: Timestamp,
-    pub(super) until: String,
+    now: Timestamp,
+    until: String,
 }
 
 impl Poll<'_> {
@@ -203,7 +190,7 @@ impl Poll<'_> {
     }
 
     /// Opens the snapshot that the rest of the poll reads.
-    pub(super) fn keep_snapshot(&mut self) -> rusqlite::Result<()> {
+    fn keep_snapshot(&mut self) -> rusqlite::Result<()> {
         if self.snapshot.is_none() {
             self.snapshot = Some(Snapshot::keep(self.connection)?);
         }
@@ -211,7 +198,7 @@ impl Poll<'_> {
     }
 
     /// Whether a row is in flight or unreadable. A row that was rescheduled since is neither.
-    pub(super) fn is_in_flight(&self, (ready_at, row): Ready) -> bool {
+    fn is_in_flight(&self, (ready_at, row): Ready) -> bool {
         let is_known = |rows: &HashMap<_, _>| rows.get(&row) == Some(&ready_at);
         is_known(self.in_flight) || is_known(self.unreadable)
     }
@@ -220,16 +207,17 @@ impl Poll<'_> {
     /// saturated tenants precede them.
     ///
     /// Mostly nothing is ready, and then a poll is this one statement.
-    fn first(&mut self, limit: usize) -> rusqlite::Result<Option<First>> {
+    fn first(&mut self, limit: usize) -> rusqlite::Result<Option<Chosen<RowId>>> {
         let mut skipped = 0;
-        let mut first = First {
-            ready: BTreeMap::new(),
+        let mut first = Chosen {
+            timers: BTreeMap::new(),
+            more_due: false,
             next_due_at: None,
         };
         let connection = self.connection;
         let mut statement = connection.prepare_cached(sql::READY)?;
         let mut rows = statement.query([])?;
-        while first.ready.len() < limit
+        while first.timers.len() < limit
             && let Some(row) = rows.next()?
         {
             let Some(ready) = readable(row)? else {
@@ -251,7 +239,7 @@ impl Poll<'_> {
             match (comes_later, ready.0 > self.now) {
                 (false, false) => {
                     self.keep_snapshot()?;
-                    first.ready.insert(ready.1, ready.0);
+                    first.timers.insert(ready.1, ready.0);
                 }
                 (true, true) => {
                     first.next_due_at = Some(ready.0);
@@ -264,9 +252,39 @@ impl Poll<'_> {
         Ok(Some(first))
     }
 
+    /// Reads the chosen rows completely, in the order in which they became ready.
+    fn rows(&mut self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
+        let mut statement = self.connection.prepare_cached(sql::FIND_ROW)?;
+        let mut rows = Vec::with_capacity(chosen.len());
+        // In rowid order, which reads each page once.
+        for (row_id, ready_at) in chosen {
+            match statement.query_row(params![row_id], TimerRow::read) {
+                Ok(row) => rows.push(row),
+                Err(error) if error.sqlite_error_code().is_none() => {
+                    // Another program wrote it. It must not block the other timers.
+                    tracing::error!(%error, row_id, "a timer cannot be read and does not fire");
+                    self.unreadable.insert(*row_id, *ready_at);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        rows.sort_by_key(|row| (row.ready_at, row.row_id));
+        Ok(rows)
+    }
+}
+
+impl DueTimers for Poll<'_> {
+    type Id = RowId;
+    type Tenant = Vec<u8>;
+    type Error = rusqlite::Error;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// The newest free row, and further ones as long as they are fresh. The newest row of a backlog is
     /// no more urgent than the rest, and far from it in the file.
-    pub(super) fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
+    fn newest(&self, limit: usize) -> rusqlite::Result<BTreeMap<RowId, Timestamp>> {
         let fresh_since = self.now.saturating_sub(FRESH);
         let mut skipped = 0;
         let mut found = BTreeMap::new();
@@ -292,93 +310,51 @@ impl Poll<'_> {
         Ok(found)
     }
 
-    /// All ready rows, if they fit. Otherwise up to a quarter of the slots for fresh rows, so that they
-    /// do not wait for a backlog; up to a quarter for the tenants in turn, so that none waits for
-    /// another's backlog; the rest for the oldest.
-    fn share(
-        &self,
-        first: First,
-        limit: usize,
-        last_served: &mut Vec<u8>,
-    ) -> rusqlite::Result<Chosen> {
-        let First {
-            ready: oldest,
-            next_due_at,
-        } = first;
-        if oldest.len() <= limit {
-            return Ok(Chosen {
-                rows: oldest,
-                more_due: false,
-                next_due_at,
-            });
-        }
-        let quarter = limit / 4;
-        let mut chosen = self.newest(quarter)?;
-        self.serve_tenants_in_turn(quarter.max(1).min(limit), last_served, &mut chosen)?;
-        let mut oldest: Vec<Ready> = oldest.into_iter().map(|(row, at)| (at, row)).collect();
-        oldest.sort_unstable();
-        for (ready_at, row) in oldest {
-            if chosen.len() >= limit {
-                break;
-            }
-            chosen.insert(row, ready_at);
-        }
-        Ok(Chosen {
-            rows: chosen,
-            more_due: true,
-            next_due_at: self.next_due_at()?,
-        })
+    fn tenant_after(&mut self, tenant: Option<&Vec<u8>>) -> rusqlite::Result<Option<Vec<u8>>> {
+        let statement = match &mut self.next_tenant {
+            Some(statement) => statement,
+            none => none.insert(self.connection.prepare_cached(sql::NEXT_TENANT)?),
+        };
+        let after = tenant.map_or(&[][..], Vec::as_slice);
+        statement
+            .query_row(params![after], |row| {
+                Ok(row.get_ref(0)?.as_bytes()?.to_vec())
+            })
+            .optional()
     }
 
-    /// Chooses the oldest free timer of each tenant, starting after the one that was served last.
-    fn serve_tenants_in_turn(
+    fn of_tenant(
         &self,
-        slots: usize,
-        last_served: &mut Vec<u8>,
-        chosen: &mut BTreeMap<RowId, Timestamp>,
-    ) -> rusqlite::Result<()> {
-        let mut tenants = self.tenants_after(last_served)?;
-        let mut served = 0;
-        for _ in 0..TENANTS_VISITED.max(slots * 2) {
-            if served >= slots {
-                break;
-            }
-            let Some(tenant) = tenants.next()? else {
-                break;
+        tenant: &Vec<u8>,
+        mut takes_more: impl FnMut(RowId, Timestamp) -> bool,
+    ) -> rusqlite::Result<Option<Timestamp>> {
+        if self.passed_over.contains(tenant.as_slice()) {
+            return Ok(None);
+        }
+        let mut statement = self.connection.prepare_cached(sql::READY_OF_TENANT)?;
+        let mut rows = statement.query(params![tenant])?;
+        while let Some(row) = rows.next()? {
+            let Some(ready) = readable(row)? else {
+                continue;
             };
-            let next = self.next_of_tenant(&tenant, chosen)?;
-            if let Next::Ready((ready_at, row)) = next {
-                chosen.insert(row, ready_at);
-                served += 1;
+            if self.is_in_flight(ready) {
+                continue;
             }
-            *last_served = tenant;
-        }
-        Ok(())
-    }
-
-    /// Reads the chosen rows completely, in the order in which they became ready.
-    fn rows(&mut self, chosen: &BTreeMap<RowId, Timestamp>) -> rusqlite::Result<Vec<TimerRow>> {
-        let mut statement = self.connection.prepare_cached(sql::FIND_ROW)?;
-        let mut rows = Vec::with_capacity(chosen.len());
-        // In rowid order, which reads each page once.
-        for (row_id, ready_at) in chosen {
-            match statement.query_row(params![row_id], TimerRow::read) {
-                Ok(row) => rows.push(row),
-                Err(error) if error.sqlite_error_code().is_none() => {
-                    // Another program wrote it. It must not block the other timers.
-                    tracing::error!(%error, row_id, "a timer cannot be read and does not fire");
-                    self.unreadable.insert(*row_id, *ready_at);
-                }
-                Err(error) => return Err(error),
+            // As in `first`: the order of texts is that of times only if we wrote them.
+            let comes_later = row.get_ref(1)?.as_bytes()? > self.until.as_bytes();
+            match (comes_later, ready.0 > self.now) {
+                (false, false) if takes_more(ready.1, ready.0) => {}
+                (false, false) => return Ok(None),
+                (true, true) => return Ok(Some(ready.0)),
+                _ => {}
             }
         }
-        rows.sort_by_key(|row| (row.ready_at, row.row_id));
-        Ok(rows)
+        Ok(None)
     }
 
     /// The next due time if more is due than was claimed. It may be that of a saturated tenant: to
     /// exclude it would mean to read the table, and the worker polls again anyway.
-    pub(super) fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
+    fn next_due_at(&self) -> rusqlite::Result<Option<Timestamp>> {
         let mut statement = self.connection.prepare_cached(sql::NEXT_READY)?;
         let mut rows = statement.query(params![self.until])?;
         while let Some(ready) = next(&mut rows)? {
@@ -421,6 +397,19 @@ fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Ready>> {
         }
     }
     Ok(None)
+}
+
+/// When a row is ready, and its rowid; `None` if the time is unreadable.
+fn readable(row: &Row<'_>) -> rusqlite::Result<Option<Ready>> {
+    let row_id: RowId = row.get(0)?;
+    match parsed(row, 1) {
+        Ok(ready_at) => Ok(Some((ready_at, row_id))),
+        Err(error) if error.sqlite_error_code().is_none() => {
+            tracing::error!(%error, row_id, "a timer cannot be read and does not fire");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

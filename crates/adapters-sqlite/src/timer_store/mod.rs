@@ -1,6 +1,5 @@
 //! A timer store on one SQLite file.
 
-mod by_tenant;
 mod claiming;
 mod fired_since;
 mod foreign_commits;
