@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
+use crate::text_forms::json_as_text;
 use crate::{Registration, TimerKey, Timestamp, excerpt};
 
 /// The identity of one firing: `tenant:serviceCallId:registeredAtMs:dueAtMs`.
@@ -71,19 +71,7 @@ fn millis(text: &str) -> Option<Timestamp> {
     (number.to_string() == text).then_some(timestamp)
 }
 
-impl Serialize for FiringId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for FiringId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+json_as_text!(FiringId);
 
 #[cfg(test)]
 mod tests {

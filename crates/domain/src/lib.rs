@@ -26,6 +26,7 @@ pub mod schedule_order;
 pub mod service_call;
 mod settlement;
 mod tenant_id;
+mod text_forms;
 mod timer_data;
 pub mod timer_entry;
 mod timer_key;

@@ -71,6 +71,7 @@ mod tests {
 
     #[test]
     fn only_the_schedule_that_fired_is_marked_and_only_an_idle_timer_deleted() {
+        use {DeleteOutcome as D, MarkOutcome as M};
         let fired = Registration {
             registered_at: Timestamp::MIN,
             due_at: Timestamp::MIN,
@@ -79,35 +80,32 @@ mod tests {
             registered_at: Timestamp::MIN.next(),
             ..fired
         };
-        let deleted_at = Timestamp::MIN;
-        let (marked, reached) = (MarkOutcome::Marked, MarkOutcome::AlreadyReached);
-        let (moved, not_found) = (MarkOutcome::Moved, MarkOutcome::NotFound);
+        let deleted = Existing::Deleted {
+            deleted_at: Timestamp::MIN,
+        };
         for (existing, mark, delete) in [
-            (Existing::Nothing, not_found, DeleteOutcome::NotFound),
-            (
-                Existing::Deleted { deleted_at },
-                not_found,
-                DeleteOutcome::NotFound,
-            ),
-            (Existing::Scheduled(fired), marked, DeleteOutcome::Deleted),
-            (Existing::Scheduled(newer), moved, DeleteOutcome::Deleted),
+            (Existing::Nothing, M::NotFound, D::NotFound),
+            (deleted, M::NotFound, D::NotFound),
+            (Existing::Scheduled(fired), M::Marked, D::Deleted),
+            (Existing::Scheduled(newer), M::Moved, D::Deleted),
             (
                 Existing::Reached(fired),
-                reached,
-                DeleteOutcome::AlreadyReached,
+                M::AlreadyReached,
+                D::AlreadyReached,
             ),
-            (
-                Existing::Reached(newer),
-                moved,
-                DeleteOutcome::AlreadyReached,
-            ),
+            (Existing::Reached(newer), M::Moved, D::AlreadyReached),
         ] {
             assert_eq!(existing.mark(fired), mark, "{existing:?}");
-            assert_eq!(existing.is_moved_from(fired), mark == moved, "{existing:?}");
+            assert_eq!(
+                existing.is_moved_from(fired),
+                mark == M::Moved,
+                "{existing:?}"
+            );
             assert_eq!(existing.delete(|| false), delete, "{existing:?}");
-            let while_firing = match delete {
-                DeleteOutcome::Deleted => DeleteOutcome::Firing,
-                other => other,
+            let while_firing = if delete == D::Deleted {
+                D::Firing
+            } else {
+                delete
             };
             assert_eq!(existing.delete(|| true), while_firing, "{existing:?}");
         }

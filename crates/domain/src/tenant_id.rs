@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
+
+use crate::text_forms::json_as_text;
 
 /// The tenant that a timer belongs to: 1 to 128 of `A-Z a-z 0-9 _ -`.
 ///
@@ -101,18 +102,7 @@ impl fmt::Debug for TenantId {
     }
 }
 
-impl Serialize for TenantId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for TenantId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::new(&text).map_err(serde::de::Error::custom)
-    }
-}
+json_as_text!(TenantId);
 
 #[cfg(test)]
 mod tests {

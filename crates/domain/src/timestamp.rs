@@ -4,12 +4,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::excerpt;
+use crate::text_forms::json_as_text;
 
 /// A UTC instant with millisecond precision, from 1970 to the end of 9998.
 ///
@@ -257,19 +257,7 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+json_as_text!(Timestamp);
 
 #[cfg(test)]
 mod tests {

@@ -65,6 +65,7 @@ impl From<SubmitServiceCall> for Submission {
     }
 }
 
+/// Defines messages that name a call, with their other fields.
 macro_rules! about_a_call {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$doc])*
@@ -86,6 +87,7 @@ macro_rules! about_a_call {
         }
     )*};
 }
+pub(super) use about_a_call;
 
 about_a_call! {
     /// Command: delete a call.

@@ -5,8 +5,6 @@ mod envelope;
 mod execution_messages;
 mod timer_messages;
 
-use std::fmt;
-
 use serde::{Serialize, Serializer};
 
 pub use call_messages::{
@@ -19,61 +17,36 @@ pub use execution_messages::{
 };
 pub use timer_messages::{DueTimeReached, ScheduleTimer};
 
+use crate::text_forms::named_variants;
 use crate::{ServiceCallId, TenantId};
 
-/// Topic of messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Topic {
-    /// Commands to orchestration: `orchestration.commands`.
-    OrchestrationCommands,
-    /// Events of calls: `orchestration.events`.
-    OrchestrationEvents,
-    /// Commands to the timer: `timer.commands`.
-    TimerCommands,
-    /// Events of timers: `timer.events`.
-    TimerEvents,
-    /// Commands to execution: `execution.commands`.
-    ExecutionCommands,
-    /// Events of attempts: `execution.events`.
-    ExecutionEvents,
+named_variants! {
+    /// Topic of messages. Its text is the prefix of its broker subjects.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[non_exhaustive]
+    pub enum Topic {
+        /// Commands to orchestration: `orchestration.commands`.
+        OrchestrationCommands = "orchestration.commands",
+        /// Events of calls: `orchestration.events`.
+        OrchestrationEvents = "orchestration.events",
+        /// Commands to the timer: `timer.commands`.
+        TimerCommands = "timer.commands",
+        /// Events of timers: `timer.events`.
+        TimerEvents = "timer.events",
+        /// Commands to execution: `execution.commands`.
+        ExecutionCommands = "execution.commands",
+        /// Events of attempts: `execution.events`.
+        ExecutionEvents = "execution.events",
+    }
 }
 
 impl Topic {
-    /// All topics.
-    pub const ALL: [Self; 6] = [
-        Self::OrchestrationCommands,
-        Self::OrchestrationEvents,
-        Self::TimerCommands,
-        Self::TimerEvents,
-        Self::ExecutionCommands,
-        Self::ExecutionEvents,
-    ];
-
-    /// The name of the topic, which is the prefix of its broker subjects.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OrchestrationCommands => "orchestration.commands",
-            Self::OrchestrationEvents => "orchestration.events",
-            Self::TimerCommands => "timer.commands",
-            Self::TimerEvents => "timer.events",
-            Self::ExecutionCommands => "execution.commands",
-            Self::ExecutionEvents => "execution.events",
-        }
-    }
-
     /// Whether it carries commands, which have one consumer, rather than events.
     pub const fn is_of_commands(self) -> bool {
         match self {
             Self::OrchestrationCommands | Self::TimerCommands | Self::ExecutionCommands => true,
             Self::OrchestrationEvents | Self::TimerEvents | Self::ExecutionEvents => false,
         }
-    }
-}
-
-impl fmt::Display for Topic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

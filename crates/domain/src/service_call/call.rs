@@ -16,7 +16,6 @@
 //! The states are types, and each transition consumes the state before it: a call cannot be started
 //! twice, and a finished call cannot change.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -28,6 +27,7 @@ use crate::messages::{
     ServiceCallDeleted, ServiceCallFailed, ServiceCallRunning, ServiceCallScheduled,
     ServiceCallSubmitted, ServiceCallSucceeded, StartExecution,
 };
+use crate::text_forms::named_variants;
 use crate::{CorrelationId, EnvelopeId, Message, ScheduleTimer, TimerKey, Timestamp};
 
 /// Time after its due time at which a call is started without its event.
@@ -109,17 +109,19 @@ pub enum ServiceCall {
     Finished(FinishedCall),
 }
 
-/// Status of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum CallStatus {
-    /// Waiting for its due time.
-    Scheduled,
-    /// Its attempt is dispatched or in flight.
-    Running,
-    /// The target responded with 2xx.
-    Succeeded,
-    /// Anything else.
-    Failed,
+named_variants! {
+    /// Status of a call.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum CallStatus {
+        /// Waiting for its due time.
+        Scheduled = "Scheduled",
+        /// Its attempt is dispatched or in flight.
+        Running = "Running",
+        /// The target responded with 2xx.
+        Succeeded = "Succeeded",
+        /// Anything else.
+        Failed = "Failed",
+    }
 }
 
 /// Error for a text that is no status.
@@ -486,26 +488,6 @@ impl ServiceCall {
     }
 }
 
-impl CallStatus {
-    /// All statuses.
-    pub const ALL: [Self; 4] = [
-        Self::Scheduled,
-        Self::Running,
-        Self::Succeeded,
-        Self::Failed,
-    ];
-
-    /// The status as text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Scheduled => "Scheduled",
-            Self::Running => "Running",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
-    }
-}
-
 impl FromStr for CallStatus {
     type Err = StatusError;
     fn from_str(text: &str) -> Result<Self, StatusError> {
@@ -513,11 +495,5 @@ impl FromStr for CallStatus {
         found.ok_or_else(|| StatusError {
             given: crate::excerpt(text),
         })
-    }
-}
-
-impl fmt::Display for CallStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -109,18 +109,14 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn submission(
-        id: u128,
-        key: Option<&'static str>,
-        print: &'static str,
-    ) -> SubmissionRecord<'static> {
+    fn sent(id: u128, key: &'static str, print: &'static str) -> SubmissionRecord<'static> {
         SubmissionRecord {
             receipt: Receipt {
                 service_call_id: ServiceCallId::from_uuid(Uuid::from_u128(id)),
                 correlation_id: CorrelationId::from_uuid(Uuid::from_u128(id)),
                 submitted_at: Timestamp::MIN,
             },
-            idempotency_key: key,
+            idempotency_key: Some(key).filter(|key| !key.is_empty()),
             fingerprint: print.as_bytes(),
         }
     }
@@ -128,90 +124,78 @@ mod tests {
     #[test]
     fn a_submission_is_new_repeated_or_in_conflict() {
         use ConflictField::{Id, Key};
-        let first = submission(1, Some("k"), "a");
-        let keyless = submission(1, None, "a");
-        let other = submission(2, Some("j"), "a");
-        let accepted = |it: SubmissionRecord<'_>| SubmitOutcome::Accepted(it.receipt);
-        let repeated = SubmitOutcome::Repeated(first.receipt);
-        let (of_first, of_other) = (Some(first), Some(other));
-        let cases = [
-            (first, true, None, None, accepted(first)),
-            (first, false, None, None, accepted(first)),
+        let (first, keyless, other) = (sent(1, "k", "a"), sent(1, "", "a"), sent(2, "j", "a"));
+        let new = SubmitOutcome::Accepted(first.receipt);
+        let same = SubmitOutcome::Repeated(first.receipt);
+        let (of_first, of_keyless, of_other) = (Some(first), Some(keyless), Some(other));
+        let (given, generated) = (true, false);
+        for (number, (it, id, of_id, of_key, expected)) in [
+            (first, given, None, None, &new),
+            (first, generated, None, None, &new),
             // Under the key only.
+            (sent(3, "k", "a"), generated, None, of_first, &same),
             (
-                submission(3, Some("k"), "a"),
-                false,
+                sent(3, "k", "a"),
+                given,
                 None,
                 of_first,
-                repeated.clone(),
+                &first.conflict(Key),
             ),
             (
-                submission(3, Some("k"), "a"),
-                true,
+                sent(3, "k", "b"),
+                generated,
                 None,
                 of_first,
-                first.conflict(Key),
+                &first.conflict(Key),
             ),
+            // Under the id only.
+            (keyless, given, of_first, None, &same),
+            (first, given, of_keyless, None, &same),
+            (keyless, generated, of_first, None, &first.conflict(Id)),
+            (sent(1, "", "b"), given, of_first, None, &first.conflict(Id)),
             (
-                submission(3, Some("k"), "b"),
-                false,
-                None,
-                of_first,
-                first.conflict(Key),
-            ),
-            // Under the id.
-            (keyless, true, of_first, None, repeated.clone()),
-            (first, true, Some(keyless), None, repeated.clone()),
-            (keyless, false, of_first, None, first.conflict(Id)),
-            (
-                submission(1, None, "b"),
-                true,
+                sent(1, "j", "a"),
+                given,
                 of_first,
                 None,
-                first.conflict(Id),
-            ),
-            (
-                submission(1, Some("j"), "a"),
-                true,
-                of_first,
-                None,
-                first.conflict(Id),
+                &first.conflict(Id),
             ),
             // Under both.
-            (first, true, of_first, of_first, repeated.clone()),
-            (first, false, of_first, of_first, repeated),
+            (first, given, of_first, of_first, &same),
+            (first, generated, of_first, of_first, &same),
             (
-                submission(1, Some("k"), "b"),
-                false,
+                sent(1, "k", "b"),
+                generated,
                 of_first,
                 of_first,
-                first.conflict(Id),
+                &first.conflict(Id),
             ),
             (
-                submission(1, Some("j"), "a"),
-                true,
-                Some(keyless),
+                sent(1, "j", "a"),
+                given,
+                of_keyless,
                 of_other,
-                other.conflict(Key),
+                &other.conflict(Key),
             ),
             (
-                submission(1, Some("j"), "a"),
-                false,
-                Some(keyless),
+                sent(1, "j", "a"),
+                generated,
+                of_keyless,
                 of_other,
-                keyless.conflict(Id),
+                &keyless.conflict(Id),
             ),
             (
-                submission(1, Some("j"), "a"),
-                true,
+                sent(1, "j", "a"),
+                given,
                 of_first,
                 of_other,
-                first.conflict(Id),
+                &first.conflict(Id),
             ),
-        ];
-        for (new, id_was_given, of_id, of_key, expected) in cases {
-            let outcome = new.decide(id_was_given, of_id, of_key);
-            assert_eq!(outcome, expected, "{new:?}, id given: {id_was_given}");
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(it.decide(id, of_id, of_key), *expected, "case {number}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The outcome of a call: the response of the target, or why there is no successful one.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+
+use crate::text_forms::named_variants;
 
 /// The response of a target: its status, its redacted headers and the start of its body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,71 +58,33 @@ impl ErrorMeta {
     }
 }
 
-/// Kind of a failure, as in `errorMeta.kind`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The status of the response is not 2xx.
-    HttpStatus,
-    /// There was no complete response in time.
-    Timeout,
-    /// The process ended during the attempt: whether the target received the request is unknown.
-    Interrupted,
-    /// The address of the target is not allowed.
-    TargetNotAllowed,
-    /// The host name has no address.
-    NameNotResolved,
-    /// No connection could be made.
-    ConnectFailed,
-    /// The TLS handshake failed.
-    TlsFailed,
-    /// The connection ended before the response was complete.
-    ConnectionLost,
-    /// The response is not HTTP.
-    BadResponse,
-    /// The request cannot be sent as it is.
-    InvalidRequest,
-    /// The call is older than the execution of calls.
-    Migrated,
-}
-
-impl ErrorKind {
-    /// All kinds.
-    pub const ALL: [Self; 11] = [
-        Self::HttpStatus,
-        Self::Timeout,
-        Self::Interrupted,
-        Self::TargetNotAllowed,
-        Self::NameNotResolved,
-        Self::ConnectFailed,
-        Self::TlsFailed,
-        Self::ConnectionLost,
-        Self::BadResponse,
-        Self::InvalidRequest,
-        Self::Migrated,
-    ];
-
-    /// The kind as text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::HttpStatus => "HttpStatus",
-            Self::Timeout => "Timeout",
-            Self::Interrupted => "Interrupted",
-            Self::TargetNotAllowed => "TargetNotAllowed",
-            Self::NameNotResolved => "NameNotResolved",
-            Self::ConnectFailed => "ConnectFailed",
-            Self::TlsFailed => "TlsFailed",
-            Self::ConnectionLost => "ConnectionLost",
-            Self::BadResponse => "BadResponse",
-            Self::InvalidRequest => "InvalidRequest",
-            Self::Migrated => "Migrated",
-        }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+named_variants! {
+    /// Kind of a failure, as in `errorMeta.kind`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum ErrorKind {
+        /// The status of the response is not 2xx.
+        HttpStatus = "HttpStatus",
+        /// There was no complete response in time.
+        Timeout = "Timeout",
+        /// The process ended during the attempt: whether the target received the request is unknown.
+        Interrupted = "Interrupted",
+        /// The address of the target is not allowed.
+        TargetNotAllowed = "TargetNotAllowed",
+        /// The host name has no address.
+        NameNotResolved = "NameNotResolved",
+        /// No connection could be made.
+        ConnectFailed = "ConnectFailed",
+        /// The TLS handshake failed.
+        TlsFailed = "TlsFailed",
+        /// The connection ended before the response was complete.
+        ConnectionLost = "ConnectionLost",
+        /// The response is not HTTP.
+        BadResponse = "BadResponse",
+        /// The request cannot be sent as it is.
+        InvalidRequest = "InvalidRequest",
+        /// The call is older than the execution of calls.
+        Migrated = "Migrated",
     }
 }
 

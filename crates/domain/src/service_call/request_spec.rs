@@ -9,21 +9,24 @@ use thiserror::Error;
 use super::redaction::redacted_url;
 use super::{Headers, Redaction, TargetUrl};
 use crate::excerpt;
+use crate::text_forms::named_variants;
 
-/// HTTP method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Method {
-    /// `GET`
-    Get,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `PATCH`
-    Patch,
-    /// `DELETE`
-    Delete,
+named_variants! {
+    /// HTTP method.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "UPPERCASE")]
+    pub enum Method {
+        /// `GET`
+        Get = "GET",
+        /// `POST`
+        Post = "POST",
+        /// `PUT`
+        Put = "PUT",
+        /// `PATCH`
+        Patch = "PATCH",
+        /// `DELETE`
+        Delete = "DELETE",
+    }
 }
 
 /// Error for a text that is no method.
@@ -33,22 +36,6 @@ pub struct MethodError {
     given: String,
 }
 
-impl Method {
-    /// All methods.
-    pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
-
-    /// The method as text, in capitals.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
 impl FromStr for Method {
     type Err = MethodError;
     fn from_str(text: &str) -> Result<Self, MethodError> {
@@ -56,12 +43,6 @@ impl FromStr for Method {
         found.ok_or_else(|| MethodError {
             given: excerpt(text),
         })
-    }
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

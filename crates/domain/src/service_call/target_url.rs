@@ -8,10 +8,10 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::excerpt;
+use crate::text_forms::json_as_text;
 
 /// Scheme of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,19 +252,7 @@ impl fmt::Debug for TargetUrl {
     }
 }
 
-impl Serialize for TargetUrl {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
-
-impl<'de> Deserialize<'de> for TargetUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+json_as_text!(TargetUrl);
 
 #[cfg(test)]
 mod tests {
