@@ -28,7 +28,26 @@ pub use timer_store::MemoryTimerStore;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use punctual_domain::ServiceCallId;
+use punctual_ports::{BatchResult, PortError};
+use uuid::Uuid;
+
+/// The bounds of ids, for ranges over all calls of a tenant or an instant.
+const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
+const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+
 /// Locks, ignoring poison: guarded state is never left half-changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Applies the items of a batch in order, under one lock.
+fn each<S, I, O>(
+    state: &Mutex<S>,
+    batch: Vec<I>,
+    mut apply: impl FnMut(&mut S, I) -> Result<O, PortError>,
+) -> BatchResult<O> {
+    let mut state = lock(state);
+    let answers = batch.into_iter().map(|item| apply(&mut state, item));
+    Ok(answers.collect())
 }

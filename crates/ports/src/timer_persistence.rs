@@ -1,5 +1,8 @@
 //! The timer store, as seen by callers that schedule, read and delete timers.
 
+use std::fmt;
+use std::str::FromStr;
+
 use async_trait::async_trait;
 use punctual_domain::{
     CorrelationId, DeleteOutcome, FiringId, MarkOutcome, ScheduleDecision, ScheduleOrigin,
@@ -96,6 +99,18 @@ impl PageCursor {
     pub fn key(&self) -> Option<TimerKey> {
         let (tenant, call) = self.0.split_once('.')?;
         Some(TimerKey::new(tenant.parse().ok()?, call.parse().ok()?))
+    }
+
+    /// The position after a row, in a list ordered by due time.
+    pub fn after_due(due_at: Timestamp, row: impl fmt::Display) -> Self {
+        Self(format!("{}.{row}", due_at.as_millis()))
+    }
+
+    /// The due time and row that the position is after; `None` if the cursor is not of such a list.
+    pub fn due<T: FromStr>(&self) -> Option<(Timestamp, T)> {
+        let (due_at, row) = self.0.split_once('.')?;
+        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
+        Some((due_at, row.parse().ok()?))
     }
 
     /// The error for a cursor that the store did not return.

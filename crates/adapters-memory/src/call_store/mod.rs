@@ -19,7 +19,7 @@ use punctual_ports::{
     StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
-use crate::{MemoryTimerStore, lock};
+use crate::{MemoryTimerStore, each, lock};
 use attempts::Attempts;
 use calls::Calls;
 use outbox::Outbox;
@@ -78,20 +78,6 @@ impl MemoryCallStore {
     pub fn crash_and_reopen(&self) {
         lock(&self.state).attempts.forget_turns();
         self.timers.crash_and_reopen();
-    }
-
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "the answer is the one of the ports' methods"
-    )]
-    fn each<I, O>(
-        &self,
-        batch: Vec<I>,
-        mut apply: impl FnMut(&mut State, I) -> O,
-    ) -> BatchResult<O> {
-        let mut state = lock(&self.state);
-        let answers = batch.into_iter().map(|item| Ok(apply(&mut state, item)));
-        Ok(answers.collect())
     }
 }
 
@@ -164,7 +150,7 @@ impl State {
 #[async_trait]
 impl ServiceCallPersistencePort for MemoryCallStore {
     async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
-        self.each(batch, State::submit)
+        each(&self.state, batch, |state, item| Ok(state.submit(item)))
     }
 
     async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError> {
@@ -179,12 +165,12 @@ impl ServiceCallPersistencePort for MemoryCallStore {
     }
 
     async fn change(&self, batch: Vec<CallChange>) -> BatchResult<ChangeOutcome> {
-        self.each(batch, State::change)
+        each(&self.state, batch, |state, item| Ok(state.change(item)))
     }
 
     async fn delete(&self, batch: Vec<CallDeletion>) -> BatchResult<ChangeOutcome> {
-        self.each(batch, |state, deletion| {
-            state.delete(deletion, &self.timers)
+        each(&self.state, batch, |state, deletion| {
+            Ok(state.delete(deletion, &self.timers))
         })
     }
 
@@ -238,16 +224,18 @@ impl OutboxPort for MemoryCallStore {
         batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
-        self.each(batch, |state, place| state.outbox.mark(place, at))
+        each(&self.state, batch, |state, place| {
+            Ok(state.outbox.mark(place, at))
+        })
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
-        self.each(batch, |state, dead| {
+        each(&self.state, batch, |state, dead| {
             let outcome = state.outbox.mark(dead.place, dead.dead_letter.failed_at);
             if outcome == OutboxOutcome::Marked {
                 self.timers.put_dead_letter(dead.dead_letter);
             }
-            outcome
+            Ok(outcome)
         })
     }
 
@@ -267,7 +255,7 @@ impl OutboxPort for MemoryCallStore {
 #[async_trait]
 impl ExecutionLogPort for MemoryCallStore {
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
-        self.each(batch, State::accept)
+        each(&self.state, batch, |state, item| Ok(state.accept(item)))
     }
 
     async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
@@ -279,11 +267,11 @@ impl ExecutionLogPort for MemoryCallStore {
     }
 
     async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
-        self.each(batch, State::begin)
+        each(&self.state, batch, |state, item| Ok(state.begin(item)))
     }
 
     async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome> {
-        self.each(batch, State::finish)
+        each(&self.state, batch, |state, item| Ok(state.finish(item)))
     }
 
     async fn open(

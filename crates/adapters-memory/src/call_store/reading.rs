@@ -3,12 +3,9 @@
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{CallPage, CallPageQuery, PageCursor, PortError, StoredCall, StuckCalls};
-use uuid::Uuid;
 
 use super::calls::Calls;
-
-const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
-const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+use crate::{FIRST, LAST};
 
 impl Calls {
     pub(super) fn page(&self, query: &CallPageQuery) -> Result<CallPage, PortError> {
@@ -29,7 +26,10 @@ impl Calls {
             .collect();
         let more = calls.len() > query.limit;
         calls.truncate(query.limit);
-        let next = calls.last().filter(|_| more).map(write_cursor);
+        let next = calls.last().filter(|_| more).map(|last| {
+            let details = last.details();
+            PageCursor::after_due(details.due_at, details.key.service_call_id)
+        });
         Ok(CallPage { calls, next })
     }
 
@@ -78,17 +78,7 @@ fn is_wanted(query: &CallPageQuery, call: &ServiceCall) -> bool {
         && query.to.is_none_or(|to| details.due_at < to)
 }
 
-fn write_cursor(last: &ServiceCall) -> PageCursor {
-    let details = last.details();
-    let due_at = details.due_at.as_millis();
-    PageCursor(format!("{due_at}.{}", details.key.service_call_id))
-}
-
 pub(super) fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
-    let parse = || {
-        let (due_at, call) = cursor.0.split_once('.')?;
-        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
-        Some((due_at, call.parse().ok()?))
-    };
-    parse().ok_or_else(|| PageCursor::rejection("list service calls"))
+    let position = cursor.due();
+    position.ok_or_else(|| PageCursor::rejection("list service calls"))
 }

@@ -9,8 +9,8 @@ use punctual_domain::claim_sharing::{Chosen, DueTimers, share};
 use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
-use super::reading::LAST;
 use super::state::{Lease, State};
+use crate::LAST;
 
 type Ready = (Timestamp, TimerKey);
 

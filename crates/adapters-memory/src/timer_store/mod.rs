@@ -19,7 +19,7 @@ use punctual_ports::{
     StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 
-use crate::lock;
+use crate::{each, lock};
 use state::State;
 
 /// Timers, dead letters and the positions of buses in memory. Clones share their content.
@@ -60,28 +60,16 @@ impl MemoryTimerStore {
     pub(crate) fn put_dead_letter(&self, dead_letter: DeadLetter) {
         lock(&self.state).dead_letters.record(dead_letter);
     }
-
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "the answer is the one of the ports' methods"
-    )]
-    fn each<I, O>(
-        &self,
-        batch: Vec<I>,
-        mut apply: impl FnMut(&mut State, I) -> Result<O, PortError>,
-    ) -> BatchResult<O> {
-        let mut state = lock(&self.state);
-        Ok(batch
-            .into_iter()
-            .map(|item| apply(&mut state, item))
-            .collect())
-    }
 }
 
 #[async_trait]
 impl TimerPersistencePort for MemoryTimerStore {
     async fn save(&self, batch: Vec<SaveTimer>, now: Timestamp) -> BatchResult<SaveOutcome> {
-        self.each(batch, |state, timer| Ok(state.save(timer, now)))
+        each(
+            &self.state,
+            batch,
+            |state, timer| Ok(state.save(timer, now)),
+        )
     }
 
     async fn find(&self, key: TimerKey) -> Result<Option<TimerEntry>, PortError> {
@@ -98,11 +86,11 @@ impl TimerPersistencePort for MemoryTimerStore {
     }
 
     async fn mark_fired(&self, batch: Vec<FiredTimer>) -> BatchResult<MarkOutcome> {
-        self.each(batch, |state, fired| state.mark_fired(&fired))
+        each(&self.state, batch, |state, fired| state.mark_fired(&fired))
     }
 
     async fn delete(&self, batch: Vec<TimerKey>, now: Timestamp) -> BatchResult<DeleteOutcome> {
-        self.each(batch, |state, key| Ok(state.delete(&key, now)))
+        each(&self.state, batch, |state, key| Ok(state.delete(&key, now)))
     }
 
     async fn find_by_correlation(
@@ -136,15 +124,21 @@ impl TimerQueuePort for MemoryTimerStore {
     }
 
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {
-        self.each(batch, |state, retry| Ok(state.retry_later(&retry)))
+        each(&self.state, batch, |state, retry| {
+            Ok(state.retry_later(&retry))
+        })
     }
 
     async fn release(&self, batch: Vec<ClaimRef>) -> BatchResult<ClaimOutcome> {
-        self.each(batch, |state, claim| Ok(state.release(&claim)))
+        each(&self.state, batch, |state, claim| Ok(state.release(&claim)))
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterClaim>) -> BatchResult<ClaimOutcome> {
-        self.each(batch, |state, dead| Ok(state.dead_letter(dead)))
+        each(
+            &self.state,
+            batch,
+            |state, dead| Ok(state.dead_letter(dead)),
+        )
     }
 
     async fn renew(
@@ -154,7 +148,9 @@ impl TimerQueuePort for MemoryTimerStore {
         lease: Duration,
     ) -> BatchResult<ClaimOutcome> {
         let until = now.saturating_add(lease);
-        self.each(batch, |state, claim| Ok(state.renew(&claim, until)))
+        each(&self.state, batch, |state, claim| {
+            Ok(state.renew(&claim, until))
+        })
     }
 
     async fn backlog(&self, now: Timestamp, limit: usize) -> Result<Backlog, PortError> {
@@ -174,7 +170,7 @@ impl TimerQueuePort for MemoryTimerStore {
 #[async_trait]
 impl DeadLetterPort for MemoryTimerStore {
     async fn record(&self, batch: Vec<DeadLetter>) -> BatchResult<RecordOutcome> {
-        self.each(batch, |state, dead_letter| {
+        each(&self.state, batch, |state, dead_letter| {
             Ok(state.dead_letters.record(dead_letter))
         })
     }
@@ -188,7 +184,7 @@ impl DeadLetterPort for MemoryTimerStore {
     }
 
     async fn remove(&self, sequences: Vec<u64>) -> BatchResult<RemoveOutcome> {
-        self.each(sequences, |state, sequence| {
+        each(&self.state, sequences, |state, sequence| {
             Ok(state.dead_letters.remove(sequence))
         })
     }

@@ -9,12 +9,9 @@ use punctual_domain::{
 use punctual_ports::{
     Backlog, FiredCursor, FiredPage, PageCursor, PortError, TimerPage, TimerPageQuery,
 };
-use uuid::Uuid;
 
 use super::state::{Row, State};
-
-const FIRST: ServiceCallId = ServiceCallId::from_uuid(Uuid::nil());
-pub(super) const LAST: ServiceCallId = ServiceCallId::from_uuid(Uuid::max());
+use crate::{FIRST, LAST};
 
 impl State {
     pub(super) fn find(&self, key: &TimerKey) -> Option<TimerEntry> {
@@ -69,7 +66,10 @@ impl State {
             .collect();
         let more = timers.len() > query.limit;
         timers.truncate(query.limit);
-        let next = timers.last().filter(|_| more).map(write_cursor);
+        let next = timers.last().filter(|_| more).map(|last| {
+            let timer = last.timer();
+            PageCursor::after_due(timer.registration.due_at, timer.key.service_call_id)
+        });
         Ok(TimerPage { timers, next })
     }
 
@@ -107,17 +107,7 @@ impl State {
     }
 }
 
-fn write_cursor(last: &TimerEntry) -> PageCursor {
-    let timer = last.timer();
-    let due_at = timer.registration.due_at.as_millis();
-    PageCursor(format!("{due_at}.{}", timer.key.service_call_id))
-}
-
 fn read_cursor(cursor: &PageCursor) -> Result<(Timestamp, ServiceCallId), PortError> {
-    let parse = || {
-        let (due_at, call) = cursor.0.split_once('.')?;
-        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
-        Some((due_at, call.parse().ok()?))
-    };
-    parse().ok_or_else(|| PageCursor::rejection("list timers"))
+    let position = cursor.due();
+    position.ok_or_else(|| PageCursor::rejection("list timers"))
 }

@@ -12,7 +12,7 @@ use super::outbox;
 use super::rows::{json, millis, outcome_json, readable, to_json, to_millis};
 use crate::call_sql;
 use crate::port_errors::is_missing_parent;
-use crate::timer_store::rows::{parsed, sql_limit, unreadable};
+use crate::timer_store::rows::{by_key, parsed, sql_limit, unreadable};
 use crate::writer::Transaction;
 
 /// Stores one attempt, if the call has none.
@@ -21,14 +21,11 @@ pub(super) fn accept(
     execution: &Execution,
 ) -> rusqlite::Result<AcceptOutcome> {
     let connection = transaction.connection;
-    let call = &execution.key.call;
-    let service_call_id = call.service_call_id.to_string();
+    let (tenant, call) = by_key(&execution.key.call);
     let execution_id = execution.key.execution_id.to_string();
     let before: Option<String> = connection
         .prepare_cached(call_sql::ATTEMPT_OF_CALL)?
-        .query_row(params![call.tenant_id.as_str(), service_call_id], |row| {
-            row.get(0)
-        })
+        .query_row(params![tenant, call], |row| row.get(0))
         .optional()?;
     match before {
         Some(before) if before == execution_id => return Ok(AcceptOutcome::AlreadyThere),
@@ -39,8 +36,8 @@ pub(super) fn accept(
     let inserted = connection
         .prepare_cached(call_sql::INSERT_ATTEMPT)?
         .execute(params![
-            call.tenant_id.as_str(),
-            service_call_id,
+            tenant,
+            call,
             execution_id,
             execution.accepted_at.to_string(),
             execution.correlation_id.to_string(),

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension, params};
 use super::outbox;
 use super::rows::Columns;
 use crate::claims::RowId;
-use crate::timer_store::rows::{parsed, sql_limit};
+use crate::timer_store::rows::{by_key, parsed, sql_limit};
 use crate::writer::Transaction;
 use crate::{call_sql, sql};
 
@@ -80,8 +80,7 @@ pub(super) fn delete(
     deletion: &CallDeletion,
     has_timers: bool,
 ) -> rusqlite::Result<ChangeOutcome> {
-    let key = &deletion.key;
-    let (tenant, call) = (key.tenant_id.as_str(), key.service_call_id.to_string());
+    let (tenant, call) = by_key(&deletion.key);
     let timer = timer_of(transaction, tenant, &call)?;
     let deleted = transaction.all_or_nothing(|transaction| {
         let connection = transaction.connection;

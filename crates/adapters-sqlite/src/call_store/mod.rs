@@ -23,8 +23,6 @@ use punctual_ports::{
 };
 
 use crate::call_sql;
-use crate::port_errors::stopped;
-use crate::writer::Transaction;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
 use paging::ListPosition;
 use turns::Turns;
@@ -73,18 +71,6 @@ impl SqliteCallStore {
     /// Whether the file may hold timers.
     fn has_timers(&self) -> bool {
         self.file.role != Role::Calls
-    }
-
-    /// Writes a batch of one.
-    async fn once<O: Send + 'static>(
-        &self,
-        operation: &'static str,
-        apply: impl Fn(&mut Transaction<'_>) -> rusqlite::Result<O> + Send + 'static,
-    ) -> Result<O, PortError> {
-        let apply = move |transaction: &mut Transaction<'_>, (): &()| apply(transaction);
-        let answers = self.file.each(operation, vec![()], false, apply).await?;
-        let only = answers.into_iter().next();
-        only.unwrap_or_else(|| Err(stopped(operation)))
     }
 }
 
@@ -174,10 +160,11 @@ impl ServiceCallPersistencePort for SqliteCallStore {
         now: Timestamp,
         limit: usize,
     ) -> Result<usize, PortError> {
-        self.once("remove old service calls", move |transaction| {
-            changing::purge(transaction, before, now, limit)
-        })
-        .await
+        self.file
+            .once("remove old service calls", move |transaction| {
+                changing::purge(transaction, before, now, limit)
+            })
+            .await
     }
 }
 
@@ -231,10 +218,11 @@ impl OutboxPort for SqliteCallStore {
     }
 
     async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
-        self.once("remove old messages", move |transaction| {
-            outbox::purge(transaction, before, limit)
-        })
-        .await
+        self.file
+            .once("remove old messages", move |transaction| {
+                outbox::purge(transaction, before, limit)
+            })
+            .await
     }
 }
 

@@ -5,7 +5,7 @@
 //! continue, so that the work is bounded by the shortest list.
 
 use punctual_domain::service_call::ServiceCall;
-use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
+use punctual_domain::{ServiceCallId, TenantId, TimerKey};
 use punctual_ports::{CallPage, CallPageQuery, PageCursor, PortError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
@@ -50,15 +50,14 @@ impl ListPosition {
 
     /// `None` if another program wrote the due time in another form.
     fn cursor(&self) -> Option<PageCursor> {
-        let due_at: Timestamp = self.due_at.parse().ok()?;
-        Some(PageCursor(format!("{}.{}", due_at.as_millis(), self.call)))
+        let due_at = self.due_at.parse().ok()?;
+        Some(PageCursor::after_due(due_at, &self.call))
     }
 
     pub(super) fn of_cursor(cursor: &PageCursor) -> Result<Self, PortError> {
         let parse = || {
-            let (due_at, call) = cursor.0.split_once('.')?;
-            let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
-            let id: ServiceCallId = call.strip_suffix(END).unwrap_or(call).parse().ok()?;
+            let (due_at, call) = cursor.due::<String>()?;
+            let id: ServiceCallId = call.strip_suffix(END).unwrap_or(&call).parse().ok()?;
             let position = Self {
                 due_at: due_at.to_string(),
                 call: id.to_string(),

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::rows::{read_call, readable};
 use crate::call_sql;
-use crate::timer_store::rows::{parsed, sql_limit};
+use crate::timer_store::rows::{by_key, parsed, sql_limit};
 
 pub(super) fn find(
     connection: &Connection,
@@ -27,10 +27,7 @@ pub(super) fn was_submitted(
 ) -> rusqlite::Result<Vec<bool>> {
     let mut statement = connection.prepare_cached(call_sql::TAKEN_ID)?;
     keys.iter()
-        .map(|key| {
-            let call = key.service_call_id.to_string();
-            statement.exists(params![key.tenant_id.as_str(), call])
-        })
+        .map(|key| statement.exists(by_key(key)))
         .collect()
 }
 
@@ -38,10 +35,9 @@ pub(super) fn find_one(
     connection: &Connection,
     key: &TimerKey,
 ) -> rusqlite::Result<Option<StoredCall>> {
-    let call = key.service_call_id.to_string();
     connection
         .prepare_cached(call_sql::FIND_CALL)?
-        .query_row(params![key.tenant_id.as_str(), call], read_call)
+        .query_row(by_key(key), read_call)
         .optional()
 }
 

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::outbox;
 use super::rows::Columns;
 use crate::call_sql;
-use crate::timer_store::rows::parsed;
+use crate::timer_store::rows::{by_key, parsed};
 use crate::writer::Transaction;
 
 /// Stores one call.
@@ -45,10 +45,7 @@ fn take(connection: &Connection, new: &NewCall) -> rusqlite::Result<bool> {
 fn insert(connection: &Connection, new: &NewCall) -> rusqlite::Result<usize> {
     let details = new.call.details();
     let columns = Columns::of(&new.call)?;
-    let (tenant, call) = (
-        details.key.tenant_id.as_str(),
-        details.key.service_call_id.to_string(),
-    );
+    let (tenant, call) = by_key(&details.key);
     let due_at = details.due_at.to_string();
     connection
         .prepare_cached(call_sql::INSERT_CALL)?
@@ -126,10 +123,9 @@ fn repeated_or_conflict(connection: &Connection, new: &NewCall) -> rusqlite::Res
 }
 
 fn of_id(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Submission>> {
-    let call = key.service_call_id.to_string();
     connection
         .prepare_cached(call_sql::TAKEN_ID)?
-        .query_row(params![key.tenant_id.as_str(), call], Submission::read)
+        .query_row(by_key(key), Submission::read)
         .optional()
 }
 

@@ -3,7 +3,7 @@
 //! The index leads to the next tenant or host in one step, however many attempts wait in between.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_domain::{Cycle, TenantId, interleave};
 use punctual_ports::{Execution, WaitingQuery};
@@ -25,20 +25,18 @@ pub(super) struct Turns {
 }
 
 impl Turns {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TenantId, String>> {
+        let hosts = self.last_hosts.lock();
+        hosts.unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn last(&self, tenant: &str) -> Option<String> {
         let tenant = TenantId::new(tenant).ok()?;
-        let hosts = self
-            .last_hosts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        hosts.get(&tenant).cloned()
+        self.lock().get(&tenant).cloned()
     }
 
     fn note(&self, given: &[Execution]) {
-        let mut hosts = self
-            .last_hosts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.lock();
         if hosts.len() > MAX_TENANTS {
             hosts.clear();
         }

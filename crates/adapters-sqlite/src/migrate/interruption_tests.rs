@@ -29,6 +29,26 @@ impl Ends {
         Self { before, after }
     }
 
+    /// Cuts off the migrations of new files, each later than the one before, until one completes, and
+    /// returns the number of those that had not been committed.
+    fn cut_off(
+        &self,
+        scenario: Scenario,
+        mut is_cut_off: impl FnMut(usize, &Path) -> bool,
+    ) -> usize {
+        let mut uncommitted = 0;
+        for number in 0.. {
+            let folder = folder();
+            let path = folder.path().join("a.db");
+            scenario.begin(&path);
+            if !is_cut_off(number, &path) {
+                break;
+            }
+            uncommitted += usize::from(!self.check(scenario, &path));
+        }
+        uncommitted
+    }
+
     /// Checks a file whose migration was cut off, and says whether it had been committed.
     fn check(&self, scenario: Scenario, path: &Path) -> bool {
         let found = contents(path);
@@ -60,20 +80,11 @@ fn interrupted_after(instructions: i64, scenario: Scenario, path: &Path) -> bool
 #[test]
 fn a_run_interrupted_at_any_instruction_leaves_the_file_as_it_was_or_complete() {
     for scenario in Scenario::ALL {
-        let ends = Ends::of(scenario);
-        let mut uncommitted = 0;
-        // A prime, so that the interruptions fall on every part of every loop.
-        for instructions in (0..).step_by(17) {
-            let folder = folder();
-            let path = folder.path().join("a.db");
-            scenario.begin(&path);
-            if !interrupted_after(instructions, scenario, &path) {
-                break;
-            }
-            if !ends.check(scenario, &path) {
-                uncommitted += 1;
-            }
-        }
+        let uncommitted = Ends::of(scenario).cut_off(scenario, |number, path| {
+            // A prime, so that the interruptions fall on every part of every loop.
+            let instructions = i64::try_from(number * 17).unwrap();
+            interrupted_after(instructions, scenario, path)
+        });
         assert!(
             uncommitted > 50,
             "{scenario:?}: {uncommitted} interruptions"
@@ -134,19 +145,8 @@ fn dies_at(statement: usize, scenario: usize, path: &Path) -> bool {
 #[test]
 fn a_process_killed_at_any_statement_leaves_the_file_as_it_was_or_complete() {
     for (number, scenario) in Scenario::ALL.into_iter().enumerate() {
-        let ends = Ends::of(scenario);
-        let mut uncommitted = 0;
-        for statement in 1.. {
-            let folder = folder();
-            let path = folder.path().join("a.db");
-            scenario.begin(&path);
-            if !dies_at(statement, number, &path) {
-                break;
-            }
-            if !ends.check(scenario, &path) {
-                uncommitted += 1;
-            }
-        }
+        let dies = |before, path: &Path| dies_at(before + 1, number, path);
+        let uncommitted = Ends::of(scenario).cut_off(scenario, dies);
         assert!(uncommitted > 10, "{scenario:?}: {uncommitted} deaths");
     }
 }

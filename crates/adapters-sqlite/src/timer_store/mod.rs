@@ -84,6 +84,18 @@ impl SqliteTimerStore {
         self.writer.write(operation, items, batch).await
     }
 
+    /// Writes a batch of one.
+    pub(crate) async fn once<O: Send + 'static>(
+        &self,
+        operation: &'static str,
+        apply: impl Fn(&mut Transaction<'_>) -> rusqlite::Result<O> + Send + 'static,
+    ) -> Result<O, PortError> {
+        let apply = move |transaction: &mut Transaction<'_>, (): &()| apply(transaction);
+        let answers = self.each(operation, vec![()], false, apply).await?;
+        let only = answers.into_iter().next();
+        only.unwrap_or_else(|| Err(stopped(operation)))
+    }
+
     /// Reads for listings and traces, which may take long. One connection is always left for firing
     /// and calls.
     pub(crate) async fn browse<T: Send + 'static>(
@@ -216,13 +228,10 @@ impl TimerPersistencePort for SqliteTimerStore {
     }
 
     async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
-        let operation = "remove old timers";
-        let purged = self
-            .each(operation, vec![()], false, move |transaction, ()| {
-                settling::purge(transaction, before, limit)
-            })
-            .await?;
-        purged.into_iter().next().unwrap_or(Ok(0))
+        self.once("remove old timers", move |transaction| {
+            settling::purge(transaction, before, limit)
+        })
+        .await
     }
 }
 
@@ -361,11 +370,9 @@ impl BusPositionPort for SqliteTimerStore {
         let operation = "store a stream position";
         let position = bus_positions::StorablePosition::new(operation, position)?;
         // Like a mark, it is accepted by a full file.
-        let kept = self
-            .each(operation, vec![position], false, |transaction, position| {
-                bus_positions::keep(transaction.connection, position)
-            })
-            .await?;
-        kept.into_iter().next().unwrap_or(Err(stopped(operation)))
+        self.once(operation, move |transaction| {
+            bus_positions::keep(transaction.connection, &position)
+        })
+        .await
     }
 }

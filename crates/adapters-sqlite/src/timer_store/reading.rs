@@ -102,22 +102,14 @@ pub(super) fn page(
     let more = rows.len() > query.limit;
     rows.truncate(query.limit);
     let last = rows.last().filter(|_| more);
-    let next = last.map(|row| write_cursor(position(row)));
+    let next = last.map(|row| PageCursor::after_due(position(row).0, row.row_id));
     let timers = rows.into_iter().map(TimerRow::entry).collect();
     Ok(TimerPage { timers, next })
 }
 
-fn write_cursor((due_at, row): Position) -> PageCursor {
-    PageCursor(format!("{}.{row}", due_at.as_millis()))
-}
-
 pub(super) fn read_cursor(cursor: &PageCursor) -> Result<Position, PortError> {
-    let parse = || {
-        let (due_at, row) = cursor.0.split_once('.')?;
-        let due_at = Timestamp::from_millis(due_at.parse().ok()?).ok()?;
-        Some((due_at, row.parse().ok()?))
-    };
-    parse().ok_or_else(|| PageCursor::rejection("list timers"))
+    let position = cursor.due();
+    position.ok_or_else(|| PageCursor::rejection("list timers"))
 }
 
 /// Pending and overdue timers, counted up to `limit`.

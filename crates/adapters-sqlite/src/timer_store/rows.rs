@@ -95,6 +95,11 @@ pub(crate) fn unreadable(
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 
+/// A key as the first two parameters of a statement.
+pub(crate) fn by_key(key: &TimerKey) -> (&str, String) {
+    (key.tenant_id.as_str(), key.service_call_id.to_string())
+}
+
 /// A limit as an SQLite integer.
 pub(crate) fn sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)

@@ -4,7 +4,7 @@ use punctual_domain::{Existing, Registration, TimerData, TimerKey, Timestamp};
 use punctual_ports::{SaveOutcome, SaveTimer};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{parsed, parsed_or_null};
+use super::rows::{by_key, parsed, parsed_or_null};
 use crate::claims::RowId;
 use crate::port_errors::is_missing_parent;
 use crate::sql;
@@ -129,10 +129,9 @@ impl Found {
 }
 
 pub(super) fn existing(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Found>> {
-    let call = key.service_call_id.to_string();
     connection
         .prepare_cached(sql::EXISTING)?
-        .query_row(params![key.tenant_id.as_str(), call], |row| {
+        .query_row(by_key(key), |row| {
             Ok(Found {
                 row_id: row.get(0)?,
                 registration: Registration {
@@ -147,17 +146,15 @@ pub(super) fn existing(connection: &Connection, key: &TimerKey) -> rusqlite::Res
 }
 
 fn tombstone(connection: &Connection, key: &TimerKey) -> rusqlite::Result<Option<Timestamp>> {
-    let call = key.service_call_id.to_string();
     connection
         .prepare_cached(sql::TOMBSTONE)?
-        .query_row(params![key.tenant_id.as_str(), call], |row| parsed(row, 0))
+        .query_row(by_key(key), |row| parsed(row, 0))
         .optional()
 }
 
 fn remove_tombstone(connection: &Connection, key: &TimerKey) -> rusqlite::Result<()> {
-    let call = key.service_call_id.to_string();
     connection
         .prepare_cached(sql::REMOVE_TOMBSTONE)?
-        .execute(params![key.tenant_id.as_str(), call])
+        .execute(by_key(key))
         .map(drop)
 }

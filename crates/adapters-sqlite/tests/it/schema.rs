@@ -99,7 +99,8 @@ ON outbox(published_at, created_at)
 WHERE published_at IS NULL;
 ";
 
-/// What we add: columns (docs/decisions/0009), indexes (0005), and tables of our own.
+/// What we add: columns (docs/decisions/0009), indexes (0005), and a table of our own. Those that the
+/// timers-only set has too are compared with it.
 const ADDED: &str = "
 ALTER TABLE timer_schedules ADD COLUMN data TEXT;
 ALTER TABLE timer_schedules ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
@@ -117,35 +118,6 @@ WHERE state = 'Scheduled';
 CREATE INDEX idx_timer_schedules_reached_at
 ON timer_schedules(reached_at)
 WHERE state = 'Reached';
-
-CREATE TABLE tombstones (
-    tenant_id TEXT NOT NULL,
-    service_call_id TEXT NOT NULL,
-    deleted_at TEXT NOT NULL,
-    PRIMARY KEY (tenant_id, service_call_id)
-) STRICT;
-
-CREATE INDEX idx_tombstones_deleted_at
-ON tombstones(deleted_at);
-
-CREATE TABLE dead_letters (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    source TEXT NOT NULL,
-    tenant_id TEXT,
-    payload BLOB NOT NULL,
-    reason TEXT NOT NULL,
-    failed_at TEXT NOT NULL
-) STRICT;
-
-CREATE TABLE bus_positions (
-    stream TEXT PRIMARY KEY,
-    made_at TEXT NOT NULL,
-    last_sequence INTEGER NOT NULL,
-    last_message_id TEXT NOT NULL,
-    acknowledged_at TEXT NOT NULL,
-    covers_until TEXT NOT NULL
-) STRICT;
 
 CREATE INDEX idx_service_calls_due_at
 ON service_calls(tenant_id, due_at, service_call_id);
@@ -388,6 +360,9 @@ fn expected() -> BTreeMap<String, Table> {
     let states = "state in ('waiting', 'attempted', 'finished')".to_owned();
     let log = tables.get_mut("http_execution_log").unwrap();
     log.checks.push(states);
+    let mut timers_only = describe(&Scratch::migrated(SchemaSet::TimersOnly).open());
+    timers_only.remove("timer_schedules");
+    tables.extend(timers_only);
     tables
 }
 
@@ -405,7 +380,12 @@ fn the_shared_tables_are_the_specified_ones_with_the_listed_additions() {
     assert_eq!(timers.indexes.len(), 6);
     assert_eq!(actual["service_calls"].columns.len(), 20);
     assert_eq!(actual["http_execution_log"].checks.len(), 2);
-    assert!(actual["outbox"].autoincrement);
+    assert!(actual["outbox"].autoincrement && actual["dead_letters"].autoincrement);
+    let own = ["tombstones", "dead_letters", "bus_positions"];
+    let columns = own.map(|table| actual[table].columns.len());
+    assert_eq!(columns, [3, 7, 6]);
+    let indexes = own.map(|table| actual[table].indexes.len());
+    assert_eq!(indexes, [2, 1, 1]);
     assert_eq!(
         actual["outbox"].indexes["idx_outbox_unpublished"].wording,
         "outbox(published_at, created_at) where published_at is null"
