@@ -205,6 +205,16 @@ mod tests {
         }
     }
 
+    fn created(registered_at: i64) -> ScheduleDecision {
+        let registered_at = at(registered_at);
+        ScheduleDecision::Create { registered_at }
+    }
+
+    fn rescheduled(registered_at: i64) -> ScheduleDecision {
+        let registered_at = at(registered_at);
+        ScheduleDecision::Reschedule { registered_at }
+    }
+
     fn command(sent_at: i64, due_at: i64, existing: Existing, now: i64) -> ScheduleDecision {
         ScheduleOrigin::Command {
             sent_at: at(sent_at),
@@ -214,16 +224,10 @@ mod tests {
 
     #[test]
     fn a_command_is_compared_by_registration_and_then_by_due_time() {
-        use ScheduleDecision::{Reschedule, Stale, Unchanged};
+        use ScheduleDecision::{Stale, Unchanged};
         let stored = Existing::Scheduled(registration(50, 500));
-        let newer = Reschedule {
-            registered_at: at(51),
-        };
-        assert_eq!(command(51, 1, stored, 100), newer);
-        let same_time = Reschedule {
-            registered_at: at(50),
-        };
-        assert_eq!(command(50, 501, stored, 100), same_time);
+        assert_eq!(command(51, 1, stored, 100), rescheduled(51));
+        assert_eq!(command(50, 501, stored, 100), rescheduled(50));
         assert_eq!(command(50, 500, stored, 100), Unchanged);
         assert_eq!(command(50, 499, stored, 100), Stale);
         assert_eq!(command(49, 900, stored, 100), Stale);
@@ -232,56 +236,33 @@ mod tests {
     #[test]
     fn a_command_from_the_future_counts_as_sent_now() {
         let decision = command(9_999, 500, Existing::Nothing, 100);
-        assert_eq!(
-            decision,
-            ScheduleDecision::Create {
-                registered_at: at(100)
-            }
-        );
+        assert_eq!(decision, created(100));
     }
 
     #[test]
     fn a_deletion_outlives_the_commands_before_it() {
         let deleted = Existing::Deleted { deleted_at: at(50) };
         assert_eq!(command(50, 500, deleted, 100), ScheduleDecision::Stale);
-        let newer = ScheduleDecision::Create {
-            registered_at: at(51),
-        };
-        assert_eq!(command(51, 500, deleted, 100), newer);
+        assert_eq!(command(51, 500, deleted, 100), created(51));
     }
 
     #[test]
     fn a_direct_call_in_the_same_millisecond_is_a_new_schedule() {
         let stored = Existing::Scheduled(registration(100, 500));
         let decision = ScheduleOrigin::Direct.decide(stored, at(500), at(100));
-        assert_eq!(
-            decision,
-            ScheduleDecision::Reschedule {
-                registered_at: at(101)
-            }
-        );
+        assert_eq!(decision, rescheduled(101));
     }
 
     #[test]
     fn a_direct_call_applies_even_when_the_clock_went_back() {
         let stored = Existing::Scheduled(registration(1_000, 500));
         let decision = ScheduleOrigin::Direct.decide(stored, at(500), at(10));
-        assert_eq!(
-            decision,
-            ScheduleDecision::Reschedule {
-                registered_at: at(1_001)
-            }
-        );
+        assert_eq!(decision, rescheduled(1_001));
         let deleted = Existing::Deleted {
             deleted_at: at(1_000),
         };
         let decision = ScheduleOrigin::Direct.decide(deleted, at(500), at(10));
-        assert_eq!(
-            decision,
-            ScheduleDecision::Create {
-                registered_at: at(1_001)
-            }
-        );
+        assert_eq!(decision, created(1_001));
     }
 
     #[test]
@@ -289,10 +270,9 @@ mod tests {
         let ensure = |existing| ScheduleOrigin::Ensure.decide(existing, at(500), at(100));
         let overdue = Existing::Scheduled(registration(50, 60));
         assert_eq!(ensure(overdue), ScheduleDecision::Unchanged);
-        let created = |registered_at| ScheduleDecision::Create { registered_at };
-        assert_eq!(ensure(Existing::Nothing), created(at(100)));
+        assert_eq!(ensure(Existing::Nothing), created(100));
         let deleted_at = at(1_000);
-        assert_eq!(ensure(Existing::Deleted { deleted_at }), created(at(1_001)));
+        assert_eq!(ensure(Existing::Deleted { deleted_at }), created(1_001));
     }
 
     #[test]
@@ -307,12 +287,7 @@ mod tests {
         let direct = ScheduleOrigin::Direct.decide(reached, at(500), at(100));
         assert_eq!(direct, ScheduleDecision::AlreadyReached);
         let replaced = ScheduleOrigin::Replacement.decide(reached, at(500), at(20));
-        assert_eq!(
-            replaced,
-            ScheduleDecision::Reschedule {
-                registered_at: at(51)
-            }
-        );
+        assert_eq!(replaced, rescheduled(51));
     }
 
     /// Applies commands to one key and returns what is stored in the end.

@@ -416,19 +416,30 @@ fn readable(row: &Row<'_>) -> rusqlite::Result<Option<Ready>> {
 mod tests {
     use super::*;
     use crate::SchemaSet;
+    use tempfile::TempDir;
 
-    #[test]
-    fn a_row_that_changes_during_a_poll_is_polled_again_soon() {
+    /// A new file of timers.
+    fn file() -> (TempDir, Connection) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("timer.db");
         crate::migrate(&path, SchemaSet::TimersOnly, Timestamp::MIN).unwrap();
         let connection = Connection::open(&path).unwrap();
-        let id = "00000000-0000-7000-8000-000000000001";
+        (folder, connection)
+    }
+
+    fn add_timer(connection: &Connection, tenant: &str, n: usize, due_at: Timestamp) {
         let insert = "INSERT INTO timer_schedules (tenant_id, service_call_id, correlation_id, \
-                      due_at, registered_at) VALUES ('a', ?1, ?1, ?2, ?2)";
+                      due_at, registered_at) VALUES (?1, ?2, ?2, ?3, ?3)";
+        let id = format!("00000000-0000-7000-8000-{n:012}");
         connection
-            .execute(insert, [id, &Timestamp::MIN.to_string()])
+            .execute(insert, [tenant, &id, &due_at.to_string()])
             .unwrap();
+    }
+
+    #[test]
+    fn a_row_that_changes_during_a_poll_is_polled_again_soon() {
+        let (_folder, connection) = file();
+        add_timer(&connection, "a", 1, Timestamp::MIN);
         let claims = SharedClaims::default();
         let mut claimer = Claimer::new(connection);
         let now = Timestamp::MIN.saturating_add(Duration::from_secs(1));
@@ -474,19 +485,9 @@ mod tests {
     /// All claims wait for one that visits all tenants: with a hundred thousand of them, for a second.
     #[test]
     fn a_claim_visits_some_of_very_many_tenants_and_the_next_goes_on() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("timer.db");
-        crate::migrate(&path, SchemaSet::TimersOnly, Timestamp::MIN).unwrap();
-        let connection = Connection::open(&path).unwrap();
+        let (_folder, connection) = file();
         let after = |seconds| Timestamp::MIN.saturating_add(Duration::from_secs(seconds));
-        let insert = "INSERT INTO timer_schedules (tenant_id, service_call_id, correlation_id, \
-                      due_at, registered_at) VALUES (?1, ?2, ?2, ?3, ?3)";
-        let timer = |tenant: &str, n: usize, due_at: Timestamp| {
-            let id = format!("00000000-0000-7000-8000-{n:012}");
-            connection
-                .execute(insert, [tenant, &id, &due_at.to_string()])
-                .unwrap();
-        };
+        let timer = |tenant: &str, n, due_at| add_timer(&connection, tenant, n, due_at);
         connection.execute_batch("BEGIN").unwrap();
         (0..3_000).for_each(|n| timer(&format!("tenant-{n:04}"), n, after(9_000)));
         // As the last one visited, and neither among the first nor the newest.

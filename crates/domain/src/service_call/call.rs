@@ -142,6 +142,17 @@ pub struct Outgoing {
     pub message: Message,
 }
 
+impl Outgoing {
+    /// A message that gets a new id.
+    fn caused(caused_by: EnvelopeId, message: impl Into<Message>) -> Self {
+        Self {
+            id: None,
+            caused_by,
+            message: message.into(),
+        }
+    }
+}
+
 /// Result of a transition: the new state and the messages about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallStep {
@@ -221,11 +232,7 @@ impl CallDetails {
     }
 
     fn message(&self, message: impl Into<Message>) -> Outgoing {
-        Outgoing {
-            id: None,
-            caused_by: self.command_id,
-            message: message.into(),
-        }
+        Outgoing::caused(self.command_id, message)
     }
 }
 
@@ -258,11 +265,7 @@ impl ScheduledCall {
             service_call_id: key.service_call_id,
             started_at: start.now,
         };
-        let event = Outgoing {
-            id: None,
-            caused_by: start.caused_by,
-            message: event.into(),
-        };
+        let event = Outgoing::caused(start.caused_by, event);
         let outgoing = vec![event, running.command()];
         let call = ServiceCall::Running(running);
         Ok(CallStep { call, outgoing })
@@ -275,11 +278,7 @@ impl ScheduledCall {
             service_call_id: self.details.key.service_call_id,
             deleted_at,
         };
-        Outgoing {
-            id: None,
-            caused_by,
-            message: event.into(),
-        }
+        Outgoing::caused(caused_by, event)
     }
 }
 
@@ -335,11 +334,7 @@ impl RunningCall {
                 error_meta,
             }),
         };
-        let outgoing = vec![Outgoing {
-            id: None,
-            caused_by,
-            message,
-        }];
+        let outgoing = vec![Outgoing::caused(caused_by, message)];
         let finished = FinishedCall::restore(self.details, Some(self.started_at), at, outcome);
         let call = ServiceCall::Finished(finished);
         CallStep { call, outgoing }
