@@ -122,7 +122,7 @@ forward! {
 
     BusPositionPort {
         load(stream: String) -> Result<Option<BusPosition>, PortError>;
-        keep(position: BusPosition) -> Result<(), PortError>;
+        save(position: BusPosition) -> Result<(), PortError> as "save_position";
     }
 
     EventBusPort {

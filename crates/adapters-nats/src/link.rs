@@ -422,13 +422,13 @@ impl Link {
         // First how far back a loss goes from now on: the position then covers less.
         let mut kept = Ok(());
         if let Some(republished) = republished {
-            kept = self.positions.keep(republished.clone()).await;
+            kept = self.positions.save(republished.clone()).await;
             if kept.is_ok() {
                 self.tracker().kept_republished(&republished);
             }
         }
         if kept.is_ok() {
-            kept = self.positions.keep(position).await;
+            kept = self.positions.save(position).await;
         }
         let mut tracker = self.tracker();
         match &kept {

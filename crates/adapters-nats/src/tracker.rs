@@ -249,7 +249,7 @@ impl Tracker {
         }
         if is_first && self.known.is_none() {
             self.known = kept.map(|kept| Known {
-                made_at: kept.made_at,
+                made_at: kept.stream_created_at,
                 sequence: kept.last_sequence,
                 message_id: kept.last_message_id,
                 acknowledged_at: kept.acknowledged_at,
@@ -388,7 +388,7 @@ impl Tracker {
         let is_changed = self.kept_republished.as_ref() != Some(it);
         is_changed.then(|| BusPosition {
             stream: republished(stream),
-            made_at: made_at.clone(),
+            stream_created_at: made_at.clone(),
             last_sequence: 0,
             last_message_id: String::new(),
             acknowledged_at: it.last_at,
@@ -421,7 +421,7 @@ impl Tracker {
         }
         Some(BusPosition {
             stream: stream.clone(),
-            made_at: known.made_at.clone(),
+            stream_created_at: known.made_at.clone(),
             last_sequence: known.sequence,
             last_message_id: known.message_id.clone(),
             acknowledged_at: known.acknowledged_at,

@@ -30,12 +30,12 @@ impl StorablePosition {
     }
 }
 
-pub(crate) fn keep(connection: &Connection, storable: &StorablePosition) -> rusqlite::Result<()> {
+pub(crate) fn save(connection: &Connection, storable: &StorablePosition) -> rusqlite::Result<()> {
     let position = &storable.position;
-    let mut statement = connection.prepare_cached(sql::KEEP_POSITION)?;
+    let mut statement = connection.prepare_cached(sql::SAVE_POSITION)?;
     statement.execute(params![
         position.stream,
-        position.made_at,
+        position.stream_created_at,
         storable.last_sequence,
         position.last_message_id,
         position.acknowledged_at.to_string(),
@@ -50,7 +50,7 @@ pub(crate) fn load(connection: &Connection, stream: &str) -> rusqlite::Result<Op
         let last_sequence: i64 = row.get(2)?;
         Ok(BusPosition {
             stream: row.get(0)?,
-            made_at: row.get(1)?,
+            stream_created_at: row.get(1)?,
             last_sequence: u64::try_from(last_sequence)
                 .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(2, last_sequence))?,
             last_message_id: row.get(3)?,

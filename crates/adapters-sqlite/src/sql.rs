@@ -221,7 +221,7 @@ statements! {
         FROM bus_positions WHERE stream = ?1";
 
     /// Inserts or replaces the position of a stream.
-    KEEP_POSITION = "\
+    SAVE_POSITION = "\
         INSERT INTO bus_positions \
             (stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6) \

@@ -209,11 +209,16 @@ impl<F: CallStoreFixture> Calls<F> {
         self.find(key).await.expect("the call is there")
     }
 
-    pub(crate) async fn change(&self, seen: u64, step: CallStep, now: i64) -> ChangeOutcome {
+    pub(crate) async fn change(
+        &self,
+        expected_version: u64,
+        step: CallStep,
+        now: i64,
+    ) -> ChangeOutcome {
         let correlation_id = step.call.details().correlation_id;
         let change = CallChange {
             call: step.call,
-            seen,
+            expected_version,
             outbox: envelopes(step.outgoing, correlation_id, now),
         };
         let answers = self.fixture.calls().change(vec![change]).await;
@@ -240,10 +245,15 @@ impl<F: CallStoreFixture> Calls<F> {
         self.found(key).await
     }
 
-    pub(crate) async fn delete(&self, key: TimerKey, seen: u64, now: i64) -> ChangeOutcome {
+    pub(crate) async fn delete(
+        &self,
+        key: TimerKey,
+        expected_version: u64,
+        now: i64,
+    ) -> ChangeOutcome {
         let deletion = CallDeletion {
             key,
-            seen,
+            expected_version,
             deleted_at: at(now),
             outbox: Vec::new(),
         };

@@ -13,8 +13,8 @@ use crate::PortError;
 pub struct BusPosition {
     /// The stream's name.
     pub stream: String,
-    /// Distinguishes streams of the same name: the creation time, as the broker formats it.
-    pub made_at: String,
+    /// When the stream was created, as the broker formats it; distinguishes streams of the same name.
+    pub stream_created_at: String,
     /// The highest acknowledged sequence.
     pub last_sequence: u64,
     /// The deduplication id of the message with that sequence.
@@ -29,8 +29,8 @@ pub struct BusPosition {
 /// Stores the position of each stream.
 ///
 /// # Contract
-/// - A position is durable when `keep` returns, and is read back unchanged.
-/// - There is one position per stream name; `keep` replaces it unconditionally.
+/// - A position is durable when `save` returns, and is read back unchanged.
+/// - There is one position per stream name; `save` replaces it unconditionally.
 /// - A stream without a position is `None`, not an error.
 /// - Sequences up to 2^63 - 1 can be stored. A greater one may be `Rejected`, which leaves the position
 ///   before it.
@@ -40,5 +40,5 @@ pub trait BusPositionPort: Send + Sync {
     async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError>;
 
     /// Stores a position in place of the one before.
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError>;
+    async fn save(&self, position: BusPosition) -> Result<(), PortError>;
 }

@@ -18,7 +18,7 @@ pub struct OutboxPosition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxRow {
     /// Its position.
-    pub place: OutboxPosition,
+    pub position: OutboxPosition,
     /// The message, or what is stored if that cannot be decoded.
     pub envelope: Result<MessageEnvelope, Unreadable>,
 }
@@ -46,7 +46,7 @@ pub enum OutboxOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterMessage {
     /// Its position.
-    pub place: OutboxPosition,
+    pub position: OutboxPosition,
     /// The dead letter to record.
     pub dead_letter: DeadLetter,
 }

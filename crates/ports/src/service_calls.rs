@@ -64,8 +64,8 @@ pub struct StoredCall {
 pub struct CallChange {
     /// The new value of the call.
     pub call: ServiceCall,
-    /// The version that was read.
-    pub seen: u64,
+    /// The version that was read, which the change requires.
+    pub expected_version: u64,
     /// Messages to append to the outbox if the change is applied.
     pub outbox: Vec<MessageEnvelope>,
 }
@@ -85,8 +85,8 @@ pub enum ChangeOutcome {
 pub struct CallDeletion {
     /// The key of the call.
     pub key: TimerKey,
-    /// The version that was read.
-    pub seen: u64,
+    /// The version that was read, which the deletion requires.
+    pub expected_version: u64,
     /// When the call is deleted.
     pub deleted_at: Timestamp,
     /// Messages to append to the outbox if the call is deleted.

@@ -31,10 +31,10 @@ impl Calls {
         self.put(StoredCall { call, version: 1 });
     }
 
-    pub(super) fn change(&mut self, call: ServiceCall, seen: u64) -> ChangeOutcome {
+    pub(super) fn change(&mut self, call: ServiceCall, expected_version: u64) -> ChangeOutcome {
         let stored = self.rows.get(&call.details().key);
         let is_open = |call: &ServiceCall| !matches!(call, ServiceCall::Finished(_));
-        let fits = |it: &&StoredCall| it.version == seen && is_open(&it.call);
+        let fits = |it: &&StoredCall| it.version == expected_version && is_open(&it.call);
         let Some(version) = stored.filter(fits).map(|it| it.version + 1) else {
             return ChangeOutcome::Outdated;
         };
@@ -43,10 +43,10 @@ impl Calls {
     }
 
     /// Removes a call that is scheduled, and gives it back.
-    pub(super) fn delete(&mut self, key: &TimerKey, seen: u64) -> Option<ServiceCall> {
+    pub(super) fn delete(&mut self, key: &TimerKey, expected_version: u64) -> Option<ServiceCall> {
         let stored = self.rows.get(key)?;
         let is_scheduled = matches!(stored.call, ServiceCall::Scheduled(_));
-        (is_scheduled && stored.version == seen).then(|| self.remove(key))?
+        (is_scheduled && stored.version == expected_version).then(|| self.remove(key))?
     }
 
     pub(super) fn finished_before(&self, before: Timestamp, limit: usize) -> Vec<TimerKey> {

@@ -83,13 +83,13 @@ impl MemoryCallStore {
 
 impl State {
     fn change(&mut self, change: CallChange) -> ChangeOutcome {
-        let outcome = self.calls.change(change.call, change.seen);
+        let outcome = self.calls.change(change.call, change.expected_version);
         self.tell_if(outcome == ChangeOutcome::Changed, change.outbox);
         outcome
     }
 
     fn delete(&mut self, deletion: CallDeletion, timers: &MemoryTimerStore) -> ChangeOutcome {
-        let Some(call) = self.calls.delete(&deletion.key, deletion.seen) else {
+        let Some(call) = self.calls.delete(&deletion.key, deletion.expected_version) else {
             return ChangeOutcome::Outdated;
         };
         // A schedule is sent when its call is submitted, by a clock that may have been set back since.
@@ -224,14 +224,14 @@ impl OutboxPort for MemoryCallStore {
         batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
-        each(&self.state, batch, |state, place| {
-            Ok(state.outbox.mark(place, at))
+        each(&self.state, batch, |state, position| {
+            Ok(state.outbox.mark(position, at))
         })
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
         each(&self.state, batch, |state, dead| {
-            let outcome = state.outbox.mark(dead.place, dead.dead_letter.failed_at);
+            let outcome = state.outbox.mark(dead.position, dead.dead_letter.failed_at);
             if outcome == OutboxOutcome::Marked {
                 self.timers.put_dead_letter(dead.dead_letter);
             }

@@ -19,20 +19,20 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn append(&mut self, messages: Vec<MessageEnvelope>) {
         for envelope in messages {
-            let place = self.next_place(envelope.timestamp);
-            self.unpublished.insert(place);
+            let position = self.next_position(envelope.timestamp);
+            self.unpublished.insert(position);
             let of_call = self.by_call.entry(about(&envelope)).or_default();
-            of_call.insert(place);
+            of_call.insert(position);
             let published_at = None;
             let message = PublishedMessage {
                 envelope,
                 published_at,
             };
-            self.rows.insert(place, message);
+            self.rows.insert(position, message);
         }
     }
 
-    fn next_place(&mut self, written_at: Timestamp) -> OutboxPosition {
+    fn next_position(&mut self, written_at: Timestamp) -> OutboxPosition {
         let next = OutboxPosition {
             created_at: self
                 .last
@@ -52,25 +52,25 @@ impl Outbox {
         self.unpublished
             .range((from, Unbounded))
             .take(limit)
-            .filter_map(|place| Some((place, self.rows.get(place)?)))
-            .map(|(place, message)| OutboxRow {
-                place: *place,
+            .filter_map(|position| Some((position, self.rows.get(position)?)))
+            .map(|(position, message)| OutboxRow {
+                position: *position,
                 envelope: Ok(message.envelope.clone()),
             })
             .collect()
     }
 
-    pub(super) fn mark(&mut self, place: OutboxPosition, at: Timestamp) -> OutboxOutcome {
-        if !self.unpublished.remove(&place) {
+    pub(super) fn mark(&mut self, position: OutboxPosition, at: Timestamp) -> OutboxOutcome {
+        if !self.unpublished.remove(&position) {
             return OutboxOutcome::AlreadyDone;
         }
-        self.published.insert((at, place));
-        if let Some(message) = self.rows.remove(&place) {
+        self.published.insert((at, position));
+        if let Some(message) = self.rows.remove(&position) {
             let kept = PublishedMessage {
                 envelope: message.envelope.redacted(),
                 published_at: Some(at),
             };
-            self.rows.insert(place, kept);
+            self.rows.insert(position, kept);
         }
         OutboxOutcome::Marked
     }
@@ -80,8 +80,8 @@ impl Outbox {
     }
 
     pub(super) fn about(&self, key: &TimerKey, limit: usize) -> Vec<PublishedMessage> {
-        let places = self.by_call.get(key).into_iter().flatten();
-        let messages = places.filter_map(|place| self.rows.get(place));
+        let positions = self.by_call.get(key).into_iter().flatten();
+        let messages = positions.filter_map(|position| self.rows.get(position));
         messages
             .take(limit)
             .map(|message| PublishedMessage {
@@ -101,14 +101,14 @@ impl Outbox {
         old.len()
     }
 
-    fn remove(&mut self, place: OutboxPosition) {
-        let Some(message) = self.rows.remove(&place) else {
+    fn remove(&mut self, position: OutboxPosition) {
+        let Some(message) = self.rows.remove(&position) else {
             return;
         };
         let key = about(&message.envelope);
-        if let Some(places) = self.by_call.get_mut(&key) {
-            places.remove(&place);
-            if places.is_empty() {
+        if let Some(positions) = self.by_call.get_mut(&key) {
+            positions.remove(&position);
+            if positions.is_empty() {
                 self.by_call.remove(&key);
             }
         }

@@ -196,7 +196,7 @@ impl BusPositionPort for MemoryTimerStore {
         Ok(lock(&self.state).positions.get(&stream).cloned())
     }
 
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+    async fn save(&self, position: BusPosition) -> Result<(), PortError> {
         let stream = position.stream.clone();
         lock(&self.state).positions.insert(stream, position);
         Ok(())

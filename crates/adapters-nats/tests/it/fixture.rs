@@ -39,7 +39,7 @@ impl BusPositionPort for Positions {
         Ok(self.0.lock().unwrap().get(&stream).cloned())
     }
 
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+    async fn save(&self, position: BusPosition) -> Result<(), PortError> {
         let mut positions = self.0.lock().unwrap();
         positions.insert(position.stream.clone(), position);
         Ok(())

@@ -302,7 +302,7 @@ async fn the_age_of_a_backup_does_not_depend_on_what_others_publish_after_it() {
     let mut kept = kept.unwrap().unwrap();
     kept.acknowledged_at = copy_is_older_than.saturating_add(Duration::from_mins(10));
     kept.last_sequence = 1_000;
-    world.positions.keep(kept).await.unwrap();
+    world.positions.save(kept).await.unwrap();
     let loss = world.bus().await.lost().await;
     assert_eq!(loss.reason, "the stream of events went back");
     let margin = Duration::from_mins(1);

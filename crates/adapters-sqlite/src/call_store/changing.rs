@@ -56,7 +56,7 @@ fn write(transaction: &Transaction<'_>, change: &CallChange) -> rusqlite::Result
             columns.attempt_began_at,
             columns.dispatched_at,
             columns.dispatch_count,
-            seen(change.seen),
+            sql_version(change.expected_version),
         ])?;
     Ok(outcome(changed == 1))
 }
@@ -70,7 +70,7 @@ const fn outcome(changed: bool) -> ChangeOutcome {
 }
 
 /// A version as an SQLite integer; -1, which no row has, if it is too great.
-fn seen(version: u64) -> i64 {
+fn sql_version(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(-1)
 }
 
@@ -87,9 +87,10 @@ pub(super) fn delete(
         // Cascades to its tags, timer and attempt.
         let submitted_at: Option<Timestamp> = connection
             .prepare_cached(call_sql::DELETE_CALL)?
-            .query_row(params![tenant, call, seen(deletion.seen)], |row| {
-                parsed(row, 0)
-            })
+            .query_row(
+                params![tenant, call, sql_version(deletion.expected_version)],
+                |row| parsed(row, 0),
+            )
             .optional()?;
         let Some(submitted_at) = submitted_at else {
             return Ok(false);

@@ -68,7 +68,7 @@ fn read_row(row: &Row<'_>) -> rusqlite::Result<OutboxRow> {
         reason: error.to_string(),
     });
     Ok(OutboxRow {
-        place: OutboxPosition {
+        position: OutboxPosition {
             created_at: parsed(row, 1)?,
             number: row.get(0)?,
         },
@@ -113,7 +113,7 @@ pub(super) fn dead_letter(
     request: &DeadLetterMessage,
 ) -> rusqlite::Result<OutboxOutcome> {
     transaction.all_or_nothing(|transaction| {
-        let outcome = mark(transaction, request.place, request.dead_letter.failed_at)?;
+        let outcome = mark(transaction, request.position, request.dead_letter.failed_at)?;
         if outcome == OutboxOutcome::Marked {
             dead_letters::record(transaction.connection, &request.dead_letter)?;
         }

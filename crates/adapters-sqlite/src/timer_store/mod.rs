@@ -366,12 +366,12 @@ impl BusPositionPort for SqliteTimerStore {
         .await
     }
 
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
+    async fn save(&self, position: BusPosition) -> Result<(), PortError> {
         let operation = "store a stream position";
         let position = bus_positions::StorablePosition::new(operation, position)?;
         // Like a mark, it is accepted by a full file.
         self.once(operation, move |transaction| {
-            bus_positions::keep(transaction.connection, &position)
+            bus_positions::save(transaction.connection, &position)
         })
         .await
     }

@@ -107,7 +107,7 @@ fn start(stored: &StoredCall, execution_id: EnvelopeId) -> CallChange {
     let CallStep { call, outgoing } = call.start(start).unwrap();
     CallChange {
         call,
-        seen: stored.version,
+        expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_000)),
     }
 }
@@ -198,7 +198,7 @@ async fn without_timers_on_the_file_no_tombstone_is_added() {
         let stored = submit(&store, 1).await;
         let deletion = CallDeletion {
             key: key(1),
-            seen: stored.version,
+            expected_version: stored.version,
             deleted_at: at(2_000),
             outbox: Vec::new(),
         };
@@ -269,14 +269,14 @@ async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
     let CallStep { call, outgoing } = running.finish(outcome(), at(5_004), id(3));
     let change = CallChange {
         call,
-        seen: stored.version,
+        expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_004)),
     };
     store.change(vec![change]).await.unwrap();
     assert!(contents(&file).contains(CANARY), "the command still waits");
     let waiting = store.unpublished(None, 100).await.unwrap();
-    let places: Vec<OutboxPosition> = waiting.iter().map(|row| row.place).collect();
-    store.mark_published(places, at(6_000)).await.unwrap();
+    let positions: Vec<OutboxPosition> = waiting.iter().map(|row| row.position).collect();
+    store.mark_published(positions, at(6_000)).await.unwrap();
     let contents = contents(&file);
     assert!(!contents.contains(CANARY), "{contents}");
     assert!(contents.contains("StartExecution") && contents.contains("[redacted]"));
@@ -302,8 +302,8 @@ async fn an_unreadable_message_is_returned_as_it_is_and_can_be_dead_lettered() {
     assert_eq!(unreadable.payload, b"not json");
     assert!(waiting[2].envelope.is_ok());
     assert_eq!(store.about(key(1), 10).await.unwrap().len(), 1);
-    let places = waiting.iter().map(|row| row.place).collect();
-    store.mark_published(places, at(6_000)).await.unwrap();
+    let positions = waiting.iter().map(|row| row.position).collect();
+    store.mark_published(positions, at(6_000)).await.unwrap();
     assert_eq!(store.unpublished(None, 10).await.unwrap(), []);
     // What is secret in it is unknown.
     let left = rows(&outsider, "SELECT event_payload FROM outbox WHERE id = 2");
@@ -399,7 +399,7 @@ async fn a_message_comes_after_those_of_other_programs() {
     submit(&store, 2).await;
     let waiting = store.unpublished(None, 100).await.unwrap();
     assert_eq!(waiting.len(), 7);
-    assert!(waiting.is_sorted_by(|a, b| a.place < b.place));
+    assert!(waiting.is_sorted_by(|a, b| a.position < b.position));
     assert!(
         waiting[3].envelope.is_err(),
         "the foreign message is in between"
@@ -429,13 +429,13 @@ async fn a_full_file_refuses_new_calls_and_finishes_the_accepted_ones() {
     let CallStep { call, outgoing } = running.finish(outcome(), at(5_004), id(3));
     let change = CallChange {
         call,
-        seen: stored.version,
+        expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_004)),
     };
     let changed = store.change(vec![change]).await.unwrap();
     assert_eq!(*changed[0].as_ref().unwrap(), ChangeOutcome::Changed);
     let waiting = store.unpublished(None, 100).await.unwrap();
-    let places = waiting.iter().map(|row| row.place).collect();
-    let marked = store.mark_published(places, at(6_000)).await.unwrap();
+    let positions = waiting.iter().map(|row| row.position).collect();
+    let marked = store.mark_published(positions, at(6_000)).await.unwrap();
     assert!(marked.iter().all(Result::is_ok));
 }

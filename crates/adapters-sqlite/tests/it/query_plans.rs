@@ -68,7 +68,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         "LOAD_POSITION",
         &["sqlite_autoindex_bus_positions_1 (stream=?)"],
     ),
-    ("KEEP_POSITION", &[]),
+    ("SAVE_POSITION", &[]),
 ];
 
 #[test]

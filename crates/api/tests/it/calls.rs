@@ -126,8 +126,12 @@ async fn finish(world: &World, key: &TimerKey, outcome: Outcome) {
             ServiceCall::Running(call) if end => call.finish(outcome.clone(), now, id).call,
             other => other,
         };
-        let (seen, outbox) = (stored.version, Vec::new());
-        let change = CallChange { call, seen, outbox };
+        let (expected_version, outbox) = (stored.version, Vec::new());
+        let change = CallChange {
+            call,
+            expected_version,
+            outbox,
+        };
         world.ports.calls.change(vec![change]).await.unwrap();
     }
 }

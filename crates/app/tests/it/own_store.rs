@@ -67,7 +67,7 @@ impl Mine {
             data: None,
             origin: ScheduleOrigin::Direct,
         };
-        let saved = self.timers.save(vec![timer], Timestamp::MIN).await;
+        let saved = TimerPersistencePort::save(&self.timers, vec![timer], Timestamp::MIN).await;
         saved.unwrap().remove(0).unwrap();
     }
 }

@@ -17,7 +17,7 @@ suite! { $ bus_position_suite, bus_position =>
 fn position(stream: &str, last_sequence: u64) -> BusPosition {
     BusPosition {
         stream: stream.to_owned(),
-        made_at: "2026-01-02T03:04:05.678901234Z".to_owned(),
+        stream_created_at: "2026-01-02T03:04:05.678901234Z".to_owned(),
         last_sequence,
         last_message_id: "tenant-a:00000000-0000-0000-0000-000000000001:5:7".to_owned(),
         acknowledged_at: at(123_450),
@@ -26,7 +26,7 @@ fn position(stream: &str, last_sequence: u64) -> BusPosition {
 }
 
 async fn keep(fixture: &impl TimerStoreFixture, position: &BusPosition) {
-    let kept = fixture.positions().keep(position.clone()).await;
+    let kept = fixture.positions().save(position.clone()).await;
     kept.expect("keep answers");
 }
 
@@ -46,7 +46,7 @@ pub async fn a_stream_without_a_position_has_none(fixture: impl TimerStoreFixtur
 /// Also at the ends of what can be kept, and whatever words the broker uses.
 pub async fn a_position_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
     let odd = BusPosition {
-        made_at: String::new(),
+        stream_created_at: String::new(),
         last_message_id: "'; DROP TABLE bus_positions; --\u{1f552}\n".to_owned(),
         ..position("TIMER", u64::MAX >> 1)
     };
@@ -62,7 +62,7 @@ pub async fn another_position_replaces_the_one_before_whatever_it_says(
 ) {
     keep(&fixture, &position("TIMER", 9)).await;
     let earlier = BusPosition {
-        made_at: "another".to_owned(),
+        stream_created_at: "another".to_owned(),
         last_message_id: "other".to_owned(),
         acknowledged_at: at(2),
         covers_until: at(1),
@@ -87,7 +87,7 @@ pub async fn the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then(
 ) {
     let (before, greatest) = (position("TIMER", 7), position("TIMER", u64::MAX));
     keep(&fixture, &before).await;
-    let now = match fixture.positions().keep(greatest.clone()).await {
+    let now = match fixture.positions().save(greatest.clone()).await {
         Ok(()) => greatest,
         Err(error) => {
             assert_eq!(error.kind(), PortErrorKind::Rejected);

@@ -156,9 +156,9 @@ pub async fn a_change_touches_no_other_call(fixture: impl CallStoreFixture) {
 pub async fn changes_of_one_batch_apply_in_their_order(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     let seen = store.submitted(details(key(1), 5_000)).await;
-    let change = |seen: u64| CallChange {
+    let change = |expected_version: u64| CallChange {
         call: details(key(1), 5_000).schedule().call,
-        seen,
+        expected_version,
         outbox: Vec::new(),
     };
     let batch = [seen.version, seen.version, seen.version + 1].map(change);

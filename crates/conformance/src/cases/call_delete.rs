@@ -124,10 +124,10 @@ pub async fn a_deletion_is_published_if_it_was_made(fixture: impl CallStoreFixtu
     let stored = store.submitted(details(key(1), 5_000)).await;
     let before = store.messages().await.len();
     let message = began(&execution(key(1), "example.com", 1).key, 2_000);
-    for (seen, more) in [(stored.version + 1, 0), (stored.version, 1)] {
+    for (expected_version, more) in [(stored.version + 1, 0), (stored.version, 1)] {
         let deletion = CallDeletion {
             key: key(1),
-            seen,
+            expected_version,
             deleted_at: at(2_000),
             outbox: vec![message.clone()],
         };

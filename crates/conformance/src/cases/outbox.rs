@@ -41,7 +41,7 @@ async fn mark<F: CallStoreFixture>(
 }
 
 fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
-    rows.iter().map(|row| row.place).collect()
+    rows.iter().map(|row| row.position).collect()
 }
 
 /// Those of one commit as they were given.
@@ -75,7 +75,7 @@ pub async fn reading_on_after_a_position_returns_every_later_message(
             let rows = outbox.unpublished(after, limit).await.unwrap();
             assert!(rows.len() <= limit);
             let Some(last) = rows.last() else { break };
-            after = Some(last.place);
+            after = Some(last.position);
             seen.extend(rows);
         }
         assert_eq!(seen, all, "{limit}");
@@ -90,7 +90,7 @@ pub async fn positions_never_go_back_when_the_clock_does(fixture: impl CallStore
     submit(&store, 2, 1_000).await;
     let first = store.unpublished().await;
     assert!(positions(&first).is_sorted_by(|a, b| a < b));
-    let last = first.last().expect("there are six").place;
+    let last = first.last().expect("there are six").position;
     for position in positions(&first) {
         mark(&store, position, 1_000).await;
     }
@@ -105,7 +105,7 @@ pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
-    let marked = mark(&store, rows[1].place, 2_000).await;
+    let marked = mark(&store, rows[1].position, 2_000).await;
     assert_eq!(marked, Marked);
     let left = store.unpublished().await;
     assert_eq!(left, [rows[0].clone(), rows[2].clone()]);
@@ -115,7 +115,7 @@ pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
 pub async fn a_message_is_marked_once(fixture: impl CallStoreFixture) {
     let store = Calls::new(fixture);
     submit(&store, 1, 1_000).await;
-    let position = store.unpublished().await[0].place;
+    let position = store.unpublished().await[0].position;
     let nowhere = OutboxPosition {
         number: position.number + 1_000,
         ..position
@@ -136,7 +136,7 @@ pub async fn a_dead_lettered_message_waits_no_more(fixture: impl CallStoreFixtur
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let dead = |id: &str| DeadLetterMessage {
-        place: rows[0].place,
+        position: rows[0].position,
         dead_letter: a_dead_letter(id),
     };
     let outbox = store.fixture.outbox();
@@ -159,7 +159,7 @@ pub async fn unpublished_messages_are_counted_up_to_a_limit(fixture: impl CallSt
     assert_eq!(outbox.count(10).await.unwrap(), 0);
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
-    mark(&store, store.unpublished().await[0].place, 2_000).await;
+    mark(&store, store.unpublished().await[0].position, 2_000).await;
     for (limit, count) in [(0, 0), (1, 1), (4, 4), (5, 5), (6, 5), (usize::MAX, 5)] {
         assert_eq!(outbox.count(limit).await.unwrap(), count);
     }
@@ -172,7 +172,7 @@ pub async fn the_messages_about_a_call_are_its_own_and_in_order(fixture: impl Ca
     submit(&store, 2, 1_000).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let mine: Vec<OutboxRow> = store.unpublished().await[..3].to_vec();
-    mark(&store, mine[1].place, 2_000).await;
+    mark(&store, mine[1].position, 2_000).await;
     let about = store.fixture.outbox().about(key(1), 10).await.unwrap();
     let envelopes: Vec<MessageEnvelope> = about.iter().map(|it| it.envelope.clone()).collect();
     let expected = mine.into_iter().map(|row| row.envelope.unwrap());
@@ -201,17 +201,20 @@ pub async fn a_secret_is_published_and_then_redacted(fixture: impl CallStoreFixt
             .filter(|row| row.envelope.as_ref().is_ok_and(has_secret))
             .collect();
         assert_eq!(secret.len(), 1, "the command that starts the attempt");
-        let place = secret[0].place;
+        let position = secret[0].position;
         let about = |()| async { outbox.about(key(n), 100).await.unwrap() };
         assert!(!about(()).await.iter().any(|it| has_secret(&it.envelope)));
         if dead {
             let dead_letter = a_dead_letter("it");
             outbox
-                .dead_letter(vec![DeadLetterMessage { place, dead_letter }])
+                .dead_letter(vec![DeadLetterMessage {
+                    position,
+                    dead_letter,
+                }])
                 .await
                 .unwrap();
         } else {
-            mark(&store, place, 6_000).await;
+            mark(&store, position, 6_000).await;
         }
         let kept = about(()).await;
         assert!(!kept.iter().any(|it| has_secret(&it.envelope)));
@@ -228,7 +231,7 @@ pub async fn a_purge_removes_old_published_messages_only(fixture: impl CallStore
     submit(&store, 2, 1_000).await;
     let rows = store.unpublished().await;
     for (row, now) in [(0, 2_000), (1, 2_999), (2, 2_500), (3, 3_000)] {
-        mark(&store, rows[row].place, now).await;
+        mark(&store, rows[row].position, now).await;
     }
     let outbox = store.fixture.outbox();
     assert_eq!(outbox.purge(at(3_000), 0).await.unwrap(), 0);
@@ -248,7 +251,7 @@ pub async fn unpublished_messages_survive_a_crash(fixture: impl CallStoreFixture
     store.begin(waiting.key.clone(), 3_000).await;
     let rows = store.unpublished().await;
     assert_eq!(rows.len(), 4);
-    mark(&store, rows[0].place, 4_000).await;
+    mark(&store, rows[0].position, 4_000).await;
     store.fixture.crash_and_reopen().await;
     assert_eq!(store.unpublished().await, rows[1..]);
 }

@@ -87,9 +87,12 @@ impl DispatchOutbox {
             return Err(PortError::new(kind, "publish the outbox", reason));
         }
         let rows = self.ports.outbox.unpublished(self.after, BATCH).await?;
-        let (is_full, last) = (rows.len() >= BATCH, rows.last().map(|row| row.place));
+        let (is_full, last) = (rows.len() >= BATCH, rows.last().map(|row| row.position));
         let is_new = |at: &_| !self.parked.contains_key(at) && !self.to_mark.contains(at);
-        let rows = rows.into_iter().filter(|row| is_new(&row.place)).collect();
+        let rows = rows
+            .into_iter()
+            .filter(|row| is_new(&row.position))
+            .collect();
         let to_mark = std::mem::take(&mut self.to_mark);
         let (marked, published) = tokio::join!(self.mark(&to_mark), self.publish(rows));
         if marked.is_err() {
@@ -131,7 +134,7 @@ impl DispatchOutbox {
         for row in rows {
             match row.envelope {
                 Ok(envelope) => {
-                    positions.push(row.place);
+                    positions.push(row.position);
                     envelopes.push(envelope);
                 }
                 Err(ref unreadable) => {
@@ -199,7 +202,7 @@ impl DispatchOutbox {
         };
         let change = CallChange {
             call: step.call,
-            seen: stored.version,
+            expected_version: stored.version,
             outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
         };
         for one in self.ports.calls.change(vec![change]).await? {
@@ -220,11 +223,11 @@ impl DispatchOutbox {
             .map(|(row, reason)| {
                 tracing::error!(
                     reason,
-                    number = row.place.number,
+                    number = row.position.number,
                     "a message can never be published and becomes a dead letter"
                 );
                 DeadLetterMessage {
-                    place: row.place,
+                    position: row.position,
                     dead_letter: dead_letter(row, reason, failed_at),
                 }
             })
@@ -247,7 +250,7 @@ impl DispatchOutbox {
                 ..position
             };
             let mut rows = self.ports.outbox.unpublished(Some(before), 1).await?;
-            rows.retain(|row| row.place == position);
+            rows.retain(|row| row.position == position);
             let published = self.publish(rows).await;
             let is_over = published.failed.is_empty() && published.unavailable.is_none();
             if let Some(error) = self.settle(published).await? {
@@ -295,23 +298,25 @@ impl DispatchOutbox {
 impl Published {
     fn record(
         &mut self,
-        place: OutboxPosition,
+        position: OutboxPosition,
         envelope: MessageEnvelope,
         answer: Result<PublishOutcome, PortError>,
     ) {
         let envelope = Ok(envelope);
         match outcome(answer) {
-            PublishResult::Acknowledged => self.done.push(place),
+            PublishResult::Acknowledged => self.done.push(position),
             PublishResult::Poison(reason) => {
-                self.refused.push((OutboxRow { place, envelope }, reason));
+                self.refused
+                    .push((OutboxRow { position, envelope }, reason));
             }
             PublishResult::Failed(error) if error.kind() == PortErrorKind::Rejected => {
                 let reason = error.to_string();
-                self.refused.push((OutboxRow { place, envelope }, reason));
+                self.refused
+                    .push((OutboxRow { position, envelope }, reason));
             }
-            PublishResult::Failed(error) => self.failed.push((place, error)),
+            PublishResult::Failed(error) => self.failed.push((position, error)),
             PublishResult::BusFailed(error) if error.kind() == PortErrorKind::NoSubscriber => {
-                self.failed.push((place, error));
+                self.failed.push((position, error));
             }
             PublishResult::BusFailed(error) => self.unavailable = Some(error),
         }
@@ -331,7 +336,7 @@ fn dead_letter(row: OutboxRow, reason: String, failed_at: Timestamp) -> DeadLett
             failed_at,
         },
         Err(unreadable) => DeadLetter {
-            id: format!("outbox:{}", row.place.number),
+            id: format!("outbox:{}", row.position.number),
             origin: DeadLetterOrigin::Outbox(None),
             tenant_id: None,
             payload: unreadable.payload,

@@ -144,7 +144,7 @@ impl ReactToEvents {
         let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
         Some(CallChange {
             call,
-            seen: version,
+            expected_version: version,
             outbox: wrap(outgoing, correlation_id, now, ids),
         })
     }

@@ -93,7 +93,7 @@ impl SubmitCalls {
             let correlation_id = correlation_id.unwrap_or(call.details.correlation_id);
             let deletion = CallDeletion {
                 key: key.clone(),
-                seen: stored.version,
+                expected_version: stored.version,
                 deleted_at: now,
                 outbox: wrap(vec![event], correlation_id, now, self.ports.ids.as_ref()),
             };

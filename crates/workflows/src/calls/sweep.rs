@@ -45,12 +45,13 @@ impl CallSweeper {
     }
 
     fn rescue(&self, stored: StoredCall, now: Timestamp) -> Option<CallChange> {
-        let (seen, correlation_id) = (stored.version, stored.call.details().correlation_id);
+        let (expected_version, correlation_id) =
+            (stored.version, stored.call.details().correlation_id);
         let (how, step) = self.step_of(stored.call, now)?;
         metrics::counter!(metric_names::CALLS_RESCUED, "how" => how).increment(1);
         Some(CallChange {
             call: step.call,
-            seen,
+            expected_version,
             outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
         })
     }
