@@ -42,6 +42,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Applies the items of a batch in order, under one lock.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the answer is the one of the ports' methods"
+)]
 fn each<S, I, O>(
     state: &Mutex<S>,
     batch: Vec<I>,
