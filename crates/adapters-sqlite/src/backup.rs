@@ -148,10 +148,9 @@ fn exists() -> io::Error {
 /// Creates a temporary file with a unique name beside the target.
 fn reserve(path: &Path) -> io::Result<PathBuf> {
     for number in 0..100 {
-        let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}-{number}.partial", std::process::id()));
+        let name = beside(path, &format!(".{}-{number}.partial", std::process::id()));
         match File::create_new(&name) {
-            Ok(_) => return Ok(name.into()),
+            Ok(_) => return Ok(name),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let problem = "its folder is not there: make it first";

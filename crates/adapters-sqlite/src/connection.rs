@@ -38,26 +38,20 @@ pub(crate) fn check_version(version: i32) -> Result<(), OpenError> {
 
 /// The absolute path, so that a name such as `:memory:` is an ordinary file.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
-    std::path::absolute(path).map_err(|source| OpenError::Other {
-        path: path.to_path_buf(),
-        source: Box::new(source),
-    })
+    std::path::absolute(path).map_err(|error| OpenError::other(path, error))
 }
 
 /// Resolves links: a role lock is named after the file, and must be the same for every link to it. The
 /// folder must exist, the file need not.
 pub(crate) fn behind_links(path: &Path) -> Result<PathBuf, OpenError> {
-    let failed = |source| OpenError::Other {
-        path: path.to_path_buf(),
-        source: Box::new(source),
-    };
     if let Ok(found) = path.canonicalize() {
         return Ok(found);
     }
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(path.to_path_buf());
     };
-    let folder = folder.canonicalize().map_err(failed)?;
+    let folder = folder.canonicalize();
+    let folder = folder.map_err(|error| OpenError::other(path, error))?;
     Ok(match path.read_link() {
         // A link to a file that does not exist yet; SQLite creates it there.
         Ok(target) => folder.join(target),
@@ -161,10 +155,7 @@ pub(crate) fn open_readers(settings: &SqliteSettings) -> Result<Readers, OpenErr
             settings: settings.clone(),
         }))
         .build(manager)
-        .map_err(|error| OpenError::Other {
-            path: settings.path.clone(),
-            source: Box::new(error),
-        })
+        .map_err(|error| OpenError::other(&settings.path, error))
 }
 
 #[cfg(test)]

@@ -111,10 +111,7 @@ fn read(
     let failed = |error| open_error(path, error);
     let mut connection = connection.map_err(failed)?;
     let status = status_of(&mut connection, path, set)?;
-    let unreadable = |error: io::Error| OpenError::Other {
-        path: path.to_path_buf(),
-        source: Box::new(error),
-    };
+    let unreadable = |error: io::Error| OpenError::other(path, error);
     let file_bytes = fs::metadata(path).map_err(unreadable)?.len();
     let wholeness = if file_bytes > limit {
         Wholeness::NotChecked

@@ -198,6 +198,18 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    pub(crate) fn other(
+        path: &Path,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Other {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
 /// A path as readable text, with bytes that are not UTF-8 escaped.
 pub(crate) fn display(path: &Path) -> String {
     let mut plain = String::new();

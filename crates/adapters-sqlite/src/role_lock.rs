@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::OpenError;
+use crate::inspect::beside;
 
 /// The role of firing timers.
 pub(crate) const TIMER: &str = "timer";
@@ -68,9 +69,7 @@ impl RoleLock {
 }
 
 pub(crate) fn lock_name(database: &Path, role: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(format!(".{role}.lock"));
-    PathBuf::from(name)
+    beside(database, &format!(".{role}.lock"))
 }
 
 fn lock_file(database: &Path, role: &str) -> io::Result<File> {
@@ -103,10 +102,7 @@ fn cannot_lock(database: &Path, source: io::Error) -> OpenError {
             OpenError::ReadOnly { path }
         }
         io::ErrorKind::StorageFull => OpenError::Full { path },
-        _ => OpenError::Other {
-            path,
-            source: Box::new(source),
-        },
+        _ => OpenError::other(database, source),
     }
 }
 

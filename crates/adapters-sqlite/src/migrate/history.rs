@@ -9,6 +9,7 @@ use rusqlite::{Connection, Row, params};
 use super::report::MigrationState;
 use crate::OpenError;
 use crate::open_error::open_error;
+use crate::timer_store::rows::parsed;
 
 pub(super) const TABLE: &str = "punctual_migrations";
 
@@ -143,7 +144,6 @@ fn rows(connection: &Connection) -> rusqlite::Result<Vec<Entry>> {
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
-    let at: String = row.get(4)?;
     Ok(Entry {
         applied: Applied {
             version: row.get(0)?,
@@ -151,12 +151,6 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
             checksum: row.get(2)?,
             set: row.get(3)?,
         },
-        at: at.parse().map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(
-                4,
-                rusqlite::types::Type::Text,
-                Box::new(error) as Box<punctual_domain::TimestampError>,
-            )
-        })?,
+        at: parsed(row, 4)?,
     })
 }

@@ -24,13 +24,10 @@ pub(super) fn use_write_ahead_log(
         match switch(connection) {
             Ok(mode) if is_set(&mode) => return Ok(()),
             Ok(mode) => {
-                return Err(OpenError::Other {
-                    path: path.to_owned(),
-                    source: format!(
-                        "SQLite stayed in journal mode {mode}: use a file system that can share memory, for example a local disk"
-                    )
-                    .into(),
-                });
+                let reason = format!(
+                    "SQLite stayed in journal mode {mode}: use a file system that can share memory, for example a local disk"
+                );
+                return Err(OpenError::other(path, reason));
             }
             // SQLite does not always wait here, although it has a busy timeout: two programs that
             // switch at once could wait for each other for ever. Beginning a write does wait.

@@ -108,13 +108,9 @@ fn dangling_rows(
         let is_ours = |name: &str| ours.iter().any(|it| it.eq_ignore_ascii_case(name));
         is_ours(table) || is_ours(parent)
     };
-    let mut children = BTreeSet::new();
-    for reference in references(connection)? {
-        let (table, parent) = reference;
-        if concerns_us(&table, &parent) {
-            children.insert(table);
-        }
-    }
+    let mut references = references(connection)?;
+    references.retain(|(table, parent)| concerns_us(table, parent));
+    let children: BTreeSet<String> = references.into_iter().map(|(table, _)| table).collect();
     let mut check = connection
         .prepare("SELECT parent, count(*) FROM pragma_foreign_key_check(?1) GROUP BY parent")?;
     for table in children {

@@ -7,6 +7,7 @@ use std::path::Path;
 use punctual_ports::{PortError, PortErrorKind, WriteHealth};
 
 use super::SqliteTimerStore;
+use crate::inspect::beside;
 use crate::port_errors::stopped;
 use crate::writer::Transaction;
 
@@ -52,15 +53,13 @@ fn write_nothing_new(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
 /// Creates a file of [`ROOM`] bytes beside the database and removes it. A write to a reused page does
 /// not prove that the disk has room for more.
 fn find_room_beside(database: &Path) -> io::Result<()> {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".room");
-    let path = Path::new(&name);
+    let path = beside(database, ".room");
     let fill = |mut file: File| {
         file.write_all(&vec![0; ROOM])?;
         file.sync_all()
     };
     let mut options = OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).open(path);
+    let opened = options.write(true).create(true).truncate(true).open(&path);
     let tried = opened.and_then(fill);
     // It may not exist.
     let _ = std::fs::remove_file(path);

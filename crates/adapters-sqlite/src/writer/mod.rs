@@ -91,10 +91,7 @@ impl Writer {
         thread::Builder::new()
             .name("punctual-writer".to_owned())
             .spawn(move || thread.run(received))
-            .map_err(|source| OpenError::Other {
-                path,
-                source: Box::new(source),
-            })?;
+            .map_err(|error| OpenError::other(&path, error))?;
         Ok(Self {
             commands,
             is_stopping,
