@@ -193,6 +193,8 @@ pub use timer::Timer;
 /// rules that all adapters share, such as [`schedule_order`](ports::schedule_order) and
 /// [`timer_entry`](ports::timer_entry).
 pub mod ports {
+    /// What an `impl` of a port is written under.
+    pub use async_trait::async_trait;
     pub use punctual_domain::*;
     pub use punctual_ports::*;
 }

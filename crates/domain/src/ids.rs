@@ -42,6 +42,11 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
+            /// The first in the order of ids, for ranges of a store.
+            pub const MIN: Self = Self(Uuid::nil());
+            /// The last in the order of ids.
+            pub const MAX: Self = Self(Uuid::max());
+
             /// Wraps a UUID.
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)

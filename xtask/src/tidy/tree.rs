@@ -6,8 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Where the project's own sources live.
-pub(crate) const FOLDERS: [&str; 6] =
-    ["clients", "crates", "deploy", "docs", "migrations", "xtask"];
+pub(crate) const FOLDERS: [&str; 7] = [
+    "clients",
+    "crates",
+    "deploy",
+    "docs",
+    "examples",
+    "migrations",
+    "xtask",
+];
 /// Files at the root that rules are about. The changelog is not: it names what was renamed.
 const AT_ROOT: [&str; 5] = [
     "ARCHITECTURE.md",

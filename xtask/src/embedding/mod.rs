@@ -2,7 +2,10 @@
 //!
 //! A crate is made in a temporary folder that depends on `punctual` by path. It is run with the
 //! default features, and its own test with `testing`. Before that, the crates that come with the
-//! default features are counted, and none of them may belong to a feature that is not enabled.
+//! default features are counted, and none of them may belong to a feature that is not enabled. After
+//! that it is the turn of the example with a store and a bus of its own.
+
+mod own_store;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,10 +33,10 @@ const UNWANTED: [&str; 10] = [
     "tracing-subscriber",
 ];
 
-const MAIN: &str = include_str!("../outside/src/main.rs");
-const TEST: &str = include_str!("../outside/tests/reminders.rs");
+const MAIN: &str = include_str!("../../outside/src/main.rs");
+const TEST: &str = include_str!("../../outside/tests/reminders.rs");
 
-/// Builds and runs the crate outside; answers whether all is well.
+/// Builds and runs the crates outside; answers whether all is well.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let problems = too_much(&crates(root)?);
     for problem in &problems {
@@ -43,7 +46,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     make(root, folder.path())?;
     let runs = process::succeeds(&mut cargo(root, folder.path(), "run"))?;
     let tests = runs && process::succeeds(&mut cargo(root, folder.path(), "test"))?;
-    Ok(problems.is_empty() && tests)
+    Ok(problems.is_empty() && tests && own_store::check(root)?)
 }
 
 /// The names and versions of all crates that the default features bring.
