@@ -1,5 +1,6 @@
 //! A store of service calls under test, with the few words that cases are written in.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use punctual_domain::{
 use punctual_ports::{
     AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, Execution, ExecutionKey, ExecutionOutcome, Fingerprint, FinishExecution,
-    NewCall, OutboxRow, StoredCall, SubmitOutcome,
+    NewCall, OutboxRow, StoredCall, SubmitOutcome, WaitingQuery,
 };
 use uuid::Uuid;
 
@@ -167,66 +168,53 @@ pub(crate) fn finished(stored: &StoredCall) -> FinishedCall {
     }
 }
 
-/// A store that answers; an error fails the case.
-pub(crate) struct Calls<F> {
-    pub(crate) fixture: F,
-}
-
-impl<F: CallStoreFixture> Calls<F> {
-    pub(crate) const fn new(fixture: F) -> Self {
-        Self { fixture }
-    }
-
-    pub(crate) async fn submit(&self, new: NewCall) -> SubmitOutcome {
-        let answers = self.fixture.calls().submit(vec![new]).await;
+/// A store whose answers are outcomes; an error fails the case.
+pub(crate) trait Calls: CallStoreFixture {
+    async fn submit(&self, new: NewCall) -> SubmitOutcome {
+        let answers = self.calls().submit(vec![new]).await;
         only(answers.expect("submit answers")).expect("submit has an outcome")
     }
 
     /// Submits calls that are new.
-    pub(crate) async fn submit_all(&self, calls: Vec<CallDetails>) {
+    async fn submit_all(&self, calls: Vec<CallDetails>) {
         let batch = calls.into_iter().map(new_call).collect();
-        let answers = self.fixture.calls().submit(batch).await;
+        let answers = self.calls().submit(batch).await;
         for outcome in answers.expect("submit answers") {
             let outcome = outcome.expect("submit has an outcome");
             assert!(matches!(outcome, SubmitOutcome::Accepted(_)), "{outcome:?}");
         }
     }
 
-    pub(crate) async fn submitted(&self, details: CallDetails) -> StoredCall {
+    async fn submitted(&self, details: CallDetails) -> StoredCall {
         let key = details.key.clone();
         self.submit_all(vec![details]).await;
         self.found(key).await
     }
 
-    pub(crate) async fn find(&self, key: TimerKey) -> Option<StoredCall> {
-        let found = self.fixture.calls().find(vec![key]).await;
+    async fn find(&self, key: TimerKey) -> Option<StoredCall> {
+        let found = self.calls().find(vec![key]).await;
         let mut found = found.expect("find answers");
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
 
-    pub(crate) async fn found(&self, key: TimerKey) -> StoredCall {
+    async fn found(&self, key: TimerKey) -> StoredCall {
         self.find(key).await.expect("the call is there")
     }
 
-    pub(crate) async fn change(
-        &self,
-        expected_version: u64,
-        step: CallStep,
-        now: i64,
-    ) -> ChangeOutcome {
+    async fn change(&self, expected_version: u64, step: CallStep, now: i64) -> ChangeOutcome {
         let correlation_id = step.call.details().correlation_id;
         let change = CallChange {
             call: step.call,
             expected_version,
             outbox: envelopes(step.outgoing, correlation_id, now),
         };
-        let answers = self.fixture.calls().change(vec![change]).await;
+        let answers = self.calls().change(vec![change]).await;
         only(answers.expect("change answers")).expect("change has an outcome")
     }
 
     /// Starts a call that is scheduled, at its due time.
-    pub(crate) async fn started(&self, key: TimerKey) -> StoredCall {
+    async fn started(&self, key: TimerKey) -> StoredCall {
         let stored = self.found(key.clone()).await;
         let call = scheduled(&stored);
         let now = call.details.due_at;
@@ -237,7 +225,7 @@ impl<F: CallStoreFixture> Calls<F> {
     }
 
     /// Brings a call that is scheduled to its end, at an instant.
-    pub(crate) async fn ended(&self, key: TimerKey, now: i64) -> StoredCall {
+    async fn ended(&self, key: TimerKey, now: i64) -> StoredCall {
         let stored = self.started(key.clone()).await;
         let step = running(&stored).finish(succeeded(), at(now), envelope_id());
         let changed = self.change(stored.version, step, now).await;
@@ -245,52 +233,47 @@ impl<F: CallStoreFixture> Calls<F> {
         self.found(key).await
     }
 
-    pub(crate) async fn delete(
-        &self,
-        key: TimerKey,
-        expected_version: u64,
-        now: i64,
-    ) -> ChangeOutcome {
+    async fn delete(&self, key: TimerKey, expected_version: u64, now: i64) -> ChangeOutcome {
         let deletion = CallDeletion {
             key,
             expected_version,
             deleted_at: at(now),
             outbox: Vec::new(),
         };
-        let answers = self.fixture.calls().delete(vec![deletion]).await;
+        let answers = self.calls().delete(vec![deletion]).await;
         only(answers.expect("delete answers")).expect("delete has an outcome")
     }
 
-    pub(crate) async fn page(&self, query: CallPageQuery) -> CallPage {
-        let page = self.fixture.calls().page(query).await;
+    async fn page(&self, query: CallPageQuery) -> CallPage {
+        let page = self.calls().page(query).await;
         page.expect("page answers")
     }
 
-    pub(crate) async fn purge(&self, before: i64, now: i64, limit: usize) -> usize {
-        let calls = self.fixture.calls();
+    async fn purge(&self, before: i64, now: i64, limit: usize) -> usize {
+        let calls = self.calls();
         let purged = calls.purge(at(before), at(now), limit).await;
         purged.expect("purge answers")
     }
 
-    pub(crate) async fn unpublished(&self) -> Vec<OutboxRow> {
-        let found = self.fixture.outbox().unpublished(None, 100_000).await;
+    async fn unpublished(&self) -> Vec<OutboxRow> {
+        let found = self.outbox().unpublished(None, 100_000).await;
         found.expect("unpublished answers")
     }
 
     /// The messages that wait.
-    pub(crate) async fn messages(&self) -> Vec<MessageEnvelope> {
+    async fn messages(&self) -> Vec<MessageEnvelope> {
         let rows = self.unpublished().await.into_iter();
         rows.map(|row| row.envelope.expect("it can be read"))
             .collect()
     }
 
-    pub(crate) async fn accept(&self, execution: Execution) -> AcceptOutcome {
-        let answers = self.fixture.attempts().accept(vec![execution]).await;
+    async fn accept(&self, execution: Execution) -> AcceptOutcome {
+        let answers = self.attempts().accept(vec![execution]).await;
         only(answers.expect("accept answers")).expect("accept has an outcome")
     }
 
     /// A call with an attempt that waits.
-    pub(crate) async fn waiting(&self, key: TimerKey, host: &str, accepted_at: i64) -> Execution {
+    async fn waiting(&self, key: TimerKey, host: &str, accepted_at: i64) -> Execution {
         self.submitted(details(key.clone(), 5_000)).await;
         let execution = execution(key, host, accepted_at);
         let accepted = self.accept(execution.clone()).await;
@@ -298,22 +281,17 @@ impl<F: CallStoreFixture> Calls<F> {
         execution
     }
 
-    pub(crate) async fn begin(&self, key: ExecutionKey, now: i64) -> ExecutionOutcome {
+    async fn begin(&self, key: ExecutionKey, now: i64) -> ExecutionOutcome {
         let begin = BeginExecution {
             outbox: vec![began(&key, now)],
             key,
             started_at: at(now),
         };
-        let answers = self.fixture.attempts().begin(vec![begin]).await;
+        let answers = self.attempts().begin(vec![begin]).await;
         only(answers.expect("begin answers")).expect("begin has an outcome")
     }
 
-    pub(crate) async fn finish(
-        &self,
-        key: ExecutionKey,
-        now: i64,
-        outcome: Outcome,
-    ) -> ExecutionOutcome {
+    async fn finish(&self, key: ExecutionKey, now: i64, outcome: Outcome) -> ExecutionOutcome {
         let finish = FinishExecution {
             // What it says does not matter to the store.
             outbox: vec![began(&key, now)],
@@ -321,10 +299,12 @@ impl<F: CallStoreFixture> Calls<F> {
             finished_at: at(now),
             outcome,
         };
-        let answers = self.fixture.attempts().finish(vec![finish]).await;
+        let answers = self.attempts().finish(vec![finish]).await;
         only(answers.expect("finish answers")).expect("finish has an outcome")
     }
 }
+
+impl<F: CallStoreFixture> Calls for F {}
 
 pub(crate) fn start(now: Timestamp) -> Start {
     Start {
@@ -369,6 +349,11 @@ pub(crate) fn began(key: &ExecutionKey, now: i64) -> MessageEnvelope {
     }
 }
 
+/// The number by which a case knows a call.
+pub(crate) fn number(call: &ServiceCall) -> u128 {
+    call.details().key.service_call_id.as_uuid().as_u128()
+}
+
 /// All calls of a tenant.
 pub(crate) fn all_of(tenant: &str, limit: usize) -> CallPageQuery {
     CallPageQuery {
@@ -379,5 +364,19 @@ pub(crate) fn all_of(tenant: &str, limit: usize) -> CallPageQuery {
         to: None,
         limit,
         after: None,
+    }
+}
+
+/// The waiting attempts of all tenants, with one limit for all.
+pub(crate) fn waiting_up_to(limit: usize) -> WaitingQuery {
+    WaitingQuery {
+        limit,
+        per_tenant: limit,
+        per_host: limit,
+        without_tenants: Vec::new(),
+        without_hosts: Vec::new(),
+        without: BTreeSet::new(),
+        after_tenant: None,
+        after_host: None,
     }
 }

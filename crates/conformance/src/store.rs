@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use punctual_domain::{
-    CorrelationId, DeadLetterOrigin, ScheduleOrigin, ScheduledTimer, ServiceCallId, TenantId,
-    TimerData, TimerEntry, TimerKey, Timestamp,
+    CorrelationId, DeadLetterOrigin, Registration, ScheduleOrigin, ScheduledTimer, ServiceCallId,
+    TenantId, TimerData, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeleteOutcome, FiredTimer, MarkOutcome,
-    PortError, RetryLater, SaveOutcome, SaveTimer, TimerPage, TimerPageQuery,
+    BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterClaim,
+    DeleteOutcome, FiredTimer, MarkOutcome, PortError, RetryLater, SaveOutcome, SaveTimer,
+    TimerPage, TimerPageQuery,
 };
 use uuid::Uuid;
 
@@ -39,6 +40,13 @@ pub(crate) fn correlation(n: u128) -> CorrelationId {
     CorrelationId::from_uuid(Uuid::from_u128(n))
 }
 
+pub(crate) fn registration(registered_at: i64, due_at: i64) -> Registration {
+    Registration {
+        registered_at: at(registered_at),
+        due_at: at(due_at),
+    }
+}
+
 /// A direct schedule.
 pub(crate) fn direct(key: TimerKey, due_at: i64) -> SaveTimer {
     SaveTimer {
@@ -47,6 +55,14 @@ pub(crate) fn direct(key: TimerKey, due_at: i64) -> SaveTimer {
         due_at: at(due_at),
         data: None,
         origin: ScheduleOrigin::Direct,
+    }
+}
+
+/// The same schedule for another request.
+pub(crate) fn of_request(timer: SaveTimer, n: u128) -> SaveTimer {
+    SaveTimer {
+        correlation_id: correlation(n),
+        ..timer
     }
 }
 
@@ -94,98 +110,105 @@ pub(crate) fn a_dead_letter(id: &str) -> DeadLetter {
     }
 }
 
+/// The timers of a tenant.
+pub(crate) fn timers_of(tenant: &str, limit: usize) -> TimerPageQuery {
+    TimerPageQuery {
+        tenant_id: key_of(tenant, 0).tenant_id,
+        state: None,
+        after: None,
+        limit,
+    }
+}
+
 /// The only result of a batch of one.
 pub(crate) fn only<T>(mut answers: Vec<Result<T, PortError>>) -> Result<T, PortError> {
     assert_eq!(answers.len(), 1, "a batch of one has one answer");
     answers.remove(0)
 }
 
-/// A store that answers; an error fails the case.
-pub(crate) struct Store<F> {
-    pub(crate) fixture: F,
+/// The outcomes of a batch in which nothing fails.
+pub(crate) fn outcomes<T>(answers: BatchResult<T>) -> Vec<T> {
+    let answers = answers.expect("a batch is answered").into_iter();
+    answers
+        .map(|one| one.expect("an item has an outcome"))
+        .collect()
 }
 
-impl<F: TimerStoreFixture> Store<F> {
-    pub(crate) const fn new(fixture: F) -> Self {
-        Self { fixture }
-    }
-
-    pub(crate) async fn save_all(&self, batch: Vec<SaveTimer>, now: i64) -> Vec<SaveOutcome> {
+/// A store whose answers are outcomes; an error fails the case.
+pub(crate) trait Store: TimerStoreFixture {
+    async fn save_all(&self, batch: Vec<SaveTimer>, now: i64) -> Vec<SaveOutcome> {
         for timer in &batch {
-            self.fixture.prepare(&timer.key).await;
+            self.prepare(&timer.key).await;
         }
-        let answers = self.fixture.persistence().save(batch, at(now)).await;
-        let answers = answers.expect("save answers");
-        answers
-            .into_iter()
-            .map(|one| one.expect("is saved"))
-            .collect()
+        outcomes(self.persistence().save(batch, at(now)).await)
     }
 
-    pub(crate) async fn save(&self, timer: SaveTimer, now: i64) -> SaveOutcome {
+    async fn save(&self, timer: SaveTimer, now: i64) -> SaveOutcome {
         let mut outcomes = self.save_all(vec![timer], now).await;
         assert_eq!(outcomes.len(), 1);
         outcomes.remove(0)
     }
 
-    pub(crate) async fn find(&self, key: TimerKey) -> Option<TimerEntry> {
-        self.fixture
-            .persistence()
-            .find(key)
-            .await
-            .expect("find answers")
+    /// Schedules timers of the tenant that most cases use, all for one instant.
+    async fn save_many(&self, numbers: impl IntoIterator<Item = u128>, due_at: i64) {
+        let timers = numbers.into_iter().map(|n| direct(key(n), due_at));
+        self.save_all(timers.collect(), 0).await;
     }
 
-    pub(crate) async fn found(&self, key: TimerKey) -> TimerEntry {
+    async fn find(&self, key: TimerKey) -> Option<TimerEntry> {
+        self.persistence().find(key).await.expect("find answers")
+    }
+
+    async fn found(&self, key: TimerKey) -> TimerEntry {
         self.find(key).await.expect("the timer is there")
     }
 
-    pub(crate) async fn scheduled(&self, key: TimerKey) -> ScheduledTimer {
+    async fn scheduled(&self, key: TimerKey) -> ScheduledTimer {
         match self.found(key).await {
             TimerEntry::Scheduled { timer, .. } => timer,
             TimerEntry::Reached { timer, .. } => panic!("{timer:?} should still be scheduled"),
         }
     }
 
-    pub(crate) async fn due(&self, tenant: &str, now: i64, limit: usize) -> Vec<ScheduledTimer> {
+    async fn due(&self, tenant: &str, now: i64, limit: usize) -> Vec<ScheduledTimer> {
         let tenant = key_of(tenant, 0).tenant_id;
-        let persistence = self.fixture.persistence();
+        let persistence = self.persistence();
         let due = persistence.find_due(tenant, at(now), limit).await;
         due.expect("find_due answers")
     }
 
-    pub(crate) async fn claim_batch(&self, now: i64, limit: usize) -> ClaimBatch {
-        let claimed = self.fixture.queue().claim_due(at(now), limit, LEASE).await;
+    async fn claim_batch(&self, now: i64, limit: usize) -> ClaimBatch {
+        let claimed = self.queue().claim_due(at(now), limit, LEASE).await;
         claimed.expect("claim_due answers")
     }
 
-    pub(crate) async fn claim_except(
-        &self,
-        now: i64,
-        limit: usize,
-        passed_over: &[&str],
-    ) -> ClaimBatch {
+    async fn claim_except(&self, now: i64, limit: usize, passed_over: &[&str]) -> ClaimBatch {
         let passed_over = passed_over.iter().map(|name| key_of(name, 0).tenant_id);
         let claimed = self
-            .fixture
             .queue()
             .claim_due_except(at(now), limit, LEASE, passed_over.collect())
             .await;
         claimed.expect("claim_due_except answers")
     }
 
-    pub(crate) async fn claim(&self, now: i64, limit: usize) -> Vec<Claim> {
+    async fn claim(&self, now: i64, limit: usize) -> Vec<Claim> {
         self.claim_batch(now, limit).await.claims
     }
 
     /// Claims the one timer that is due.
-    pub(crate) async fn claim_one(&self, now: i64) -> Claim {
+    async fn claim_one(&self, now: i64) -> Claim {
         let mut claims = self.claim(now, 10).await;
         assert_eq!(claims.len(), 1, "exactly one timer is due at {now}");
         claims.remove(0)
     }
 
-    pub(crate) async fn try_mark(
+    /// Schedules a timer and claims it at its due time.
+    async fn claimed(&self, key: TimerKey, due_at: i64) -> Claim {
+        self.save(direct(key, due_at), 0).await;
+        self.claim_one(due_at).await
+    }
+
+    async fn try_mark(
         &self,
         timer: &ScheduledTimer,
         reached_at: i64,
@@ -194,54 +217,63 @@ impl<F: TimerStoreFixture> Store<F> {
             firing_id: timer.firing_id(),
             reached_at: at(reached_at),
         };
-        only(self.fixture.persistence().mark_fired(vec![fired]).await?)
+        only(self.persistence().mark_fired(vec![fired]).await?)
     }
 
-    pub(crate) async fn mark(&self, timer: &ScheduledTimer, reached_at: i64) -> MarkOutcome {
+    async fn mark(&self, timer: &ScheduledTimer, reached_at: i64) -> MarkOutcome {
         self.try_mark(timer, reached_at)
             .await
             .expect("mark_fired answers")
     }
 
     /// Schedules a timer and marks it as reached at its due time.
-    pub(crate) async fn reached(&self, key: TimerKey, due_at: i64) {
+    async fn reached(&self, key: TimerKey, due_at: i64) {
         self.save(direct(key.clone(), due_at), 0).await;
         let timer = self.scheduled(key).await;
         assert_eq!(self.mark(&timer, due_at).await, MarkOutcome::Marked);
     }
 
-    pub(crate) async fn delete(&self, key: TimerKey, now: i64) -> DeleteOutcome {
-        let answers = self.fixture.persistence().delete(vec![key], at(now)).await;
+    async fn delete(&self, key: TimerKey, now: i64) -> DeleteOutcome {
+        let answers = self.persistence().delete(vec![key], at(now)).await;
         only(answers.expect("delete answers")).expect("delete has an outcome")
     }
 
-    pub(crate) async fn release(&self, claim: &Claim) -> ClaimOutcome {
-        let answers = self.fixture.queue().release(vec![claim.reference()]).await;
+    async fn release(&self, claim: &Claim) -> ClaimOutcome {
+        let answers = self.queue().release(vec![claim.reference()]).await;
         only(answers.expect("release answers")).expect("release has an outcome")
     }
 
-    pub(crate) async fn renew(&self, claim: &Claim, now: i64) -> ClaimOutcome {
+    async fn renew(&self, claim: &Claim, now: i64) -> ClaimOutcome {
         let batch: Vec<ClaimRef> = vec![claim.reference()];
-        let answers = self.fixture.queue().renew(batch, at(now), LEASE).await;
+        let answers = self.queue().renew(batch, at(now), LEASE).await;
         only(answers.expect("renew answers")).expect("renew has an outcome")
     }
 
-    pub(crate) async fn retry(&self, claim: &Claim, retry_at: i64) -> ClaimOutcome {
+    async fn retry(&self, claim: &Claim, retry_at: i64) -> ClaimOutcome {
         let retry = RetryLater::new(claim.reference(), at(retry_at), "it failed");
-        let answers = self.fixture.queue().retry_later(vec![retry]).await;
+        let answers = self.queue().retry_later(vec![retry]).await;
         only(answers.expect("retry_later answers")).expect("retry_later has an outcome")
     }
 
-    pub(crate) async fn page(&self, query: TimerPageQuery) -> TimerPage {
-        self.fixture
-            .persistence()
-            .page(query)
-            .await
-            .expect("page answers")
+    /// Dead-letters a firing under its id.
+    async fn dead_letter(&self, claim: &Claim, reached_at: i64) -> ClaimOutcome {
+        let dead = DeadLetterClaim {
+            claim: claim.reference(),
+            reached_at: at(reached_at),
+            dead_letter: a_dead_letter(&claim.timer.firing_id().to_string()),
+        };
+        let answers = self.queue().dead_letter(vec![dead]).await;
+        only(answers.expect("dead_letter answers")).expect("it has an outcome")
     }
 
-    pub(crate) async fn purge(&self, before: i64, limit: usize) -> usize {
-        let purged = self.fixture.persistence().purge(at(before), limit).await;
+    async fn page(&self, query: TimerPageQuery) -> TimerPage {
+        self.persistence().page(query).await.expect("page answers")
+    }
+
+    async fn purge(&self, before: i64, limit: usize) -> usize {
+        let purged = self.persistence().purge(at(before), limit).await;
         purged.expect("purge answers")
     }
 }
+
+impl<F: TimerStoreFixture> Store for F {}

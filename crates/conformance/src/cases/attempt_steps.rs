@@ -1,14 +1,16 @@
 //! An attempt waits, starts and ends: each step once, and each with its message.
 
-use std::collections::BTreeSet;
-
 use punctual_domain::service_call::Outcome;
-use punctual_ports::{AcceptOutcome, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery};
+use punctual_ports::{
+    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
+};
 
 use ExecutionOutcome::{Applied, NotThere};
 
 use crate::CallStoreFixture;
-use crate::calls::{CANARY, Calls, TIMEOUT, details, envelope_id, execution, failed, succeeded};
+use crate::calls::{
+    CANARY, Calls, TIMEOUT, details, envelope_id, execution, failed, succeeded, waiting_up_to,
+};
 use crate::store::{at, correlation, key, key_of};
 
 suite! { $ attempt_steps_suite, attempt_steps =>
@@ -24,35 +26,30 @@ suite! { $ attempt_steps_suite, attempt_steps =>
     attempts_survive_a_crash,
 }
 
-/// All waiting attempts.
-fn all() -> WaitingQuery {
-    WaitingQuery {
-        limit: 100,
-        per_tenant: 100,
-        per_host: 100,
-        without_tenants: Vec::new(),
-        without_hosts: Vec::new(),
-        without: BTreeSet::new(),
-        after_tenant: None,
-        after_host: None,
-    }
+async fn waiting(store: &impl CallStoreFixture) -> Vec<Execution> {
+    let waiting = store.attempts().waiting(waiting_up_to(100)).await;
+    waiting.expect("waiting answers")
+}
+
+async fn entries(store: &impl CallStoreFixture, n: u128) -> Vec<ExecutionEntry> {
+    let entries = store.attempts().entries(key(n), 10).await;
+    entries.expect("entries answers")
 }
 
 /// Its secrets included.
-pub async fn a_dispatched_attempt_waits_with_everything_it_needs(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
-    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
+    let waiting = waiting(&store).await;
     assert_eq!(waiting, std::slice::from_ref(&attempt));
     store
         .waiting(key_of("tenant-b", 2), "example.com", 2_000)
         .await;
     for (limit, expected) in [(0, 0), (1, 1), (10, 2)] {
-        let counted = store.fixture.attempts().count_waiting(limit).await;
+        let counted = store.attempts().count_waiting(limit).await;
         assert_eq!(counted.unwrap(), expected);
     }
     store.begin(attempt.key.clone(), 2_001).await;
-    let counted = store.fixture.attempts().count_waiting(10).await;
+    let counted = store.attempts().count_waiting(10).await;
     assert_eq!(counted.unwrap(), 1);
     assert_eq!(
         waiting[0].request.headers.get("authorization"),
@@ -61,8 +58,7 @@ pub async fn a_dispatched_attempt_waits_with_everything_it_needs(fixture: impl C
 }
 
 /// However often its command arrives, and whatever its state.
-pub async fn a_call_has_one_attempt(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_call_has_one_attempt(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let other = execution(key(1), "example.com", 2_000);
     for step in 0..3 {
@@ -76,13 +72,12 @@ pub async fn a_call_has_one_attempt(fixture: impl CallStoreFixture) {
             store.finish(attempt.key.clone(), 4_000, succeeded()).await;
         }
     }
-    let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
+    let entries = entries(&store, 1).await;
     assert_eq!(entries.len(), 1);
 }
 
 /// Of the same tenant; a deleted call is none.
-pub async fn an_attempt_needs_its_call(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn an_attempt_needs_its_call(store: impl CallStoreFixture) {
     let stored = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let missing = store.accept(execution(key(1), "example.com", 2_000)).await;
     assert_eq!(missing, AcceptOutcome::NoParent);
@@ -90,19 +85,18 @@ pub async fn an_attempt_needs_its_call(fixture: impl CallStoreFixture) {
     store.delete(theirs.clone(), stored.version, 2_000).await;
     let orphan = store.accept(execution(theirs, "example.com", 2_000)).await;
     assert_eq!(orphan, AcceptOutcome::NoParent);
-    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+    assert_eq!(waiting(&store).await, []);
 }
 
 /// Each step stores its message.
-pub async fn an_attempt_takes_each_step_once_and_in_order(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn an_attempt_takes_each_step_once_and_in_order(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await.len();
     for (expected, more) in [(Applied, 1), (NotThere, 1)] {
         assert_eq!(store.begin(attempt.key.clone(), 3_000).await, expected);
         assert_eq!(store.messages().await.len(), stored + more);
     }
-    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+    assert_eq!(waiting(&store).await, []);
     for (expected, more) in [(Applied, 2), (NotThere, 2)] {
         let ended = store.finish(attempt.key.clone(), 4_000, succeeded()).await;
         assert_eq!(ended, expected);
@@ -112,8 +106,7 @@ pub async fn an_attempt_takes_each_step_once_and_in_order(fixture: impl CallStor
 }
 
 /// The end before the beginning, for instance.
-pub async fn a_step_out_of_order_changes_and_publishes_nothing(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_step_out_of_order_changes_and_publishes_nothing(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await;
     let ended = store.finish(attempt.key.clone(), 4_000, failed()).await;
@@ -121,15 +114,13 @@ pub async fn a_step_out_of_order_changes_and_publishes_nothing(fixture: impl Cal
     let nowhere = execution(key(2), "example.com", 2_000).key;
     assert_eq!(store.begin(nowhere, 3_000).await, NotThere);
     assert_eq!(store.messages().await, stored);
-    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
-    assert_eq!(waiting, [attempt]);
+    assert_eq!(waiting(&store).await, [attempt]);
 }
 
 /// Not even one of the same call.
 pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let mine = store.waiting(key(1), "example.com", 2_000).await;
     let theirs = ExecutionKey {
         call: key_of("tenant-b", 1),
@@ -146,21 +137,14 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
         let ended = store.finish(wrong, 4_000, succeeded()).await;
         assert_eq!(ended, NotThere);
     }
-    let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
+    let entries = entries(&store, 1).await;
     assert_eq!(entries[0].state, ExecutionState::Attempted);
-    let none = store
-        .fixture
-        .attempts()
-        .entries(key_of("tenant-b", 1), 10)
-        .await;
+    let none = store.attempts().entries(key_of("tenant-b", 1), 10).await;
     assert_eq!(none.unwrap(), []);
 }
 
 /// Of all tenants; before an instant, and not at it.
-pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(
-    fixture: impl CallStoreFixture,
-) {
-    let store = Calls::new(fixture);
+pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(store: impl CallStoreFixture) {
     let began = [
         (key(1), Some(5_000)),
         (key_of("tenant-b", 2), Some(3_000)),
@@ -177,7 +161,7 @@ pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(
             }
         }
     }
-    let attempts = store.fixture.attempts();
+    let attempts = store.attempts();
     for (before, limit, expected) in [
         (5_000, 10, vec![3_000, 4_000]),
         (5_001, 10, vec![3_000, 4_000, 5_000]),
@@ -195,8 +179,7 @@ pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(
 }
 
 /// At every step.
-pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(store: impl CallStoreFixture) {
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
         let attempt = store.waiting(key(n), "example.com", 2_000).await;
         let finished_at = at(4_000);
@@ -213,7 +196,7 @@ pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(fixture: impl
                 _ => store.finish(attempt_key, 4_000, outcome.clone()).await,
             };
             assert_eq!(taken, Applied);
-            let entries = store.fixture.attempts().entries(key(n), 10).await.unwrap();
+            let entries = entries(&store, n).await;
             assert_eq!(entries.len(), 1);
             let entry = &entries[0];
             assert_eq!(entry.key, attempt.key);
@@ -223,7 +206,7 @@ pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(fixture: impl
             assert_ne!(entry.request.headers.get("authorization"), Some(CANARY));
         }
     }
-    let none = store.fixture.attempts().entries(key(1), 0).await.unwrap();
+    let none = store.attempts().entries(key(1), 0).await.unwrap();
     assert_eq!(none, []);
 }
 
@@ -235,25 +218,22 @@ fn over(finished_at: punctual_domain::Timestamp, outcome: &Outcome) -> Execution
 }
 
 /// It is deleted with its call.
-pub async fn a_deleted_calls_attempt_is_not_made(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_deleted_calls_attempt_is_not_made(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.found(key(1)).await;
     store.delete(key(1), stored.version, 3_000).await;
-    assert_eq!(store.fixture.attempts().waiting(all()).await.unwrap(), []);
+    assert_eq!(waiting(&store).await, []);
     assert_eq!(store.begin(attempt.key, 3_000).await, NotThere);
 }
 
 /// In the state that they had.
-pub async fn attempts_survive_a_crash(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn attempts_survive_a_crash(mut store: impl CallStoreFixture) {
     let first = store.waiting(key(1), "example.com", 2_000).await;
     let second = store.waiting(key(2), "example.com", 2_000).await;
     store.begin(second.key.clone(), 3_000).await;
-    store.fixture.crash_and_reopen().await;
-    let waiting = store.fixture.attempts().waiting(all()).await.unwrap();
-    assert_eq!(waiting, [first]);
-    let open = store.fixture.attempts().open(at(9_000), 10).await.unwrap();
+    store.crash_and_reopen().await;
+    assert_eq!(waiting(&store).await, [first]);
+    let open = store.attempts().open(at(9_000), 10).await.unwrap();
     assert_eq!(open.len(), 1);
     assert_eq!(open[0].key, second.key);
 }

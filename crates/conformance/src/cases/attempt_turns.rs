@@ -6,7 +6,7 @@ use punctual_domain::TimerKey;
 use punctual_ports::{Execution, WaitingQuery};
 
 use crate::CallStoreFixture;
-use crate::calls::{Calls, details, execution};
+use crate::calls::{Calls, details, execution, waiting_up_to as query};
 use crate::store::key_of;
 
 suite! { $ attempt_turns_suite, attempt_turns =>
@@ -22,19 +22,6 @@ suite! { $ attempt_turns_suite, attempt_turns =>
     ten_thousand_for_one_host_hide_no_other,
 }
 
-fn query(limit: usize) -> WaitingQuery {
-    WaitingQuery {
-        limit,
-        per_tenant: limit,
-        per_host: limit,
-        without_tenants: Vec::new(),
-        without_hosts: Vec::new(),
-        without: BTreeSet::new(),
-        after_tenant: None,
-        after_host: None,
-    }
-}
-
 /// A host as queries name it: fixtures send by https.
 fn target(host: &str) -> String {
     format!("{host}:443")
@@ -43,16 +30,25 @@ fn target(host: &str) -> String {
 /// A waiting attempt: its tenant, its host and when it was dispatched.
 type Wait = (&'static str, &'static str, i64);
 
+/// Three tenants at two hosts.
+const FIVE: [Wait; 5] = [
+    ("a", "x", 1_000),
+    ("a", "y", 1_000),
+    ("b", "x", 1_000),
+    ("b", "y", 1_000),
+    ("c", "x", 1_000),
+];
+
 /// The calls and their attempts, numbered from one.
-async fn fill<F: CallStoreFixture>(store: &Calls<F>, waits: &[Wait]) {
+async fn fill(store: &impl CallStoreFixture, waits: &[Wait]) {
     for (number, (tenant, host, accepted_at)) in waits.iter().enumerate() {
         let key = key_of(tenant, number as u128 + 1);
         store.waiting(key, host, *accepted_at).await;
     }
 }
 
-async fn given<F: CallStoreFixture>(store: &Calls<F>, query: WaitingQuery) -> Vec<Execution> {
-    let given = store.fixture.attempts().waiting(query).await;
+async fn given(store: &impl CallStoreFixture, query: WaitingQuery) -> Vec<Execution> {
+    let given = store.attempts().waiting(query).await;
     given.expect("waiting answers")
 }
 
@@ -61,9 +57,14 @@ fn numbers(given: &[Execution]) -> Vec<u128> {
     given.iter().map(|it| number(&it.key.call)).collect()
 }
 
+fn sorted(given: &[Execution]) -> Vec<u128> {
+    let mut numbers = numbers(given);
+    numbers.sort_unstable();
+    numbers
+}
+
 /// By dispatch time, and then in the order of arrival.
-pub async fn the_oldest_of_a_tenant_and_host_come_first(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn the_oldest_of_a_tenant_and_host_come_first(store: impl CallStoreFixture) {
     let waits = [
         ("a", "h", 3_000),
         ("a", "h", 1_000),
@@ -76,8 +77,7 @@ pub async fn the_oldest_of_a_tenant_and_host_come_first(fixture: impl CallStoreF
 }
 
 /// One each, and then another, for as long as there are any.
-pub async fn tenants_take_turns_beginning_after_the_last(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn tenants_take_turns_beginning_after_the_last(store: impl CallStoreFixture) {
     let waits = [
         ("a", "h", 1_000),
         ("a", "h", 1_000),
@@ -103,8 +103,7 @@ pub async fn tenants_take_turns_beginning_after_the_last(fixture: impl CallStore
 }
 
 /// Beginning after the last one.
-pub async fn hosts_take_turns_within_a_tenant(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn hosts_take_turns_within_a_tenant(store: impl CallStoreFixture) {
     let waits = [
         ("a", "x", 1_000),
         ("a", "x", 1_000),
@@ -129,8 +128,7 @@ pub async fn hosts_take_turns_within_a_tenant(fixture: impl CallStoreFixture) {
 }
 
 /// Altogether, of one tenant, and of one tenant to one host.
-pub async fn a_query_returns_no_more_than_its_limits(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_query_returns_no_more_than_its_limits(store: impl CallStoreFixture) {
     let mut waits = Vec::new();
     for tenant in ["a", "b", "c"] {
         for host in ["x", "y", "z"] {
@@ -171,16 +169,8 @@ pub async fn a_query_returns_no_more_than_its_limits(fixture: impl CallStoreFixt
 }
 
 /// Wherever the turn would be.
-pub async fn saturated_tenants_and_hosts_are_left_out(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
-    let waits = [
-        ("a", "x", 1_000),
-        ("a", "y", 1_000),
-        ("b", "x", 1_000),
-        ("b", "y", 1_000),
-        ("c", "x", 1_000),
-    ];
-    fill(&store, &waits).await;
+pub async fn saturated_tenants_and_hosts_are_left_out(store: impl CallStoreFixture) {
+    fill(&store, &FIVE).await;
     for (tenants, hosts, expected) in [
         (vec!["a"], vec![], vec![3, 5, 4]),
         (vec![], vec!["x"], vec![2, 4]),
@@ -195,8 +185,7 @@ pub async fn saturated_tenants_and_hosts_are_left_out(fixture: impl CallStoreFix
             after_tenant: Some(key_of("z", 0).tenant_id),
             ..query(10)
         };
-        let mut given = numbers(&given(&store, query).await);
-        given.sort_unstable();
+        let given = sorted(&given(&store, query).await);
         let mut expected = expected;
         expected.sort_unstable();
         assert_eq!(given, expected, "without {tenants:?} and {hosts:?}");
@@ -204,16 +193,8 @@ pub async fn saturated_tenants_and_hosts_are_left_out(fixture: impl CallStoreFix
 }
 
 /// Neither its other hosts nor other tenants at that host are.
-pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
-    let waits = [
-        ("a", "x", 1_000),
-        ("a", "y", 1_000),
-        ("b", "x", 1_000),
-        ("b", "y", 1_000),
-        ("c", "x", 1_000),
-    ];
-    fill(&store, &waits).await;
+pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(store: impl CallStoreFixture) {
+    fill(&store, &FIVE).await;
     for (without, expected) in [
         (vec![("a", "x")], vec![2, 3, 4, 5]),
         (vec![("a", "x"), ("b", "y")], vec![2, 3, 5]),
@@ -226,16 +207,14 @@ pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(fixture: impl
                 without: without.iter().map(pair).collect(),
                 ..query(limit)
             };
-            let mut given = numbers(&given(&store, query).await);
-            given.sort_unstable();
+            let given = sorted(&given(&store, query).await);
             assert_eq!(given, expected, "without {without:?}, limit {limit}");
         }
     }
 }
 
 /// Each has its turn, and is left out by itself.
-pub async fn two_ports_of_a_host_are_two_hosts(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn two_ports_of_a_host_are_two_hosts(store: impl CallStoreFixture) {
     let waits = [
         ("a", "x:1", 1_000),
         ("a", "x:1", 1_000),
@@ -244,21 +223,18 @@ pub async fn two_ports_of_a_host_are_two_hosts(fixture: impl CallStoreFixture) {
         ("a", "x", 3_000),
     ];
     fill(&store, &waits).await;
-    let mut first = numbers(&given(&store, query(3)).await);
-    first.sort_unstable();
+    let first = sorted(&given(&store, query(3)).await);
     assert_eq!(first, [1, 4, 5]);
     let query = WaitingQuery {
         without_hosts: vec!["x:1".to_owned()],
         ..query(10)
     };
-    let mut others = numbers(&given(&store, query).await);
-    others.sort_unstable();
+    let others = sorted(&given(&store, query).await);
     assert_eq!(others, [4, 5]);
 }
 
 /// Its turn is passed over.
-pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(store: impl CallStoreFixture) {
     let waits = [
         ("a", "x", 1_000),
         ("b", "x", 1_000),
@@ -277,9 +253,8 @@ pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(fixture: impl 
 
 /// Also one at a time, and if none of them ever starts.
 pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
-    fixture: impl CallStoreFixture,
+    mut store: impl CallStoreFixture,
 ) {
-    let mut store = Calls::new(fixture);
     let mut waits = Vec::new();
     for tenant in ["a", "b", "c", "d"] {
         for host in ["w", "x", "y", "z"] {
@@ -303,18 +278,17 @@ pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
             }
         }
         assert_eq!(seen.len(), 17, "limit {limit}");
-        store.fixture.crash_and_reopen().await;
+        store.crash_and_reopen().await;
     }
 }
 
 /// Neither another host of the same tenant nor another tenant.
-pub async fn ten_thousand_for_one_host_hide_no_other(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn ten_thousand_for_one_host_hide_no_other(store: impl CallStoreFixture) {
     let keys = (1..=10_000).map(|n| key_of("m", n));
     let calls = keys.clone().map(|key| details(key, 5_000)).collect();
     store.submit_all(calls).await;
     let attempts = keys.map(|key| execution(key, "h", 1_000)).collect();
-    store.fixture.attempts().accept(attempts).await.unwrap();
+    store.attempts().accept(attempts).await.unwrap();
     for (number, (tenant, host)) in [("m", "a"), ("m", "z"), ("b", "h"), ("z", "h")]
         .into_iter()
         .enumerate()
@@ -329,7 +303,5 @@ pub async fn ten_thousand_for_one_host_hide_no_other(fixture: impl CallStoreFixt
         ..query(8)
     };
     let given = given(&store, query).await;
-    let mut numbers = numbers(&given);
-    numbers.sort_unstable();
-    assert_eq!(numbers, [1, 2, 20_000, 20_001, 20_002, 20_003]);
+    assert_eq!(sorted(&given), [1, 2, 20_000, 20_001, 20_002, 20_003]);
 }

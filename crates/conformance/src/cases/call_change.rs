@@ -3,12 +3,14 @@
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_ports::{CallChange, ChangeOutcome};
 
+use ChangeOutcome::{Changed, Outdated};
+
 use crate::CallStoreFixture;
 use crate::calls::{
     CANARY, Calls, details, envelope_id, failed, finished, new_call, running, scheduled, start,
     succeeded, tagged,
 };
-use crate::store::{at, key, key_of};
+use crate::store::{at, key, key_of, outcomes};
 
 suite! { $ call_change_suite, call_change =>
     a_change_raises_the_version_by_one,
@@ -23,20 +25,17 @@ suite! { $ call_change_suite, call_change =>
 }
 
 /// Whatever it is.
-pub async fn a_change_raises_the_version_by_one(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_change_raises_the_version_by_one(store: impl CallStoreFixture) {
     let first = store.submitted(details(key(1), 5_000)).await;
     let second = store.started(key(1)).await;
     assert_eq!(second.version, first.version + 1);
     let step = running(&second).redispatch(at(70_000));
-    let changed = store.change(second.version, step, 70_000).await;
-    assert_eq!(changed, ChangeOutcome::Changed);
+    assert_eq!(store.change(second.version, step, 70_000).await, Changed);
     assert_eq!(store.found(key(1)).await.version, first.version + 2);
 }
 
 /// Scheduled, running, with and without its beginning, succeeded and failed.
-pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn every_state_comes_back_as_it_was_given(mut store: impl CallStoreFixture) {
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
         let call = tagged(key(n), 5_000, &["a", "b"]);
         let mut stored = store.submitted(call.clone()).await;
@@ -52,11 +51,10 @@ pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixtu
                 call: call.clone(),
                 outgoing: Vec::new(),
             };
-            let changed = store.change(stored.version, step, 5_000).await;
-            assert_eq!(changed, ChangeOutcome::Changed);
+            assert_eq!(store.change(stored.version, step, 5_000).await, Changed);
             stored = store.found(key(n)).await;
             assert_eq!(stored.call, call);
-            store.fixture.crash_and_reopen().await;
+            store.crash_and_reopen().await;
             assert_eq!(store.found(key(n)).await, stored);
         }
     }
@@ -64,50 +62,42 @@ pub async fn every_state_comes_back_as_it_was_given(fixture: impl CallStoreFixtu
 
 /// Another writer was faster.
 pub async fn a_change_of_another_version_is_outdated_and_publishes_nothing(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let seen = store.submitted(details(key(1), 5_000)).await;
     let now = store.started(key(1)).await;
     let messages = store.messages().await;
     for version in [seen.version, now.version + 1, 0, u64::MAX] {
         let step = running(&now).finish(succeeded(), at(9_000), envelope_id());
         let changed = store.change(version, step, 9_000).await;
-        assert_eq!(changed, ChangeOutcome::Outdated, "{version}");
+        assert_eq!(changed, Outdated, "{version}");
     }
     assert_eq!(store.found(key(1)).await, now);
     assert_eq!(store.messages().await, messages);
 }
 
 /// Whatever version its caller read.
-pub async fn a_finished_call_does_not_change_any_more(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_finished_call_does_not_change_any_more(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     let before = store.started(key(1)).await;
     let step = running(&before).finish(failed(), at(9_000), envelope_id());
     store.change(before.version, step, 9_000).await;
     let ended = store.found(key(1)).await;
     let again = running(&before).finish(succeeded(), at(9_500), envelope_id());
-    let changed = store.change(ended.version, again, 9_500).await;
-    assert_eq!(changed, ChangeOutcome::Outdated);
+    assert_eq!(store.change(ended.version, again, 9_500).await, Outdated);
     assert_eq!(store.found(key(1)).await, ended);
 }
 
 /// It changes nothing and stores no message.
-pub async fn a_call_that_is_not_there_cannot_be_changed(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_call_that_is_not_there_cannot_be_changed(store: impl CallStoreFixture) {
     let step = details(key(1), 5_000).schedule();
-    let changed = store.change(1, step, 5_000).await;
-    assert_eq!(changed, ChangeOutcome::Outdated);
+    assert_eq!(store.change(1, step, 5_000).await, Outdated);
     assert_eq!(store.find(key(1)).await, None);
     assert_eq!(store.messages().await, []);
 }
 
 /// And those of one change keep their own.
-pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
-    fixture: impl CallStoreFixture,
-) {
-    let store = Calls::new(fixture);
+pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(store: impl CallStoreFixture) {
     let new = new_call(details(key(1), 5_000));
     store.submit(new).await;
     store.ended(key(1), 9_000).await;
@@ -127,8 +117,7 @@ pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
 }
 
 /// Until then they are needed.
-pub async fn a_finished_call_is_kept_without_its_secrets(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_finished_call_is_kept_without_its_secrets(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     let before = store.started(key(1)).await;
     let headers = &before.call.details().request.headers;
@@ -142,8 +131,7 @@ pub async fn a_finished_call_is_kept_without_its_secrets(fixture: impl CallStore
 }
 
 /// Of the same id in another tenant least of all.
-pub async fn a_change_touches_no_other_call(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_change_touches_no_other_call(store: impl CallStoreFixture) {
     let theirs = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let beside = store.submitted(details(key(2), 5_000)).await;
     store.submitted(details(key(1), 5_000)).await;
@@ -153,8 +141,7 @@ pub async fn a_change_touches_no_other_call(fixture: impl CallStoreFixture) {
 }
 
 /// The second sees what the first has done.
-pub async fn changes_of_one_batch_apply_in_their_order(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn changes_of_one_batch_apply_in_their_order(store: impl CallStoreFixture) {
     let seen = store.submitted(details(key(1), 5_000)).await;
     let change = |expected_version: u64| CallChange {
         call: details(key(1), 5_000).schedule().call,
@@ -162,10 +149,7 @@ pub async fn changes_of_one_batch_apply_in_their_order(fixture: impl CallStoreFi
         outbox: Vec::new(),
     };
     let batch = [seen.version, seen.version, seen.version + 1].map(change);
-    let answers = store.fixture.calls().change(batch.to_vec()).await.unwrap();
-    let answers: Vec<ChangeOutcome> = answers.into_iter().map(Result::unwrap).collect();
-    let expected = [ChangeOutcome::Changed, ChangeOutcome::Outdated];
-    assert_eq!(answers[..2], expected);
-    assert_eq!(answers[2], ChangeOutcome::Changed);
+    let answers = store.calls().change(batch.to_vec()).await;
+    assert_eq!(outcomes(answers), [Changed, Outdated, Changed]);
     assert_eq!(store.found(key(1)).await.version, seen.version + 2);
 }

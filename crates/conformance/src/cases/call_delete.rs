@@ -18,8 +18,7 @@ suite! { $ call_delete_suite, call_delete =>
 }
 
 /// For every reader.
-pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(store: impl CallStoreFixture) {
     let stored = store.submitted(tagged(key(1), 5_000, &["a"])).await;
     store.accept(execution(key(1), "example.com", 2_000)).await;
     let deleted = store.delete(key(1), stored.version, 2_000).await;
@@ -29,48 +28,45 @@ pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(fixture: impl CallS
     assert_eq!(store.page(query.clone()).await.calls, []);
     query.tags = vec![crate::calls::tag("a")];
     assert_eq!(store.page(query).await.calls, []);
-    let entries = store.fixture.attempts().entries(key(1), 10).await.unwrap();
+    let entries = store.attempts().entries(key(1), 10).await.unwrap();
     assert_eq!(entries, []);
-    let stuck = store.fixture.calls().find_stuck(at(99_000_000), 10).await;
+    let stuck = store.calls().find_stuck(at(99_000_000), 10).await;
     assert_eq!(stuck.unwrap().calls, []);
     let again = store.delete(key(1), stored.version, 2_000).await;
     assert_eq!(again, ChangeOutcome::Outdated);
 }
 
-async fn save<F: CallStoreFixture>(store: &Calls<F>, n: u128, sent_at: i64) -> SaveOutcome {
+async fn save(store: &impl CallStoreFixture, n: u128, sent_at: i64) -> SaveOutcome {
     let timer = command(key(n), sent_at, 5_000);
-    let saved = store.fixture.timers().save(vec![timer], at(9_000)).await;
+    let saved = store.timers().save(vec![timer], at(9_000)).await;
     only(saved.unwrap()).unwrap()
 }
 
 /// Also if the command that scheduled it is delivered again, late.
-pub async fn a_deleted_calls_timer_does_not_come_back(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn a_deleted_calls_timer_does_not_come_back(mut store: impl CallStoreFixture) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     assert_eq!(save(&store, 1, 1_000).await, SaveOutcome::Created);
     store.delete(key(1), stored.version, 2_000).await;
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     for sent_at in [1_000, 2_000] {
         assert_eq!(save(&store, 1, sent_at).await, SaveOutcome::Stale);
     }
-    assert_eq!(store.fixture.timers().find(key(1)).await.unwrap(), None);
+    assert_eq!(store.timers().find(key(1)).await.unwrap(), None);
 }
 
 /// The call was deleted before its timer was scheduled, by a clock that was set back in between.
-pub async fn a_late_command_for_a_deleted_call_schedules_nothing(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_late_command_for_a_deleted_call_schedules_nothing(store: impl CallStoreFixture) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     store.delete(key(1), stored.version, 500).await;
     assert_eq!(save(&store, 1, 1_000).await, SaveOutcome::Stale);
-    assert_eq!(store.fixture.timers().find(key(1)).await.unwrap(), None);
+    assert_eq!(store.timers().find(key(1)).await.unwrap(), None);
 }
 
 /// Its firing settles nothing, and another timer can be stored under its row id.
-pub async fn the_claim_on_a_deleted_calls_timer_ends(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn the_claim_on_a_deleted_calls_timer_ends(store: impl CallStoreFixture) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
-    let queue = store.fixture.queue();
+    let queue = store.queue();
     let claimed = queue.claim_due(at(5_000), 10, LEASE).await.unwrap();
     let claim = claimed.claims[0].clone();
     let deleted = store.delete(key(1), stored.version, 5_001).await;
@@ -78,7 +74,7 @@ pub async fn the_claim_on_a_deleted_calls_timer_ends(fixture: impl CallStoreFixt
     // A timer of another call, which may get the row id of the deleted one.
     store.submitted(details(key(2), 5_000)).await;
     let timer = direct(key(2), 5_000);
-    let timers = store.fixture.timers();
+    let timers = store.timers();
     timers.save(vec![timer], at(5_002)).await.unwrap();
     let claimed = queue.claim_due(at(5_003), 10, LEASE).await.unwrap();
     let keys: Vec<_> = claimed.claims.iter().map(|it| &it.timer.key).collect();
@@ -92,8 +88,7 @@ pub async fn the_claim_on_a_deleted_calls_timer_ends(fixture: impl CallStoreFixt
 }
 
 /// It is too late.
-pub async fn a_call_that_runs_or_has_finished_is_not_deleted(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_call_that_runs_or_has_finished_is_not_deleted(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key(2), 5_000)).await;
     let runs = store.started(key(1)).await;
@@ -106,8 +101,7 @@ pub async fn a_call_that_runs_or_has_finished_is_not_deleted(fixture: impl CallS
 }
 
 /// Nothing is changed.
-pub async fn a_deletion_of_another_version_is_outdated(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_deletion_of_another_version_is_outdated(store: impl CallStoreFixture) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
     for version in [0, stored.version + 1, u64::MAX] {
@@ -115,12 +109,11 @@ pub async fn a_deletion_of_another_version_is_outdated(fixture: impl CallStoreFi
         assert_eq!(deleted, ChangeOutcome::Outdated);
     }
     assert_eq!(store.found(key(1)).await, stored);
-    assert!(store.fixture.timers().find(key(1)).await.unwrap().is_some());
+    assert!(store.timers().find(key(1)).await.unwrap().is_some());
 }
 
 /// Both or neither.
-pub async fn a_deletion_is_published_if_it_was_made(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_deletion_is_published_if_it_was_made(store: impl CallStoreFixture) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     let before = store.messages().await.len();
     let message = began(&execution(key(1), "example.com", 1).key, 2_000);
@@ -131,15 +124,14 @@ pub async fn a_deletion_is_published_if_it_was_made(fixture: impl CallStoreFixtu
             deleted_at: at(2_000),
             outbox: vec![message.clone()],
         };
-        store.fixture.calls().delete(vec![deletion]).await.unwrap();
+        store.calls().delete(vec![deletion]).await.unwrap();
         assert_eq!(store.messages().await.len(), before + more);
     }
     assert_eq!(store.messages().await.last(), Some(&message));
 }
 
 /// Neither of this tenant nor of another.
-pub async fn a_deletion_touches_no_other_call(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_deletion_touches_no_other_call(store: impl CallStoreFixture) {
     let theirs = store
         .submitted(tagged(key_of("tenant-b", 1), 5_000, &["a"]))
         .await;

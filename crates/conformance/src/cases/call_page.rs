@@ -4,7 +4,7 @@ use punctual_domain::service_call::{CallStatus, ServiceCall};
 use punctual_ports::{CallPageQuery, PageCursor, PortErrorKind};
 
 use crate::CallStoreFixture;
-use crate::calls::{Calls, all_of, details, tag, tagged};
+use crate::calls::{Calls, all_of, details, number, tag, tagged};
 use crate::store::{at, key, key_of};
 
 suite! { $ call_page_suite, call_page =>
@@ -20,18 +20,14 @@ suite! { $ call_page_suite, call_page =>
     a_cursor_that_no_page_gave_is_rejected,
 }
 
-fn number(call: &ServiceCall) -> u128 {
-    call.details().key.service_call_id.as_uuid().as_u128()
-}
-
-async fn listed<F: CallStoreFixture>(store: &Calls<F>, query: CallPageQuery) -> Vec<u128> {
+async fn listed(store: &impl CallStoreFixture, query: CallPageQuery) -> Vec<u128> {
     let page = store.page(query).await;
     assert_eq!(page.next, None, "it is the only page");
     page.calls.iter().map(number).collect()
 }
 
 /// Follows the cursors to the end.
-async fn all_pages<F: CallStoreFixture>(store: &Calls<F>, mut query: CallPageQuery) -> Vec<u128> {
+async fn all_pages(store: &impl CallStoreFixture, mut query: CallPageQuery) -> Vec<u128> {
     let mut seen = Vec::new();
     loop {
         let page = store.page(query.clone()).await;
@@ -45,8 +41,7 @@ async fn all_pages<F: CallStoreFixture>(store: &Calls<F>, mut query: CallPageQue
 }
 
 /// Calls of one instant have an order too.
-pub async fn the_latest_due_comes_first_and_then_the_greatest_id(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn the_latest_due_comes_first_and_then_the_greatest_id(store: impl CallStoreFixture) {
     let calls = [(1, 5_000), (2, 7_000), (3, 5_000), (4, 6_000), (5, 5_000)];
     let calls = calls.map(|(n, due_at)| details(key(n), due_at));
     store.submit_all(calls.to_vec()).await;
@@ -60,8 +55,7 @@ pub async fn the_latest_due_comes_first_and_then_the_greatest_id(fixture: impl C
 }
 
 /// Whatever the filter.
-pub async fn a_tenant_sees_its_own_calls_only(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_tenant_sees_its_own_calls_only(store: impl CallStoreFixture) {
     store.submitted(tagged(key(1), 5_000, &["a"])).await;
     store
         .submitted(tagged(key_of("tenant-b", 2), 5_000, &["a"]))
@@ -80,8 +74,7 @@ pub async fn a_tenant_sees_its_own_calls_only(fixture: impl CallStoreFixture) {
 }
 
 /// Each of the four.
-pub async fn a_list_can_be_of_one_status(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_list_can_be_of_one_status(store: impl CallStoreFixture) {
     let calls = (1..=4).map(|n| details(key(n), 5_000)).collect();
     store.submit_all(calls).await;
     store.started(key(2)).await;
@@ -101,8 +94,7 @@ pub async fn a_list_can_be_of_one_status(fixture: impl CallStoreFixture) {
 }
 
 /// A tag matches as a complete word.
-pub async fn several_tags_mean_all_of_them(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn several_tags_mean_all_of_them(store: impl CallStoreFixture) {
     let calls = [
         tagged(key(1), 1_000, &["a", "b", "c"]),
         tagged(key(2), 2_000, &["a", "b"]),
@@ -129,8 +121,7 @@ pub async fn several_tags_mean_all_of_them(fixture: impl CallStoreFixture) {
 }
 
 /// The first instant is in it, the last is not.
-pub async fn a_list_can_be_of_a_range_of_due_times(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_list_can_be_of_a_range_of_due_times(store: impl CallStoreFixture) {
     let calls = (1..=4_u32).map(|n| tagged(key(n.into()), i64::from(n) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
     for (from, to, expected) in [
@@ -153,8 +144,7 @@ pub async fn a_list_can_be_of_a_range_of_due_times(fixture: impl CallStoreFixtur
 }
 
 /// Tags, a status and an interval, page by page.
-pub async fn all_filters_combine(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn all_filters_combine(store: impl CallStoreFixture) {
     let mut expected = Vec::new();
     for n in 1..=40_u32 {
         let tags: &[&str] = match n % 4 {
@@ -184,8 +174,7 @@ pub async fn all_filters_combine(fixture: impl CallStoreFixture) {
 }
 
 /// Whatever their size; and the last one has no cursor.
-pub async fn pages_cover_the_complete_list(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn pages_cover_the_complete_list(store: impl CallStoreFixture) {
     let calls = (1..=12_u32).map(|n| tagged(key(n.into()), i64::from(n / 5) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
     let expected = listed(&store, all_of("tenant-a", 100)).await;
@@ -203,9 +192,8 @@ pub async fn pages_cover_the_complete_list(fixture: impl CallStoreFixture) {
 
 /// Between two pages, calls are added, deleted and changed, the last of a page among them.
 pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let call = |n: u32| tagged(key(n.into()), i64::from(n % 7) * 1_000, &["a"]);
     store.submit_all((1..=60).map(call).collect()).await;
     let stays = |n: &u128| !n.is_multiple_of(3) && *n <= 60;
@@ -260,8 +248,7 @@ pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
 }
 
 /// Thousands have one tag, thousands the other, and one has both.
-pub async fn tags_with_one_call_in_common_are_paged_to_the_end(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn tags_with_one_call_in_common_are_paged_to_the_end(store: impl CallStoreFixture) {
     let call = |n: u32| {
         let tags: &[&str] = match n {
             7 => &["a", "b"],
@@ -279,8 +266,7 @@ pub async fn tags_with_one_call_in_common_are_paged_to_the_end(fixture: impl Cal
 }
 
 /// And not taken for the beginning.
-pub async fn a_cursor_that_no_page_gave_is_rejected(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_cursor_that_no_page_gave_is_rejected(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     for text in [
         "",
@@ -296,9 +282,9 @@ pub async fn a_cursor_that_no_page_gave_is_rejected(fixture: impl CallStoreFixtu
             ..all_of("tenant-a", 10)
         };
         let cursor = PageCursor(text.to_owned());
-        let checked = store.fixture.calls().check_cursor(&cursor).unwrap_err();
+        let checked = store.calls().check_cursor(&cursor).unwrap_err();
         assert_eq!(checked.kind(), PortErrorKind::Rejected, "{text:?}");
-        let refused = store.fixture.calls().page(query).await.unwrap_err();
+        let refused = store.calls().page(query).await.unwrap_err();
         assert_eq!(refused.kind(), PortErrorKind::Rejected, "{text:?}");
     }
 }

@@ -17,12 +17,11 @@ suite! { $ call_purge_suite, call_purge =>
 
 /// Before, and not at.
 pub async fn calls_finished_before_the_instant_are_removed_with_all_their_rows(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     for (n, ended_at) in [(1, 8_999), (2, 9_000)] {
         store.submitted(tagged(key(n), 5_000, &["a"])).await;
-        let timers = store.fixture.timers();
+        let timers = store.timers();
         let timer = direct(key(n), 5_000);
         timers.save(vec![timer], at(1_000)).await.unwrap();
         let saved = timers.find(key(n)).await.unwrap().expect("it is there");
@@ -37,17 +36,16 @@ pub async fn calls_finished_before_the_instant_are_removed_with_all_their_rows(
     assert_eq!(store.purge(9_000, 10_000, 100).await, 1);
     assert_eq!(store.find(key(1)).await, None);
     assert!(store.find(key(2)).await.is_some());
-    let attempts = store.fixture.attempts();
+    let attempts = store.attempts();
     assert_eq!(attempts.entries(key(1), 10).await.unwrap(), []);
     assert_eq!(attempts.entries(key(2), 10).await.unwrap().len(), 1);
-    let timers = store.fixture.timers();
+    let timers = store.timers();
     assert_eq!(timers.find(key(1)).await.unwrap(), None);
     assert!(timers.find(key(2)).await.unwrap().is_some());
 }
 
 /// It still has to be made.
-pub async fn a_call_that_has_not_finished_stays_however_old_it_is(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_call_that_has_not_finished_stays_however_old_it_is(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key(2), 5_000)).await;
     store.started(key(2)).await;
@@ -57,8 +55,7 @@ pub async fn a_call_that_has_not_finished_stays_however_old_it_is(fixture: impl 
 }
 
 /// The next purge removes the rest.
-pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl CallStoreFixture) {
     for n in 1..=3 {
         store.submitted(details(key(n), 5_000)).await;
         store.ended(key(n), 9_000).await;
@@ -74,9 +71,8 @@ pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl 
 
 /// A deleted call's since it was deleted, a purged one's since it was purged.
 pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let new = |n: u128| with_key(new_call(details(key(n), 5_000)), &format!("k{n}"));
     for n in [1, 2, 3] {
         store.submit(new(n)).await;
@@ -92,12 +88,12 @@ pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
             assert!(matches!(again, SubmitOutcome::Repeated(_)), "{again:?}");
         }
         let keys = [1, 2, 3, 4].map(key).to_vec();
-        let known = store.fixture.calls().was_submitted(keys).await.unwrap();
+        let known = store.calls().was_submitted(keys).await.unwrap();
         assert_eq!(known, [true, true, true, false]);
     }
     assert_eq!(store.purge(20_001, 21_000, 100).await, 2);
     let keys = vec![key(3), key(1), key_of("tenant-b", 3), key(3)];
-    let known = store.fixture.calls().was_submitted(keys).await.unwrap();
+    let known = store.calls().was_submitted(keys).await.unwrap();
     assert_eq!(known, [true, false, false, true]);
     for n in [1, 2] {
         let again = store.submit(new(n)).await;
@@ -109,8 +105,7 @@ pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
 }
 
 /// Retention knows no tenants, and yet does not mix them up.
-pub async fn a_purge_covers_all_tenants_without_mixing_them(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_purge_covers_all_tenants_without_mixing_them(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     store.ended(key_of("tenant-b", 1), 9_000).await;
@@ -120,9 +115,8 @@ pub async fn a_purge_covers_all_tenants_without_mixing_them(fixture: impl CallSt
 }
 
 /// The call was started without it, and has ended long ago.
-pub async fn the_claim_on_a_purged_calls_timer_ends(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
-    let (timers, queue) = (store.fixture.timers(), store.fixture.queue());
+pub async fn the_claim_on_a_purged_calls_timer_ends(store: impl CallStoreFixture) {
+    let (timers, queue) = (store.timers(), store.queue());
     store.submitted(details(key(1), 5_000)).await;
     let timer = direct(key(1), 5_000);
     timers.save(vec![timer], at(1_000)).await.unwrap();

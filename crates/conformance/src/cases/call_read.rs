@@ -7,7 +7,7 @@ use punctual_domain::service_call::call::{GRACE, OVERDUE, UNHEARD};
 use punctual_domain::service_call::{CallDetails, CallStep, ServiceCall};
 
 use crate::CallStoreFixture;
-use crate::calls::{Calls, TIMEOUT, correlated, details, running};
+use crate::calls::{Calls, TIMEOUT, correlated, details, number, running};
 use crate::store::{at, correlation, key, key_of};
 
 suite! { $ call_read_suite, call_read =>
@@ -20,28 +20,25 @@ suite! { $ call_read_suite, call_read =>
 }
 
 /// Each position has its answer, also those of unknown and repeated keys.
-pub async fn calls_are_found_in_the_order_of_their_keys(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn calls_are_found_in_the_order_of_their_keys(store: impl CallStoreFixture) {
     let one = store.submitted(details(key(1), 5_000)).await;
     let two = store.submitted(details(key(2), 6_000)).await;
     let keys = [2, 9, 1, 2].map(key).to_vec();
-    let found = store.fixture.calls().find(keys).await.unwrap();
+    let found = store.calls().find(keys).await.unwrap();
     let expected = [Some(two.clone()), None, Some(one), Some(two)];
     assert_eq!(found, expected);
-    let none = store.fixture.calls().find(Vec::new()).await.unwrap();
+    let none = store.calls().find(Vec::new()).await.unwrap();
     assert_eq!(none, []);
 }
 
 /// Not even by its own id.
-pub async fn another_tenants_call_is_not_found(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn another_tenants_call_is_not_found(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
 }
 
 /// Up to the limit, through all tenants.
-pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(store: impl CallStoreFixture) {
     let call = |key: TimerKey, submitted_at: i64, request: u128| CallDetails {
         submitted_at: at(submitted_at),
         ..correlated(details(key, 50_000), request)
@@ -62,7 +59,7 @@ pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(fixture: impl
         (Some(key_of("tenant-b", 2)), 10, vec![]),
         (None, 0, vec![]),
     ] {
-        let calls = store.fixture.calls();
+        let calls = store.calls();
         let found = calls
             .find_by_correlation(correlation(5), after, limit)
             .await;
@@ -71,15 +68,10 @@ pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(fixture: impl
     }
 }
 
-fn number(call: &ServiceCall) -> u128 {
-    call.details().key.service_call_id.as_uuid().as_u128()
-}
-
 /// Of all tenants, with the time of the next check.
 pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     store
         .submit_all(vec![
             details(key(1), 3_000),
@@ -89,7 +81,7 @@ pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
         ])
         .await;
     let check = |millis: i64| at(millis).saturating_add(OVERDUE);
-    let calls = store.fixture.calls();
+    let calls = store.calls();
     for (now, limit, expected, next) in [
         (at(900), 10, vec![], check(1_000)),
         (check(1_000), 10, vec![2], check(2_000)),
@@ -107,11 +99,10 @@ pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
 }
 
 /// No module has answered its command, or its attempt has no result.
-pub async fn a_running_call_is_stuck_when_its_state_says(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_running_call_is_stuck_when_its_state_says(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     let stored = store.started(key(1)).await;
-    let calls = store.fixture.calls();
+    let calls = store.calls();
     let unheard = at(5_000).saturating_add(UNHEARD);
     let before = unheard.saturating_sub(Duration::from_millis(1));
     let found = calls.find_stuck(before, 10).await.unwrap();
@@ -130,15 +121,10 @@ pub async fn a_running_call_is_stuck_when_its_state_says(fixture: impl CallStore
 }
 
 /// It has no next check.
-pub async fn a_finished_call_is_never_stuck(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_finished_call_is_never_stuck(store: impl CallStoreFixture) {
     store.submitted(details(key(1), 5_000)).await;
     store.ended(key(1), 9_000).await;
-    let found = store
-        .fixture
-        .calls()
-        .find_stuck(at(99_000_000_000), 10)
-        .await;
+    let found = store.calls().find_stuck(at(99_000_000_000), 10).await;
     let found = found.unwrap();
     assert_eq!((found.calls, found.next), (vec![], None));
 }

@@ -5,7 +5,7 @@ use punctual_ports::{ConflictField, NewCall, Receipt, SubmitOutcome};
 
 use crate::CallStoreFixture;
 use crate::calls::{Calls, correlated, details, fingerprint, new_call, tagged, with_key};
-use crate::store::{at, correlation, key, key_of};
+use crate::store::{at, correlation, key, key_of, outcomes};
 
 suite! { $ call_submit_suite, call_submit =>
     a_new_call_is_stored_with_its_messages,
@@ -35,6 +35,14 @@ fn receipt_of(n: u128) -> Receipt {
     }
 }
 
+fn accepted(n: u128) -> SubmitOutcome {
+    SubmitOutcome::Accepted(receipt_of(n))
+}
+
+fn repeated(n: u128) -> SubmitOutcome {
+    SubmitOutcome::Repeated(receipt_of(n))
+}
+
 fn conflict(field: ConflictField, n: u128) -> SubmitOutcome {
     let by = key(n).service_call_id;
     SubmitOutcome::Conflict { field, by }
@@ -61,20 +69,18 @@ fn other_body(new: NewCall) -> NewCall {
 }
 
 /// Every part of it comes back, and its messages wait in their order.
-pub async fn a_new_call_is_stored_with_its_messages(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_new_call_is_stored_with_its_messages(store: impl CallStoreFixture) {
     let new = new_call(tagged(key(1), 5_000, &["b", "a", "ä ✓"]));
     let outcome = store.submit(new.clone()).await;
-    assert_eq!(outcome, SubmitOutcome::Accepted(receipt_of(1)));
+    assert_eq!(outcome, accepted(1));
     assert_eq!(store.found(key(1)).await.call, new.call);
     assert_eq!(store.messages().await, new.outbox);
 }
 
 /// By id, by key and by both; while the call is stored, and after its deletion.
 pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
     for deleted in [false, true] {
@@ -91,8 +97,7 @@ pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
             (generated(call(3, Some("k"))), 1, ConflictField::Key),
             (call(2, None), 2, ConflictField::Id),
         ] {
-            let repeated = SubmitOutcome::Repeated(receipt_of(n));
-            assert_eq!(store.submit(again.clone()).await, repeated, "{deleted}");
+            assert_eq!(store.submit(again.clone()).await, repeated(n), "{deleted}");
             let other = store.submit(other_body(again)).await;
             assert_eq!(other, conflict(taken, n), "{deleted}");
         }
@@ -103,21 +108,17 @@ pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
 
 /// A caller that leaves the id to us never sends the same one twice.
 pub async fn a_repetition_with_another_generated_id_is_recognised_by_its_key(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let first = generated(one(Some("k")));
-    let accepted = SubmitOutcome::Accepted(receipt_of(1));
-    assert_eq!(store.submit(first).await, accepted);
+    assert_eq!(store.submit(first).await, accepted(1));
     let again = generated(new_call(correlated(details(key(2), 5_000), 9)));
-    let repeated = SubmitOutcome::Repeated(receipt_of(1));
-    assert_eq!(store.submit(with_key(again, "k")).await, repeated);
+    assert_eq!(store.submit(with_key(again, "k")).await, repeated(1));
     assert_eq!(store.find(key(2)).await, None);
 }
 
 /// Two different calls that happen to get the same id are not the same call.
-pub async fn a_generated_id_that_is_taken_is_a_conflict(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_generated_id_that_is_taken_is_a_conflict(store: impl CallStoreFixture) {
     store.submit(one(Some("k"))).await;
     for with in [None, Some("another")] {
         let again = store.submit(generated(one(with))).await;
@@ -126,8 +127,7 @@ pub async fn a_generated_id_that_is_taken_is_a_conflict(fixture: impl CallStoreF
 }
 
 /// A caller that gives both has to give those that belong together.
-pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_key_belongs_to_one_id(store: impl CallStoreFixture) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
     let with_new_id = store.submit(call(3, Some("k"))).await;
@@ -139,8 +139,7 @@ pub async fn a_key_belongs_to_one_id(fixture: impl CallStoreFixture) {
 }
 
 /// If both are taken, by two calls.
-pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(store: impl CallStoreFixture) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, Some("l"))).await;
     let both = store.submit(call(2, Some("k"))).await;
@@ -150,18 +149,14 @@ pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(fixture: impl Call
 }
 
 /// Nothing is stored with a repetition, and so not its key either.
-pub async fn a_key_that_comes_with_a_repetition_is_not_taken(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_key_that_comes_with_a_repetition_is_not_taken(store: impl CallStoreFixture) {
     store.submit(one(None)).await;
-    let repeated = SubmitOutcome::Repeated(receipt_of(1));
-    assert_eq!(store.submit(one(Some("k"))).await, repeated);
-    let accepted = SubmitOutcome::Accepted(receipt_of(2));
-    assert_eq!(store.submit(call(2, Some("k"))).await, accepted);
+    assert_eq!(store.submit(one(Some("k"))).await, repeated(1));
+    assert_eq!(store.submit(call(2, Some("k"))).await, accepted(2));
 }
 
 /// The same id and key in another tenant are another call.
-pub async fn ids_and_keys_are_a_tenants_own(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn ids_and_keys_are_a_tenants_own(store: impl CallStoreFixture) {
     store.submit(one(Some("k"))).await;
     let theirs = new_call(details(key_of("tenant-b", 1), 9_000));
     let theirs = other_body(with_key(theirs, "k"));
@@ -173,34 +168,28 @@ pub async fn ids_and_keys_are_a_tenants_own(fixture: impl CallStoreFixture) {
 }
 
 /// As if each had come by itself.
-pub async fn submissions_of_one_batch_apply_in_their_order(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn submissions_of_one_batch_apply_in_their_order(store: impl CallStoreFixture) {
     let batch = vec![
         one(Some("k")),
         one(Some("k")),
         call(2, Some("k")),
         call(3, None),
     ];
-    let answers = store.fixture.calls().submit(batch).await.unwrap();
-    let answers: Vec<SubmitOutcome> = answers.into_iter().map(Result::unwrap).collect();
-    assert_eq!(
-        answers,
-        [
-            SubmitOutcome::Accepted(receipt_of(1)),
-            SubmitOutcome::Repeated(receipt_of(1)),
-            conflict(ConflictField::Key, 1),
-            SubmitOutcome::Accepted(receipt_of(3)),
-        ]
-    );
-    let empty = store.fixture.calls().submit(Vec::new()).await.unwrap();
+    let expected = [
+        accepted(1),
+        repeated(1),
+        conflict(ConflictField::Key, 1),
+        accepted(3),
+    ];
+    assert_eq!(outcomes(store.calls().submit(batch).await), expected);
+    let empty = store.calls().submit(Vec::new()).await.unwrap();
     assert_eq!(empty.len(), 0);
 }
 
 /// Neither a repetition nor a conflict.
 pub async fn a_submission_that_is_not_accepted_changes_and_publishes_nothing(
-    fixture: impl CallStoreFixture,
+    store: impl CallStoreFixture,
 ) {
-    let store = Calls::new(fixture);
     let first = one(Some("k"));
     store.submit(first.clone()).await;
     let stored = store.found(key(1)).await;
@@ -212,14 +201,13 @@ pub async fn a_submission_that_is_not_accepted_changes_and_publishes_nothing(
 }
 
 /// The call, its messages, and that its id and key are taken.
-pub async fn what_was_accepted_survives_a_crash(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn what_was_accepted_survives_a_crash(mut store: impl CallStoreFixture) {
     let first = one(Some("k"));
     store.submit(first.clone()).await;
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     let found = store.found(key(1)).await;
     assert!(matches!(found.call, ServiceCall::Scheduled(_)));
     assert_eq!(store.messages().await, first.outbox);
     let again = store.submit(first).await;
-    assert_eq!(again, SubmitOutcome::Repeated(receipt_of(1)));
+    assert_eq!(again, repeated(1));
 }

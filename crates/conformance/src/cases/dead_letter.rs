@@ -3,8 +3,11 @@
 use punctual_domain::{DeadLetterOrigin, Topic};
 use punctual_ports::{DeadLetter, RecordOutcome, RemoveOutcome};
 
+use RecordOutcome::{AlreadyThere, Recorded};
+use RemoveOutcome::{NotFound, Removed};
+
 use crate::TimerStoreFixture;
-use crate::store::{Store, a_dead_letter, only};
+use crate::store::{a_dead_letter, only};
 
 suite! { $ dead_letter_suite, dead_letter =>
     a_dead_letter_comes_back_byte_for_byte,
@@ -18,66 +21,53 @@ suite! { $ dead_letter_suite, dead_letter =>
     dead_letters_survive_a_crash,
 }
 
-async fn record<F: TimerStoreFixture>(store: &Store<F>, dead_letter: DeadLetter) -> RecordOutcome {
-    let answers = store.fixture.dead_letters().record(vec![dead_letter]).await;
+async fn record(store: &impl TimerStoreFixture, dead_letter: DeadLetter) -> RecordOutcome {
+    let answers = store.dead_letters().record(vec![dead_letter]).await;
     only(answers.expect("record answers")).expect("record has an outcome")
 }
 
-async fn remove<F: TimerStoreFixture>(store: &Store<F>, sequence: u64) -> RemoveOutcome {
-    let answers = store.fixture.dead_letters().remove(vec![sequence]).await;
+async fn remove(store: &impl TimerStoreFixture, sequence: u64) -> RemoveOutcome {
+    let answers = store.dead_letters().remove(vec![sequence]).await;
     only(answers.expect("remove answers")).expect("remove has an outcome")
 }
 
-async fn list<F: TimerStoreFixture>(
-    store: &Store<F>,
+async fn list(
+    store: &impl TimerStoreFixture,
     after: Option<u64>,
     limit: usize,
 ) -> Vec<(u64, String)> {
-    let list = store.fixture.dead_letters().list(after, limit).await;
+    let list = store.dead_letters().list(after, limit).await;
     let list = list.expect("list answers");
     list.into_iter()
         .map(|stored| (stored.sequence, stored.dead_letter.id))
         .collect()
 }
 
+async fn all(store: &impl TimerStoreFixture) -> Vec<DeadLetter> {
+    let list = store.dead_letters().list(None, 10).await;
+    let list = list.expect("list answers").into_iter();
+    list.map(|stored| stored.dead_letter).collect()
+}
+
 /// Also bytes that are not text.
-pub async fn a_dead_letter_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    assert_eq!(
-        record(&store, a_dead_letter("a")).await,
-        RecordOutcome::Recorded
-    );
-    let list = store
-        .fixture
-        .dead_letters()
-        .list(None, 10)
-        .await
-        .expect("list answers");
-    assert_eq!(list.len(), 1);
-    assert_eq!(list[0].dead_letter, a_dead_letter("a"));
+pub async fn a_dead_letter_comes_back_byte_for_byte(store: impl TimerStoreFixture) {
+    assert_eq!(record(&store, a_dead_letter("a")).await, Recorded);
+    assert_eq!(all(&store).await, [a_dead_letter("a")]);
 }
 
 /// What cannot be read has no tenant and may be empty.
-pub async fn a_dead_letter_without_a_tenant_is_kept(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_dead_letter_without_a_tenant_is_kept(store: impl TimerStoreFixture) {
     let anonymous = DeadLetter {
         tenant_id: None,
         payload: Vec::new(),
         ..a_dead_letter("a")
     };
     record(&store, anonymous.clone()).await;
-    let list = store
-        .fixture
-        .dead_letters()
-        .list(None, 10)
-        .await
-        .expect("list answers");
-    assert_eq!(list[0].dead_letter, anonymous);
+    assert_eq!(all(&store).await, [anonymous]);
 }
 
 /// So that it can be sent there again.
-pub async fn a_dead_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_dead_letter_s_origin_comes_back_as_it_was(store: impl TimerStoreFixture) {
     let origins = [
         DeadLetterOrigin::Firing,
         DeadLetterOrigin::Outbox(None),
@@ -97,34 +87,24 @@ pub async fn a_dead_letter_s_origin_comes_back_as_it_was(fixture: impl TimerStor
         };
         record(&store, of_origin).await;
     }
-    let list = store.fixture.dead_letters().list(None, 10).await;
-    let list = list.expect("list answers").into_iter();
-    let found: Vec<_> = list.map(|stored| stored.dead_letter.origin).collect();
+    let list = all(&store).await.into_iter();
+    let found: Vec<_> = list.map(|dead_letter| dead_letter.origin).collect();
     assert_eq!(found, origins);
 }
 
 /// A redelivered message is one dead letter.
-pub async fn recording_the_same_id_again_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn recording_the_same_id_again_changes_nothing(store: impl TimerStoreFixture) {
     record(&store, a_dead_letter("a")).await;
     let other = DeadLetter {
         reason: "another".to_owned(),
         ..a_dead_letter("a")
     };
-    assert_eq!(record(&store, other).await, RecordOutcome::AlreadyThere);
-    let list = store
-        .fixture
-        .dead_letters()
-        .list(None, 10)
-        .await
-        .expect("list answers");
-    assert_eq!(list.len(), 1);
-    assert_eq!(list[0].dead_letter, a_dead_letter("a"));
+    assert_eq!(record(&store, other).await, AlreadyThere);
+    assert_eq!(all(&store).await, [a_dead_letter("a")]);
 }
 
 /// Page by page, by number.
-pub async fn dead_letters_are_listed_in_the_order_of_recording(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn dead_letters_are_listed_in_the_order_of_recording(store: impl TimerStoreFixture) {
     for id in ["c", "a", "b"] {
         record(&store, a_dead_letter(id)).await;
     }
@@ -143,18 +123,16 @@ pub async fn dead_letters_are_listed_in_the_order_of_recording(fixture: impl Tim
 }
 
 /// A person has handled it.
-pub async fn a_removed_dead_letter_is_listed_no_more(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_removed_dead_letter_is_listed_no_more(store: impl TimerStoreFixture) {
     record(&store, a_dead_letter("a")).await;
     let sequence = list(&store, None, 10).await[0].0;
-    assert_eq!(remove(&store, sequence).await, RemoveOutcome::Removed);
-    assert_eq!(remove(&store, sequence).await, RemoveOutcome::NotFound);
+    assert_eq!(remove(&store, sequence).await, Removed);
+    assert_eq!(remove(&store, sequence).await, NotFound);
     assert_eq!(list(&store, None, 10).await, []);
 }
 
 /// A number identifies one dead letter for ever.
-pub async fn a_removed_dead_letter_s_number_is_not_used_again(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_removed_dead_letter_s_number_is_not_used_again(store: impl TimerStoreFixture) {
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
@@ -163,22 +141,17 @@ pub async fn a_removed_dead_letter_s_number_is_not_used_again(fixture: impl Time
 }
 
 /// It may fail again after it was sent again.
-pub async fn a_removed_dead_letter_can_be_recorded_again(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_removed_dead_letter_can_be_recorded_again(store: impl TimerStoreFixture) {
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
-    assert_eq!(
-        record(&store, a_dead_letter("a")).await,
-        RecordOutcome::Recorded
-    );
+    assert_eq!(record(&store, a_dead_letter("a")).await, Recorded);
 }
 
 /// Recorded means durable.
-pub async fn dead_letters_survive_a_crash(fixture: impl TimerStoreFixture) {
-    let mut store = Store::new(fixture);
+pub async fn dead_letters_survive_a_crash(mut store: impl TimerStoreFixture) {
     record(&store, a_dead_letter("a")).await;
     let before = list(&store, None, 10).await;
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     assert_eq!(list(&store, None, 10).await, before);
 }

@@ -206,6 +206,21 @@ async fn publish_until_accepted(fixture: &impl EventBusFixture, message: Message
     panic!("the message is never accepted");
 }
 
+/// Publishes a command to a handler until it has come as often as it has to.
+async fn delivered(
+    fixture: &impl EventBusFixture,
+    handler: &Arc<Recorder>,
+    is_often_enough: &(dyn Fn(usize) -> bool + Sync),
+) {
+    let subscribed = subscribe(fixture, ALPHA, Arc::<Recorder>::clone(handler)).await;
+    if let Some(subscription) = subscribed {
+        publish_until_accepted(fixture, message(1)).await;
+        let is_done = || is_often_enough(handler.count(1));
+        fixture.until("it is done", &is_done).await;
+        subscription.stop().await;
+    }
+}
+
 /// Every field of it.
 pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
@@ -329,12 +344,7 @@ pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture
         }),
         _ => Some(Answer::Done),
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
-    publish_until_accepted(&fixture, message(1)).await;
-    fixture.until("it is done", &|| handler.count(1) >= 3).await;
-    subscription.stop().await;
+    delivered(&fixture, &handler, &|times| times >= 3).await;
 }
 
 /// The message is not at fault, so it is never dead-lettered.
@@ -349,14 +359,7 @@ pub async fn a_paused_message_is_delivered_again_however_often(fixture: impl Eve
             Answer::Done
         })
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
-    publish_until_accepted(&fixture, message(1)).await;
-    fixture
-        .until("it is done", &|| handler.count(1) > OFTEN)
-        .await;
-    subscription.stop().await;
+    delivered(&fixture, &handler, &|times| times > OFTEN).await;
 }
 
 /// A handler's bug is not a lost message.
@@ -365,23 +368,13 @@ pub async fn a_panic_is_a_retry(fixture: impl EventBusFixture) {
         assert!(earlier > 0, "this panic belongs to the case");
         Some(Answer::Done)
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
-    publish_until_accepted(&fixture, message(1)).await;
-    fixture.until("it is done", &|| handler.count(1) >= 2).await;
-    subscription.stop().await;
+    delivered(&fixture, &handler, &|times| times >= 2).await;
 }
 
 /// Silence is not consent.
 pub async fn a_missing_answer_is_a_retry(fixture: impl EventBusFixture) {
     let handler = Recorder::new(|_, earlier| (earlier > 0).then_some(Answer::Done));
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
-    publish_until_accepted(&fixture, message(1)).await;
-    fixture.until("it is done", &|| handler.count(1) >= 2).await;
-    subscription.stop().await;
+    delivered(&fixture, &handler, &|times| times >= 2).await;
 }
 
 /// One bad message stops nothing.

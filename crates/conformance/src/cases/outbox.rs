@@ -7,7 +7,7 @@ use OutboxOutcome::{AlreadyDone, Marked};
 
 use crate::CallStoreFixture;
 use crate::calls::{CANARY, Calls, details};
-use crate::store::{a_dead_letter, at, key, key_of, only};
+use crate::store::{a_dead_letter, at, key, key_of, only, outcomes};
 
 suite! { $ outbox_suite, outbox =>
     messages_wait_in_the_order_of_their_positions,
@@ -24,18 +24,14 @@ suite! { $ outbox_suite, outbox =>
 }
 
 /// A call of this number, submitted at this time, whose three messages wait.
-async fn submit<F: CallStoreFixture>(store: &Calls<F>, n: u128, submitted_at: i64) {
+async fn submit(store: &impl CallStoreFixture, n: u128, submitted_at: i64) {
     let mut call = details(key(n), 50_000);
     call.submitted_at = at(submitted_at);
     store.submit_all(vec![call]).await;
 }
 
-async fn mark<F: CallStoreFixture>(
-    store: &Calls<F>,
-    position: OutboxPosition,
-    now: i64,
-) -> OutboxOutcome {
-    let outbox = store.fixture.outbox();
+async fn mark(store: &impl CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
+    let outbox = store.outbox();
     let answers = outbox.mark_published(vec![position], at(now)).await;
     only(answers.expect("mark_published answers")).expect("it has an outcome")
 }
@@ -45,8 +41,7 @@ fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
 }
 
 /// Those of one commit as they were given.
-pub async fn messages_wait_in_the_order_of_their_positions(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn messages_wait_in_the_order_of_their_positions(store: impl CallStoreFixture) {
     for n in 1..=3 {
         submit(&store, n, 1_000).await;
     }
@@ -60,15 +55,12 @@ pub async fn messages_wait_in_the_order_of_their_positions(fixture: impl CallSto
 }
 
 /// Up to the limit.
-pub async fn reading_on_after_a_position_returns_every_later_message(
-    fixture: impl CallStoreFixture,
-) {
-    let store = Calls::new(fixture);
+pub async fn reading_on_after_a_position_returns_every_later_message(store: impl CallStoreFixture) {
     for (n, at) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
         submit(&store, n, at).await;
     }
     let all = store.unpublished().await;
-    let outbox = store.fixture.outbox();
+    let outbox = store.outbox();
     for limit in [1, 2, 4, 9, 100] {
         let (mut seen, mut after) = (Vec::new(), None);
         loop {
@@ -84,8 +76,7 @@ pub async fn reading_on_after_a_position_returns_every_later_message(
 }
 
 /// Also by hours, and after everything before was published and a crash.
-pub async fn positions_never_go_back_when_the_clock_does(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn positions_never_go_back_when_the_clock_does(mut store: impl CallStoreFixture) {
     submit(&store, 1, 9_000_000).await;
     submit(&store, 2, 1_000).await;
     let first = store.unpublished().await;
@@ -94,15 +85,14 @@ pub async fn positions_never_go_back_when_the_clock_does(fixture: impl CallStore
     for position in positions(&first) {
         mark(&store, position, 1_000).await;
     }
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     submit(&store, 3, 500).await;
-    let behind = store.fixture.outbox().unpublished(Some(last), 10).await;
+    let behind = store.outbox().unpublished(Some(last), 10).await;
     assert_eq!(behind.unwrap().len(), 3, "no reader misses them");
 }
 
 /// And the others do.
-pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_published_message_waits_no_more(store: impl CallStoreFixture) {
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let marked = mark(&store, rows[1].position, 2_000).await;
@@ -112,50 +102,42 @@ pub async fn a_published_message_waits_no_more(fixture: impl CallStoreFixture) {
 }
 
 /// The first time counts; and what is not there is done.
-pub async fn a_message_is_marked_once(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_message_is_marked_once(store: impl CallStoreFixture) {
     submit(&store, 1, 1_000).await;
     let position = store.unpublished().await[0].position;
     let nowhere = OutboxPosition {
         number: position.number + 1_000,
         ..position
     };
-    let outbox = store.fixture.outbox();
+    let outbox = store.outbox();
     let batch = vec![position, position, nowhere];
-    let answers = outbox.mark_published(batch, at(2_000)).await.unwrap();
-    let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
-    assert_eq!(answers, [Marked, AlreadyDone, AlreadyDone]);
+    let answers = outbox.mark_published(batch, at(2_000)).await;
+    assert_eq!(outcomes(answers), [Marked, AlreadyDone, AlreadyDone]);
     assert_eq!(mark(&store, position, 3_000).await, AlreadyDone);
     let about = outbox.about(key(1), 1).await.unwrap();
     assert_eq!(about[0].published_at, Some(at(2_000)));
 }
 
 /// It has one dead letter, however often it is dead-lettered.
-pub async fn a_dead_lettered_message_waits_no_more(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_dead_lettered_message_waits_no_more(store: impl CallStoreFixture) {
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let dead = |id: &str| DeadLetterMessage {
         position: rows[0].position,
         dead_letter: a_dead_letter(id),
     };
-    let outbox = store.fixture.outbox();
-    let answers = outbox
-        .dead_letter(vec![dead("a"), dead("b")])
-        .await
-        .unwrap();
-    let answers: Vec<OutboxOutcome> = answers.into_iter().map(Result::unwrap).collect();
-    assert_eq!(answers, [Marked, AlreadyDone]);
+    let outbox = store.outbox();
+    let answers = outbox.dead_letter(vec![dead("a"), dead("b")]).await;
+    assert_eq!(outcomes(answers), [Marked, AlreadyDone]);
     assert_eq!(store.unpublished().await, rows[1..]);
-    let dead_letters = store.fixture.dead_letters().list(None, 10).await.unwrap();
+    let dead_letters = store.dead_letters().list(None, 10).await.unwrap();
     let dead_letters: Vec<_> = dead_letters.into_iter().map(|it| it.dead_letter).collect();
     assert_eq!(dead_letters, [a_dead_letter("a")]);
 }
 
 /// Published ones are not counted.
-pub async fn unpublished_messages_are_counted_up_to_a_limit(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
-    let outbox = store.fixture.outbox();
+pub async fn unpublished_messages_are_counted_up_to_a_limit(store: impl CallStoreFixture) {
+    let outbox = store.outbox();
     assert_eq!(outbox.count(10).await.unwrap(), 0);
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
@@ -166,20 +148,19 @@ pub async fn unpublished_messages_are_counted_up_to_a_limit(fixture: impl CallSt
 }
 
 /// Published or not; of this tenant's call and no other.
-pub async fn the_messages_about_a_call_are_its_own_and_in_order(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn the_messages_about_a_call_are_its_own_and_in_order(store: impl CallStoreFixture) {
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let mine: Vec<OutboxRow> = store.unpublished().await[..3].to_vec();
     mark(&store, mine[1].position, 2_000).await;
-    let about = store.fixture.outbox().about(key(1), 10).await.unwrap();
+    let about = store.outbox().about(key(1), 10).await.unwrap();
     let envelopes: Vec<MessageEnvelope> = about.iter().map(|it| it.envelope.clone()).collect();
     let expected = mine.into_iter().map(|row| row.envelope.unwrap());
     assert!(expected.eq(envelopes));
     let published: Vec<_> = about.iter().map(|it| it.published_at).collect();
     assert_eq!(published, [None, Some(at(2_000)), None]);
-    let few = store.fixture.outbox().about(key(1), 2).await.unwrap();
+    let few = store.outbox().about(key(1), 2).await.unwrap();
     assert_eq!(few, about[..2]);
 }
 
@@ -189,9 +170,8 @@ fn has_secret(envelope: &MessageEnvelope) -> bool {
 }
 
 /// The dispatcher gets it; `about` never returns it.
-pub async fn a_secret_is_published_and_then_redacted(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
-    let outbox = store.fixture.outbox();
+pub async fn a_secret_is_published_and_then_redacted(store: impl CallStoreFixture) {
+    let outbox = store.outbox();
     for (n, dead) in [(1, false), (2, true)] {
         store.submitted(details(key(n), 5_000)).await;
         store.started(key(n)).await;
@@ -225,15 +205,14 @@ pub async fn a_secret_is_published_and_then_redacted(fixture: impl CallStoreFixt
 }
 
 /// Those before an instant, up to the limit.
-pub async fn a_purge_removes_old_published_messages_only(fixture: impl CallStoreFixture) {
-    let store = Calls::new(fixture);
+pub async fn a_purge_removes_old_published_messages_only(store: impl CallStoreFixture) {
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
     let rows = store.unpublished().await;
     for (row, now) in [(0, 2_000), (1, 2_999), (2, 2_500), (3, 3_000)] {
         mark(&store, rows[row].position, now).await;
     }
-    let outbox = store.fixture.outbox();
+    let outbox = store.outbox();
     assert_eq!(outbox.purge(at(3_000), 0).await.unwrap(), 0);
     assert_eq!(outbox.purge(at(3_000), 2).await.unwrap(), 2);
     let left = outbox.about(key(1), 10).await.unwrap();
@@ -245,13 +224,12 @@ pub async fn a_purge_removes_old_published_messages_only(fixture: impl CallStore
 }
 
 /// Also those of an attempt.
-pub async fn unpublished_messages_survive_a_crash(fixture: impl CallStoreFixture) {
-    let mut store = Calls::new(fixture);
+pub async fn unpublished_messages_survive_a_crash(mut store: impl CallStoreFixture) {
     let waiting = store.waiting(key(1), "example.com", 2_000).await;
     store.begin(waiting.key.clone(), 3_000).await;
     let rows = store.unpublished().await;
     assert_eq!(rows.len(), 4);
     mark(&store, rows[0].position, 4_000).await;
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     assert_eq!(store.unpublished().await, rows[1..]);
 }

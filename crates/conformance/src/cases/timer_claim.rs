@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use punctual_domain::TimerKey;
-use punctual_ports::SaveTimer;
 
 use crate::TimerStoreFixture;
-use crate::store::{LEASE, Store, at, correlation, direct, key, key_of, with_data};
+use crate::store::{LEASE, Store, at, direct, key, key_of, of_request, with_data};
 
 suite! { $ timer_claim_suite, timer_claim =>
     the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight,
@@ -27,8 +26,7 @@ suite! { $ timer_claim_suite, timer_claim =>
 }
 
 /// Not a millisecond.
-pub async fn nothing_is_claimed_early(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn nothing_is_claimed_early(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let batch = store.claim_batch(999, 10).await;
     assert_eq!(batch.claims, []);
@@ -37,15 +35,13 @@ pub async fn nothing_is_claimed_early(fixture: impl TimerStoreFixture) {
 }
 
 /// Nor a millisecond late.
-pub async fn a_timer_is_claimed_at_its_instant(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_timer_is_claimed_at_its_instant(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.claim_one(1_000).await.timer.key, key(1));
 }
 
 /// The oldest first.
-pub async fn claims_come_by_due_time_through_all_tenants(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn claims_come_by_due_time_through_all_tenants(store: impl TimerStoreFixture) {
     let batch = vec![
         direct(key_of("tenant-b", 1), 3_000),
         direct(key_of("tenant-a", 2), 2_000),
@@ -62,12 +58,8 @@ pub async fn claims_come_by_due_time_through_all_tenants(fixture: impl TimerStor
 }
 
 /// The worker needs nothing else to fire it.
-pub async fn a_claim_carries_all_of_its_timer(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let timer = SaveTimer {
-        correlation_id: correlation(9),
-        ..with_data(direct(key(1), 1_000), "{\"a\":\"☃\"}")
-    };
+pub async fn a_claim_carries_all_of_its_timer(store: impl TimerStoreFixture) {
+    let timer = of_request(with_data(direct(key(1), 1_000), "{\"a\":\"☃\"}"), 9);
     store.save(timer, 10).await;
     let claim = store.claim_one(2_000).await;
     assert_eq!(claim.timer, store.scheduled(key(1)).await);
@@ -76,10 +68,8 @@ pub async fn a_claim_carries_all_of_its_timer(fixture: impl TimerStoreFixture) {
 }
 
 /// As long as its lease lasts.
-pub async fn a_claimed_timer_is_claimed_by_no_other_worker(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    store.claim_one(1_000).await;
+pub async fn a_claimed_timer_is_claimed_by_no_other_worker(store: impl TimerStoreFixture) {
+    store.claimed(key(1), 1_000).await;
     for now in [1_000, 1_001, 30_999] {
         let batch = store.claim_batch(now, 10).await;
         assert_eq!(batch.claims, []);
@@ -90,24 +80,17 @@ pub async fn a_claimed_timer_is_claimed_by_no_other_worker(fixture: impl TimerSt
 
 /// Its worker is taken for dead.
 pub async fn a_timer_whose_lease_has_ended_is_claimed_again_under_another_token(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let first = store.claim_one(1_000).await;
+    let first = store.claimed(key(1), 1_000).await;
     let second = store.claim_one(31_000).await;
     assert_eq!(first.timer, second.timer);
     assert_ne!(first.token, second.token);
 }
 
 /// `more_due` says whether the limit left any.
-pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(
-    fixture: impl TimerStoreFixture,
-) {
-    let store = Store::new(fixture);
-    store
-        .save_all((0..10).map(|n| direct(key(n), 1_000)).collect(), 0)
-        .await;
+pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(store: impl TimerStoreFixture) {
+    store.save_many(0..10, 1_000).await;
     store.save(direct(key(99), 5_000), 0).await;
     let first = store.claim_batch(1_000, 6).await;
     assert_eq!((first.claims.len(), first.more_due), (6, true));
@@ -117,8 +100,7 @@ pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(
 }
 
 /// It reports whether anything is due.
-pub async fn a_claim_of_none_claims_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_claim_of_none_claims_nothing(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let batch = store.claim_batch(1_000, 0).await;
     assert_eq!(batch.claims, []);
@@ -127,10 +109,7 @@ pub async fn a_claim_of_none_claims_nothing(fixture: impl TimerStoreFixture) {
 }
 
 /// Retry times count as due times.
-pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(
-    fixture: impl TimerStoreFixture,
-) {
-    let store = Store::new(fixture);
+pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(store: impl TimerStoreFixture) {
     let batch = vec![
         direct(key(1), 1_000),
         direct(key(2), 3_000),
@@ -150,8 +129,7 @@ pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(
 }
 
 /// Nothing to wait for.
-pub async fn an_empty_queue_has_no_next_due_time(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn an_empty_queue_has_no_next_due_time(store: impl TimerStoreFixture) {
     let batch = store.claim_batch(1_000, 10).await;
     assert_eq!(
         (batch.claims.len(), batch.more_due, batch.next_due_at),
@@ -160,12 +138,10 @@ pub async fn an_empty_queue_has_no_next_due_time(fixture: impl TimerStoreFixture
 }
 
 /// At once where claims live in the process, and with their lease where they are stored.
-pub async fn claims_end_with_a_crash(fixture: impl TimerStoreFixture) {
-    let mut store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    store.claim_one(1_000).await;
-    store.fixture.crash_and_reopen().await;
-    if store.fixture.claims_survive_a_crash() {
+pub async fn claims_end_with_a_crash(mut store: impl TimerStoreFixture) {
+    store.claimed(key(1), 1_000).await;
+    store.crash_and_reopen().await;
+    if store.claims_survive_a_crash() {
         assert_eq!(store.claim(30_999, 10).await, []);
         store.claim_one(31_000).await;
     } else {
@@ -174,12 +150,11 @@ pub async fn claims_end_with_a_crash(fixture: impl TimerStoreFixture) {
 }
 
 /// Eight claimers, two thousand timers: each is claimed once.
-pub async fn concurrent_claims_never_share_a_timer(fixture: impl TimerStoreFixture) {
-    let store = Arc::new(Store::new(fixture));
+pub async fn concurrent_claims_never_share_a_timer(store: impl TimerStoreFixture) {
     let batch = (0..2_000).map(|n| direct(key_of(&format!("tenant-{}", n % 7), n), 1_000));
     store.save_all(batch.collect(), 0).await;
     let claimers: Vec<_> = (0..8)
-        .map(|_| tokio::spawn(claim_all(store.fixture.queue())))
+        .map(|_| tokio::spawn(claim_all(store.queue())))
         .collect();
     let mut all: Vec<TimerKey> = Vec::new();
     for claimer in claimers {
@@ -206,11 +181,10 @@ async fn claim_all(queue: Arc<dyn punctual_ports::TimerQueuePort>) -> Vec<TimerK
 
 /// Fired timers are not counted.
 pub async fn the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     let counted = async |now: i64| {
-        let backlog = store.fixture.queue().backlog(at(now), 100).await;
+        let backlog = store.queue().backlog(at(now), 100).await;
         let backlog = backlog.expect("backlog answers");
         (backlog.pending, backlog.overdue)
     };
@@ -225,12 +199,11 @@ pub async fn the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight(
 }
 
 /// A count is bounded.
-pub async fn a_count_ends_at_its_limit(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_count_ends_at_its_limit(store: impl TimerStoreFixture) {
     for n in 1..=5 {
         store.save(direct(key(n), 1_000), 500).await;
     }
-    let backlog = store.fixture.queue().backlog(at(1_000), 3).await;
+    let backlog = store.queue().backlog(at(1_000), 3).await;
     let backlog = backlog.expect("backlog answers");
     assert_eq!((backlog.pending, backlog.overdue), (3, 3));
 }

@@ -23,7 +23,7 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     every_tenant_behind_an_excluded_one_is_reached_however_many_there_are,
 }
 
-async fn backlog<F: TimerStoreFixture>(store: &Store<F>, tenant: &str, count: u128) {
+async fn backlog(store: &impl TimerStoreFixture, tenant: &str, count: u128) {
     let batch: Vec<SaveTimer> = (0..count)
         .map(|n| direct(key_of(tenant, n), 100 + i64::try_from(n).unwrap_or(0)))
         .collect();
@@ -38,8 +38,7 @@ fn tenants(claims: &[Claim]) -> BTreeSet<TenantId> {
 }
 
 /// Sharing leaves no slot empty.
-pub async fn a_shared_claim_is_full(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_shared_claim_is_full(store: impl TimerStoreFixture) {
     backlog(&store, "big", 200).await;
     backlog(&store, "small", 1).await;
     for limit in [1, 2, 3, 5, 16, 64] {
@@ -50,8 +49,7 @@ pub async fn a_shared_claim_is_full(fixture: impl TimerStoreFixture) {
 
 /// The small tenant's timer is due after all of the big one's, and still comes with the first
 /// claims.
-pub async fn no_tenant_waits_for_another_s_backlog(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn no_tenant_waits_for_another_s_backlog(store: impl TimerStoreFixture) {
     backlog(&store, "big", 500).await;
     backlog(&store, "other", 500).await;
     store.save(direct(key_of("small", 1), 300), 0).await;
@@ -63,8 +61,7 @@ pub async fn no_tenant_waits_for_another_s_backlog(fixture: impl TimerStoreFixtu
 }
 
 /// Forty small tenants behind a big one are all served within the contract's number of claims.
-pub async fn many_tenants_are_served_in_turn(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn many_tenants_are_served_in_turn(store: impl TimerStoreFixture) {
     backlog(&store, "big", 800).await;
     let small = (0..40).map(|n| direct(key_of(&format!("small-{n}"), 1), 5_000));
     store.save_all(small.collect(), 0).await;
@@ -79,8 +76,7 @@ pub async fn many_tenants_are_served_in_turn(fixture: impl TimerStoreFixture) {
 }
 
 /// Even the smallest claim is shared, one after another.
-pub async fn a_claim_of_one_goes_round_the_tenants(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_claim_of_one_goes_round_the_tenants(store: impl TimerStoreFixture) {
     backlog(&store, "big", 50).await;
     for n in 0..3 {
         store
@@ -95,8 +91,7 @@ pub async fn a_claim_of_one_goes_round_the_tenants(fixture: impl TimerStoreFixtu
 }
 
 /// A timer that has just become due does not queue behind a night's downtime.
-pub async fn the_newest_due_timer_is_among_the_claimed(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_newest_due_timer_is_among_the_claimed(store: impl TimerStoreFixture) {
     backlog(&store, "tenant-a", 300).await;
     for n in 1_000..1_010 {
         let due_at = 5_000 + i64::try_from(n).unwrap_or(0);
@@ -107,8 +102,7 @@ pub async fn the_newest_due_timer_is_among_the_claimed(fixture: impl TimerStoreF
 }
 
 /// Sharing loses none and repeats none.
-pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(store: impl TimerStoreFixture) {
     for tenant in ["a", "b", "c"] {
         backlog(&store, tenant, 100).await;
     }
@@ -125,8 +119,7 @@ pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(fixture: impl T
 }
 
 /// A hundred failing timers wait for their retry time outside the queue.
-pub async fn timers_in_backoff_delay_no_others(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn timers_in_backoff_delay_no_others(store: impl TimerStoreFixture) {
     backlog(&store, "failing", 100).await;
     for claim in store.claim(1_000, 100).await {
         store.retry(&claim, 60_000).await;
@@ -138,8 +131,7 @@ pub async fn timers_in_backoff_delay_no_others(fixture: impl TimerStoreFixture) 
 }
 
 /// However many of its timers are put off, a tenant's oldest that is due comes in its turn.
-pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(store: impl TimerStoreFixture) {
     backlog(&store, "failing", 600).await;
     let put_off = store.claim(1_000, 600).await;
     let put_off = put_off.iter().map(|claim| RetryLater {
@@ -147,7 +139,7 @@ pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(fixture: impl Tim
         retry_at: at(60_000_000),
         reason: "on purpose".to_owned(),
     });
-    let answers = store.fixture.queue().retry_later(put_off.collect()).await;
+    let answers = store.queue().retry_later(put_off.collect()).await;
     assert_eq!(answers.expect("retry_later answers").len(), 600);
     store.save(direct(key_of("failing", 1_000), 5_000), 0).await;
     backlog(&store, "big", 200).await;
@@ -163,9 +155,8 @@ pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(fixture: impl Tim
 
 /// Whether few timers of theirs are in the way or many.
 pub async fn an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     let slow = ["slow", "slow-too"];
     for (round, more) in [(0_u128, 20), (1, 800), (2, 0)] {
         let first = round * 1_000;
@@ -197,9 +188,8 @@ pub async fn an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs(
 
 /// Full, in turn, and without timers of excluded tenants.
 pub async fn a_claim_that_excludes_tenants_is_shared_among_the_others(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     backlog(&store, "slow", 700).await;
     backlog(&store, "big", 200).await;
     let small = (0..10).map(|n| direct(key_of(&format!("small-{n}"), 1), 5_000));
@@ -218,8 +208,7 @@ pub async fn a_claim_that_excludes_tenants_is_shared_among_the_others(
 }
 
 /// The next claim may give its timers.
-pub async fn a_tenant_is_excluded_from_one_claim_only(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_tenant_is_excluded_from_one_claim_only(store: impl TimerStoreFixture) {
     backlog(&store, "slow", 600).await;
     assert_eq!(store.claim_except(9_000, 10, &["slow"]).await.claims, []);
     let batch = store.claim_except(9_000, 10, &["another"]).await;
@@ -229,9 +218,8 @@ pub async fn a_tenant_is_excluded_from_one_claim_only(fixture: impl TimerStoreFi
 
 /// A claim may end before it has read all tenants; then it says so, and the next one goes on there.
 pub async fn every_tenant_behind_an_excluded_one_is_reached_however_many_there_are(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     let later = (0..2_600).map(|n| direct(key_of(&format!("tenant-{n:04}"), 1), 900_000_000));
     store.save_all(later.collect(), 0).await;
     let due = ["a", "tenant-1300", "z"].map(|tenant| key_of(tenant, 2));

@@ -1,10 +1,10 @@
 //! Reading the timers fired since an instant, to publish them again.
 
 use punctual_domain::{ReachedTimer, TimerEntry, TimerKey};
-use punctual_ports::{DeadLetterClaim, FiredCursor, FiredPage};
+use punctual_ports::{FiredCursor, FiredPage};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, a_dead_letter, at, direct, key, key_of, only, replacement, with_data};
+use crate::store::{Store, at, direct, key, key_of, replacement, with_data};
 
 suite! { $ timer_fired_suite, timer_fired =>
     timers_fired_since_an_instant_are_listed_for_all_tenants,
@@ -21,13 +21,13 @@ suite! { $ timer_fired_suite, timer_fired =>
     what_was_fired_is_known_after_a_crash,
 }
 
-async fn page<F: TimerStoreFixture>(
-    store: &Store<F>,
+async fn page(
+    store: &impl TimerStoreFixture,
     since: i64,
     after: Option<FiredCursor>,
     limit: usize,
 ) -> FiredPage {
-    let queue = store.fixture.queue();
+    let queue = store.queue();
     let page = queue.fired_since(at(since), after, limit).await;
     let page = page.expect("fired_since answers");
     assert!(page.timers.len() <= limit, "at most {limit}");
@@ -35,11 +35,7 @@ async fn page<F: TimerStoreFixture>(
 }
 
 /// Follows the cursors to the end.
-async fn all_pages<F: TimerStoreFixture>(
-    store: &Store<F>,
-    since: i64,
-    limit: usize,
-) -> Vec<ReachedTimer> {
+async fn all_pages(store: &impl TimerStoreFixture, since: i64, limit: usize) -> Vec<ReachedTimer> {
     let (mut seen, mut after) = (Vec::new(), None);
     for _ in 0..1_000 {
         let page = page(store, since, after, limit).await;
@@ -59,9 +55,8 @@ fn positions(fired: &[ReachedTimer]) -> Vec<(i64, TimerKey)> {
 
 /// The instant itself included.
 pub async fn timers_fired_since_an_instant_are_listed_for_all_tenants(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     store.reached(key_of("tenant-a", 1), 999).await;
     store.reached(key_of("tenant-b", 2), 1_000).await;
     store.reached(key_of("tenant-a", 3), 1_001).await;
@@ -75,17 +70,14 @@ pub async fn timers_fired_since_an_instant_are_listed_for_all_tenants(
 }
 
 /// Not even one that is claimed.
-pub async fn a_timer_that_waits_is_not_among_the_fired(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    store.claim_one(1_000).await;
+pub async fn a_timer_that_waits_is_not_among_the_fired(store: impl TimerStoreFixture) {
+    store.claimed(key(1), 1_000).await;
     store.save(direct(key(2), 2_000), 0).await;
     assert_eq!(page(&store, 0, None, 10).await.timers, []);
 }
 
 /// With data, request and registration: the event that is made of it is the first one's.
-pub async fn a_fired_timer_comes_back_complete(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_fired_timer_comes_back_complete(store: impl TimerStoreFixture) {
     let timer = with_data(direct(key(1), 1_000), "{\"a\": [1, null]}");
     store.save(timer, 7).await;
     let waited = store.scheduled(key(1)).await;
@@ -96,8 +88,7 @@ pub async fn a_fired_timer_comes_back_complete(fixture: impl TimerStoreFixture) 
 }
 
 /// However they were saved.
-pub async fn the_fired_come_by_instant_then_tenant_then_call(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_fired_come_by_instant_then_tenant_then_call(store: impl TimerStoreFixture) {
     let expected = [
         (1_000, key_of("tenant-c", 9)),
         (2_000, key_of("Tenant-c", 8)),
@@ -115,8 +106,7 @@ pub async fn the_fired_come_by_instant_then_tenant_then_call(fixture: impl Timer
 }
 
 /// Page after page, as one list would be.
-pub async fn pages_of_the_fired_follow_each_other(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn pages_of_the_fired_follow_each_other(store: impl TimerStoreFixture) {
     for n in 0..25_u32 {
         let (number, due_at) = (u128::from(n), i64::from(n * 7 % 25));
         store.reached(key(number), due_at).await;
@@ -129,8 +119,7 @@ pub async fn pages_of_the_fired_follow_each_other(fixture: impl TimerStoreFixtur
 }
 
 /// A page may end between them.
-pub async fn the_fired_of_one_instant_are_each_seen_once(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_fired_of_one_instant_are_each_seen_once(store: impl TimerStoreFixture) {
     for n in (0..20).rev() {
         store
             .reached(key_of(&format!("t{}", n % 3), n), 1_000)
@@ -145,8 +134,7 @@ pub async fn the_fired_of_one_instant_are_each_seen_once(fixture: impl TimerStor
 }
 
 /// Also if it is full.
-pub async fn the_last_page_of_the_fired_has_no_cursor(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_last_page_of_the_fired_has_no_cursor(store: impl TimerStoreFixture) {
     assert_eq!(page(&store, 0, None, 2).await.next, None);
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 1_000).await;
@@ -158,8 +146,7 @@ pub async fn the_last_page_of_the_fired_has_no_cursor(fixture: impl TimerStoreFi
 }
 
 /// The instant still rules.
-pub async fn a_cursor_from_before_the_instant_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_cursor_from_before_the_instant_changes_nothing(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 2_000).await;
     store.reached(key(3), 3_000).await;
@@ -173,8 +160,7 @@ pub async fn a_cursor_from_before_the_instant_changes_nothing(fixture: impl Time
 }
 
 /// No timer is listed twice.
-pub async fn what_is_fired_meanwhile_is_on_a_later_page(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn what_is_fired_meanwhile_is_on_a_later_page(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 2_000).await;
     let first = page(&store, 0, None, 1).await;
@@ -189,36 +175,26 @@ pub async fn what_is_fired_meanwhile_is_on_a_later_page(fixture: impl TimerStore
 }
 
 /// Its event is published again like any other.
-pub async fn a_dead_lettered_timer_is_among_the_fired(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let claim = store.claim_one(1_000).await;
-    let dead = DeadLetterClaim {
-        claim: claim.reference(),
-        reached_at: at(1_500),
-        dead_letter: a_dead_letter("a"),
-    };
-    let answers = store.fixture.queue().dead_letter(vec![dead]).await;
-    only(answers.expect("dead_letter answers")).expect("it has an outcome");
+pub async fn a_dead_lettered_timer_is_among_the_fired(store: impl TimerStoreFixture) {
+    let claim = store.claimed(key(1), 1_000).await;
+    store.dead_letter(&claim, 1_500).await;
     let fired = page(&store, 1_500, None, 10).await.timers;
     assert_eq!(positions(&fired), [(1_500, key(1))]);
 }
 
 /// What it was before is no longer stored.
-pub async fn a_replaced_timer_is_not_among_the_fired(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_replaced_timer_is_not_among_the_fired(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     store.save(replacement(key(1), 9_000), 2_000).await;
     assert_eq!(page(&store, 0, None, 10).await.timers, []);
 }
 
 /// Recovery reads it after a crash.
-pub async fn what_was_fired_is_known_after_a_crash(fixture: impl TimerStoreFixture) {
-    let mut store = Store::new(fixture);
+pub async fn what_was_fired_is_known_after_a_crash(mut store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     let TimerEntry::Reached { timer: reached, .. } = store.found(key(1)).await else {
         panic!("it was marked");
     };
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     assert_eq!(page(&store, 0, None, 10).await.timers, [reached]);
 }

@@ -23,8 +23,7 @@ suite! { $ timer_mark_suite, timer_mark =>
 }
 
 /// The row has the time.
-pub async fn marking_makes_a_timer_reached(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn marking_makes_a_timer_reached(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     assert_eq!(store.mark(&timer, 1_234).await, MarkOutcome::Marked);
@@ -34,8 +33,7 @@ pub async fn marking_makes_a_timer_reached(fixture: impl TimerStoreFixture) {
 }
 
 /// Neither for readers nor for the queue.
-pub async fn a_reached_timer_is_never_due_again(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_reached_timer_is_never_due_again(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     assert_eq!(store.due("tenant-a", 999_999_999, 10).await, []);
     let batch = store.claim_batch(999_999_999, 10).await;
@@ -44,8 +42,7 @@ pub async fn a_reached_timer_is_never_due_again(fixture: impl TimerStoreFixture)
 }
 
 /// The first mark's time stays.
-pub async fn marking_twice_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn marking_twice_changes_nothing(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     store.mark(&timer, 1_001).await;
@@ -54,10 +51,8 @@ pub async fn marking_twice_changes_nothing(fixture: impl TimerStoreFixture) {
 }
 
 /// The new schedule is untouched and fires by itself.
-pub async fn a_mark_of_a_moved_timer_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let fired = store.claim_one(1_000).await.timer;
+pub async fn a_mark_of_a_moved_timer_changes_nothing(store: impl TimerStoreFixture) {
+    let fired = store.claimed(key(1), 1_000).await.timer;
     store.save(direct(key(1), 5_000), 1_001).await;
     assert_eq!(store.mark(&fired, 1_002).await, MarkOutcome::Moved);
     let found = store.scheduled(key(1)).await;
@@ -67,9 +62,8 @@ pub async fn a_mark_of_a_moved_timer_changes_nothing(fixture: impl TimerStoreFix
 
 /// The registration tells the two schedules apart.
 pub async fn a_mark_of_the_same_due_time_in_the_same_millisecond_changes_nothing(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
     store.save(direct(key(1), 1_000), 1_000).await;
     let fired = store.claim_one(1_000).await.timer;
     store.save(direct(key(1), 1_000), 1_000).await;
@@ -78,8 +72,7 @@ pub async fn a_mark_of_the_same_due_time_in_the_same_millisecond_changes_nothing
 }
 
 /// A replacement has a schedule of its own.
-pub async fn a_mark_of_a_replaced_timer_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_mark_of_a_replaced_timer_changes_nothing(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 1_000).await;
     let fired = store.claim_one(1_000).await.timer;
     store.save(replacement(key(1), 1_000), 1_000).await;
@@ -90,8 +83,7 @@ pub async fn a_mark_of_a_replaced_timer_changes_nothing(fixture: impl TimerStore
 }
 
 /// The store is the last guard against an early firing.
-pub async fn a_mark_before_the_due_time_is_rejected(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_mark_before_the_due_time_is_rejected(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     let error = store.try_mark(&timer, 999).await.unwrap_err();
@@ -100,8 +92,7 @@ pub async fn a_mark_before_the_due_time_is_rejected(fixture: impl TimerStoreFixt
 }
 
 /// What was deleted meanwhile is no error.
-pub async fn a_mark_of_an_unknown_timer_is_not_found(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_mark_of_an_unknown_timer_is_not_found(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     store.delete(key(1), 500).await;
@@ -110,8 +101,7 @@ pub async fn a_mark_of_an_unknown_timer_is_not_found(fixture: impl TimerStoreFix
 }
 
 /// The same service call id of another tenant is another timer.
-pub async fn a_mark_concerns_only_its_own_tenant(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_mark_concerns_only_its_own_tenant(store: impl TimerStoreFixture) {
     let (a, b) = (key_of("tenant-a", 1), key_of("tenant-b", 1));
     store
         .save_all(vec![direct(a.clone(), 1_000), direct(b.clone(), 1_000)], 0)
@@ -123,20 +113,16 @@ pub async fn a_mark_concerns_only_its_own_tenant(fixture: impl TimerStoreFixture
 }
 
 /// A worker whose lease ended has published all the same, and may say so.
-pub async fn a_mark_needs_no_claim(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let first = store.claim_one(1_000).await;
+pub async fn a_mark_needs_no_claim(store: impl TimerStoreFixture) {
+    let first = store.claimed(key(1), 1_000).await;
     let second = store.claim_one(40_000).await;
     assert_ne!(first.token, second.token);
     assert_eq!(store.mark(&first.timer, 1_000).await, MarkOutcome::Marked);
 }
 
 /// A reached timer has no lease.
-pub async fn a_mark_ends_the_claim(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let claim = store.claim_one(1_000).await;
+pub async fn a_mark_ends_the_claim(store: impl TimerStoreFixture) {
+    let claim = store.claimed(key(1), 1_000).await;
     store.mark(&claim.timer, 1_000).await;
     assert_eq!(store.release(&claim).await, ClaimOutcome::Lost);
     assert_eq!(store.retry(&claim, 2_000).await, ClaimOutcome::Lost);
@@ -144,8 +130,7 @@ pub async fn a_mark_ends_the_claim(fixture: impl TimerStoreFixture) {
 }
 
 /// Outcomes by position, each for itself.
-pub async fn one_bad_mark_affects_no_other(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn one_bad_mark_affects_no_other(store: impl TimerStoreFixture) {
     let timers = vec![
         direct(key(1), 1_000),
         direct(key(2), 5_000),
@@ -159,7 +144,7 @@ pub async fn one_bad_mark_affects_no_other(fixture: impl TimerStoreFixture) {
             reached_at: at(1_000),
         });
     }
-    let answers = store.fixture.persistence().mark_fired(batch).await;
+    let answers = store.persistence().mark_fired(batch).await;
     let answers = answers.expect("mark_fired answers");
     assert_eq!(answers[0].as_ref().unwrap(), &MarkOutcome::Marked);
     assert_eq!(
@@ -171,9 +156,8 @@ pub async fn one_bad_mark_affects_no_other(fixture: impl TimerStoreFixture) {
 }
 
 /// A firing that was marked is not repeated.
-pub async fn a_mark_survives_a_crash(fixture: impl TimerStoreFixture) {
-    let mut store = Store::new(fixture);
+pub async fn a_mark_survives_a_crash(mut store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     assert_eq!(store.claim(999_999, 10).await, []);
 }

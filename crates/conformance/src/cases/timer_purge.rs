@@ -4,7 +4,7 @@ use punctual_domain::TimerState;
 use punctual_ports::{SaveOutcome, TimerPageQuery};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, command, direct, key};
+use crate::store::{Store, command, direct, key, timers_of};
 
 suite! { $ timer_purge_suite, timer_purge =>
     what_was_reached_before_the_instant_is_removed,
@@ -15,8 +15,7 @@ suite! { $ timer_purge_suite, timer_purge =>
 }
 
 /// Before, and not at.
-pub async fn what_was_reached_before_the_instant_is_removed(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn what_was_reached_before_the_instant_is_removed(store: impl TimerStoreFixture) {
     store.reached(key(1), 999).await;
     store.reached(key(2), 1_000).await;
     assert_eq!(store.purge(1_000, 10).await, 1);
@@ -26,8 +25,7 @@ pub async fn what_was_reached_before_the_instant_is_removed(fixture: impl TimerS
 }
 
 /// However long it is overdue.
-pub async fn a_scheduled_timer_is_never_removed(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_scheduled_timer_is_never_removed(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1), 0).await;
     store.save(direct(key(2), 1), 0).await;
     store.claim(1, 1).await;
@@ -37,8 +35,7 @@ pub async fn a_scheduled_timer_is_never_removed(fixture: impl TimerStoreFixture)
 }
 
 /// So that the caller can go on until nothing is left.
-pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl TimerStoreFixture) {
     for n in 0..7 {
         store.reached(key(n), 100).await;
     }
@@ -50,31 +47,31 @@ pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(fixture: impl 
     }
     assert_eq!(purged, [3, 3, 2, 0]);
     let query = TimerPageQuery {
-        tenant_id: key(0).tenant_id,
         state: Some(TimerState::Reached),
-        after: None,
-        limit: 10,
+        ..timers_of("tenant-a", 10)
     };
     assert_eq!(store.page(query).await.timers, []);
 }
 
 /// After the retention time, an old command is like a new one.
-pub async fn a_purge_removes_old_tombstones(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_purge_removes_old_tombstones(store: impl TimerStoreFixture) {
     store.save(command(key(1), 100, 9_000), 100).await;
     store.delete(key(1), 500).await;
     assert_eq!(store.purge(500, 10).await, 0);
     assert_eq!(store.purge(501, 10).await, 1);
-    let outcome = store.save(command(key(1), 100, 9_000), 600).await;
-    assert_eq!(outcome, SaveOutcome::Created);
+    assert_eq!(
+        store.save(command(key(1), 100, 9_000), 600).await,
+        SaveOutcome::Created
+    );
 }
 
 /// A purged row blocks no schedule.
-pub async fn a_purged_timer_can_be_scheduled_anew(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_purged_timer_can_be_scheduled_anew(store: impl TimerStoreFixture) {
     store.reached(key(1), 100).await;
     store.purge(1_000, 10).await;
-    let outcome = store.save(direct(key(1), 2_000), 1_000).await;
-    assert_eq!(outcome, SaveOutcome::Created);
+    assert_eq!(
+        store.save(direct(key(1), 2_000), 1_000).await,
+        SaveOutcome::Created
+    );
     store.claim_one(2_000).await;
 }

@@ -6,7 +6,7 @@ use punctual_domain::{TimerEntry, TimerKey, TimerState};
 use punctual_ports::{PageCursor, PortErrorKind, SaveTimer, TimerPageQuery};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at, correlation, direct, key, key_of};
+use crate::store::{Store, at, correlation, direct, key, key_of, of_request, timers_of as query};
 
 suite! { $ timer_read_suite, timer_read =>
     a_tenant_sees_only_its_own_timers,
@@ -25,20 +25,8 @@ suite! { $ timer_read_suite, timer_read =>
     tenants_whose_names_share_a_beginning_are_kept_apart,
 }
 
-fn query(tenant: &str, limit: usize) -> TimerPageQuery {
-    TimerPageQuery {
-        tenant_id: key_of(tenant, 0).tenant_id,
-        state: None,
-        after: None,
-        limit,
-    }
-}
-
 /// Follows the cursors to the end.
-async fn all_pages<F: TimerStoreFixture>(
-    store: &Store<F>,
-    mut query: TimerPageQuery,
-) -> Vec<TimerEntry> {
+async fn all_pages(store: &impl TimerStoreFixture, mut query: TimerPageQuery) -> Vec<TimerEntry> {
     let mut seen = Vec::new();
     for _ in 0..1_000 {
         let page = store.page(query.clone()).await;
@@ -60,8 +48,7 @@ fn keys(timers: &[TimerEntry]) -> Vec<TimerKey> {
 }
 
 /// In every method that takes a tenant.
-pub async fn a_tenant_sees_only_its_own_timers(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_tenant_sees_only_its_own_timers(store: impl TimerStoreFixture) {
     let (a, b) = (key_of("tenant-a", 1), key_of("tenant-b", 2));
     store
         .save_all(vec![direct(a.clone(), 1_000), direct(b.clone(), 1_000)], 0)
@@ -75,16 +62,14 @@ pub async fn a_tenant_sees_only_its_own_timers(fixture: impl TimerStoreFixture) 
 }
 
 /// The comparison includes the instant itself.
-pub async fn a_timer_is_due_at_its_instant_and_not_before(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_timer_is_due_at_its_instant_and_not_before(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.due("tenant-a", 999, 10).await, []);
     assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
 }
 
 /// The oldest first.
-pub async fn due_timers_come_by_due_time_up_to_the_limit(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn due_timers_come_by_due_time_up_to_the_limit(store: impl TimerStoreFixture) {
     let dues = [5_000, 1_000, 4_000, 2_000, 3_000];
     let batch: Vec<SaveTimer> = (1..)
         .zip(dues)
@@ -101,22 +86,16 @@ pub async fn due_timers_come_by_due_time_up_to_the_limit(fixture: impl TimerStor
 }
 
 /// Until it is marked, it is scheduled and due.
-pub async fn a_claimed_timer_is_still_due_for_readers(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    store.claim_one(1_000).await;
+pub async fn a_claimed_timer_is_still_due_for_readers(store: impl TimerStoreFixture) {
+    store.claimed(key(1), 1_000).await;
     assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
 }
 
 /// One request may touch many tenants.
 pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
-    let of = |tenant: &str, n, due, id| SaveTimer {
-        correlation_id: correlation(id),
-        ..direct(key_of(tenant, n), due)
-    };
+    let of = |tenant: &str, n, due, id| of_request(direct(key_of(tenant, n), due), id);
     let batch = vec![
         of("tenant-b", 1, 3_000, 7),
         of("tenant-a", 2, 2_000, 7),
@@ -129,16 +108,12 @@ pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
 }
 
 /// Also if timers before and after the key are moved, created or deleted meanwhile.
-pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let of = |n: u128| SaveTimer {
-        correlation_id: correlation(7),
-        ..direct(key(n), 9_000 - i64::try_from(n).unwrap_or(0))
-    };
+pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(store: impl TimerStoreFixture) {
+    let of = |n: u128| of_request(direct(key(n), 9_000 - i64::try_from(n).unwrap_or(0)), 7);
     store.save_all((1..=9).map(of).collect(), 0).await;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let persistence = store.fixture.persistence();
+        let persistence = store.persistence();
         let page = persistence.find_by_correlation(correlation(7), after.clone(), 4);
         let page = page.await.expect("find_by_correlation answers");
         let Some(last) = page.last() else {
@@ -155,21 +130,17 @@ pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(fixture: impl 
 }
 
 /// The old request's trace ends where the new one's begins.
-pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let of_request = |id| SaveTimer {
-        correlation_id: correlation(id),
-        ..direct(key(1), 1_000)
-    };
-    store.save(of_request(7), 0).await;
-    store.save(of_request(8), 10).await;
+pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(store: impl TimerStoreFixture) {
+    let of = |id| of_request(direct(key(1), 1_000), id);
+    store.save(of(7), 0).await;
+    store.save(of(8), 10).await;
     assert!(traced(&store, 10).await.is_empty());
-    store.save(of_request(7), 20).await;
+    store.save(of(7), 20).await;
     assert_eq!(traced(&store, 10).await, [1_000]);
 }
 
-async fn traced<F: TimerStoreFixture>(store: &Store<F>, limit: usize) -> Vec<i64> {
-    let persistence = store.fixture.persistence();
+async fn traced(store: &impl TimerStoreFixture, limit: usize) -> Vec<i64> {
+    let persistence = store.persistence();
     let found = persistence
         .find_by_correlation(correlation(7), None, limit)
         .await;
@@ -179,8 +150,7 @@ async fn traced<F: TimerStoreFixture>(store: &Store<F>, limit: usize) -> Vec<i64
 }
 
 /// Page after page, as one list would be.
-pub async fn pages_follow_each_other_by_due_time(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn pages_follow_each_other_by_due_time(store: impl TimerStoreFixture) {
     let batch: Vec<SaveTimer> = (0..25_u32)
         .map(|n| direct(key(u128::from(n)), i64::from(n * 7 % 25)))
         .collect();
@@ -193,21 +163,16 @@ pub async fn pages_follow_each_other_by_due_time(fixture: impl TimerStoreFixture
 }
 
 /// Equal due times are no reason to skip or to repeat.
-pub async fn timers_of_one_instant_are_each_seen_once(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let batch: Vec<SaveTimer> = (0..25).map(|n| direct(key(n), 1_000)).collect();
-    store.save_all(batch, 0).await;
+pub async fn timers_of_one_instant_are_each_seen_once(store: impl TimerStoreFixture) {
+    store.save_many(0..25, 1_000).await;
     let seen = keys(&all_pages(&store, query("tenant-a", 4)).await);
     assert_eq!(seen.len(), 25);
     assert_eq!(seen.into_iter().collect::<BTreeSet<_>>().len(), 25);
 }
 
 /// Each timer is in exactly one of the two lists.
-pub async fn a_page_can_be_of_one_state(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store
-        .save_all((0..10).map(|n| direct(key(n), 9_000)).collect(), 0)
-        .await;
+pub async fn a_page_can_be_of_one_state(store: impl TimerStoreFixture) {
+    store.save_many(0..10, 9_000).await;
     for n in 10..17 {
         store.reached(key(n), 1_000).await;
     }
@@ -223,12 +188,9 @@ pub async fn a_page_can_be_of_one_state(fixture: impl TimerStoreFixture) {
 }
 
 /// Also when it is exactly full.
-pub async fn the_last_page_has_no_cursor(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_last_page_has_no_cursor(store: impl TimerStoreFixture) {
     assert_eq!(store.page(query("tenant-a", 5)).await.next, None);
-    store
-        .save_all((0..10).map(|n| direct(key(n), 1_000)).collect(), 0)
-        .await;
+    store.save_many(0..10, 1_000).await;
     let first = store.page(query("tenant-a", 5)).await;
     let second = TimerPageQuery {
         after: Some(first.next.expect("there is a second page")),
@@ -240,11 +202,8 @@ pub async fn the_last_page_has_no_cursor(fixture: impl TimerStoreFixture) {
 }
 
 /// What does not change is seen once, whatever comes and goes around it.
-pub async fn changes_between_pages_disturb_no_other_timer(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store
-        .save_all((0..12).map(|n| direct(key(n), 1_000)).collect(), 0)
-        .await;
+pub async fn changes_between_pages_disturb_no_other_timer(store: impl TimerStoreFixture) {
+    store.save_many(0..12, 1_000).await;
     let first = store.page(query("tenant-a", 5)).await;
     let deleted = keys(&first.timers)[4].clone();
     store.delete(deleted, 500).await;
@@ -267,21 +226,19 @@ pub async fn changes_between_pages_disturb_no_other_timer(fixture: impl TimerSto
 }
 
 /// It is an error that says so, not an empty page.
-pub async fn a_cursor_of_no_page_is_rejected(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_cursor_of_no_page_is_rejected(store: impl TimerStoreFixture) {
     for nonsense in ["", "x", "1", "💥", "' OR 1=1 --", "99999999999999999999.1"] {
         let query = TimerPageQuery {
             after: Some(PageCursor(nonsense.to_owned())),
             ..query("tenant-a", 5)
         };
-        let error = store.fixture.persistence().page(query).await.unwrap_err();
+        let error = store.persistence().page(query).await.unwrap_err();
         assert_eq!(error.kind(), PortErrorKind::Rejected, "{nonsense}");
     }
 }
 
 /// A name that begins with another name is another name.
-pub async fn tenants_whose_names_share_a_beginning_are_kept_apart(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn tenants_whose_names_share_a_beginning_are_kept_apart(store: impl TimerStoreFixture) {
     let tenants = ["a", "A", "a-", "aa", "a_", "a0"];
     for tenant in tenants {
         store.save(direct(key_of(tenant, 1), 1_000), 0).await;

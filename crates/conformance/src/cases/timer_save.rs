@@ -3,9 +3,12 @@
 use punctual_domain::{TimerEntry, Timestamp};
 use punctual_ports::{ClaimOutcome, SaveOutcome, SaveTimer};
 
+use SaveOutcome::{AlreadyReached, Created, Rescheduled, Stale, Unchanged};
+
 use crate::TimerStoreFixture;
 use crate::store::{
-    Store, at, command, correlation, direct, ensured, key, only, replacement, with_data,
+    Store, at, command, correlation, direct, ensured, key, of_request, only, registration,
+    replacement, with_data,
 };
 
 suite! { $ timer_save_suite, timer_save =>
@@ -43,41 +46,30 @@ suite! { $ timer_save_suite, timer_save =>
 }
 
 /// Everything that was given comes back, and the registration is the time of the call.
-pub async fn a_saved_timer_is_found_as_it_was_given(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let timer = SaveTimer {
-        correlation_id: correlation(77),
-        ..with_data(direct(key(1), 9_000), "{\"order\":1}")
-    };
-    assert_eq!(store.save(timer.clone(), 1_000).await, SaveOutcome::Created);
+pub async fn a_saved_timer_is_found_as_it_was_given(store: impl TimerStoreFixture) {
+    let timer = of_request(with_data(direct(key(1), 9_000), "{\"order\":1}"), 77);
+    assert_eq!(store.save(timer.clone(), 1_000).await, Created);
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.key, timer.key);
     assert_eq!(found.correlation_id, timer.correlation_id);
     assert_eq!(found.data, timer.data);
-    assert_eq!(found.registration.due_at, at(9_000));
-    assert_eq!(found.registration.registered_at, at(1_000));
+    assert_eq!(found.registration, registration(1_000, 9_000));
 }
 
 /// An unknown key is absent, not an error.
-pub async fn a_timer_that_was_never_saved_is_not_found(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_timer_that_was_never_saved_is_not_found(store: impl TimerStoreFixture) {
     assert_eq!(store.find(key(1)).await, None);
 }
 
 /// Due time, registration, correlation and data are all the new schedule's.
-pub async fn scheduling_again_before_firing_moves_the_timer(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn scheduling_again_before_firing_moves_the_timer(store: impl TimerStoreFixture) {
     store
         .save(with_data(direct(key(1), 9_000), "1"), 1_000)
         .await;
-    let again = SaveTimer {
-        correlation_id: correlation(2),
-        ..direct(key(1), 5_000)
-    };
-    assert_eq!(store.save(again, 2_000).await, SaveOutcome::Rescheduled);
+    let again = of_request(direct(key(1), 5_000), 2);
+    assert_eq!(store.save(again, 2_000).await, Rescheduled);
     let found = store.scheduled(key(1)).await;
-    assert_eq!(found.registration.due_at, at(5_000));
-    assert_eq!(found.registration.registered_at, at(2_000));
+    assert_eq!(found.registration, registration(2_000, 5_000));
     assert_eq!(found.correlation_id, correlation(2));
     assert_eq!(found.data, None);
     assert_eq!(store.claim(4_999, 10).await, []);
@@ -85,10 +77,7 @@ pub async fn scheduling_again_before_firing_moves_the_timer(fixture: impl TimerS
 }
 
 /// Otherwise a firing under way could mark the new schedule as reached.
-pub async fn a_direct_call_in_the_same_millisecond_registers_later(
-    fixture: impl TimerStoreFixture,
-) {
-    let store = Store::new(fixture);
+pub async fn a_direct_call_in_the_same_millisecond_registers_later(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 5_000), 1_000).await;
     store.save(direct(key(1), 5_000), 1_000).await;
     let found = store.scheduled(key(1)).await;
@@ -96,21 +85,16 @@ pub async fn a_direct_call_in_the_same_millisecond_registers_later(
 }
 
 /// A direct call is never stale.
-pub async fn a_direct_call_applies_also_when_the_clock_went_back(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_direct_call_applies_also_when_the_clock_went_back(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 5_000), 1_000).await;
-    let outcome = store.save(direct(key(1), 6_000), 10).await;
-    assert_eq!(outcome, SaveOutcome::Rescheduled);
+    assert_eq!(store.save(direct(key(1), 6_000), 10).await, Rescheduled);
     let found = store.scheduled(key(1)).await;
-    assert_eq!(found.registration.registered_at, at(1_001));
-    assert_eq!(found.registration.due_at, at(6_000));
+    assert_eq!(found.registration, registration(1_001, 6_000));
 }
 
 /// A new schedule has not failed yet.
-pub async fn a_reschedule_forgets_attempts_and_retry_time(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let claim = store.claim_one(1_000).await;
+pub async fn a_reschedule_forgets_attempts_and_retry_time(store: impl TimerStoreFixture) {
+    let claim = store.claimed(key(1), 1_000).await;
     store.retry(&claim, 90_000).await;
     store.save(direct(key(1), 2_000), 1_500).await;
     let claim = store.claim_one(2_000).await;
@@ -118,63 +102,55 @@ pub async fn a_reschedule_forgets_attempts_and_retry_time(fixture: impl TimerSto
 }
 
 /// The new schedule can be claimed at its due time while a worker has a lease on the old one.
-pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let old = store.claim_one(1_000).await;
+pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(store: impl TimerStoreFixture) {
+    let old = store.claimed(key(1), 1_000).await;
     store.save(direct(key(1), 1_000), 1_000).await;
     let new = store.claim_one(1_001).await;
     assert_ne!(old.timer.firing_id(), new.timer.firing_id());
 }
 
 /// Redelivery is harmless.
-pub async fn the_same_command_again_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_same_command_again_changes_nothing(store: impl TimerStoreFixture) {
     let first = command(key(1), 500, 9_000);
-    assert_eq!(store.save(first.clone(), 1_000).await, SaveOutcome::Created);
+    assert_eq!(store.save(first.clone(), 1_000).await, Created);
     let before = store.found(key(1)).await;
-    assert_eq!(store.save(first, 2_000).await, SaveOutcome::Unchanged);
+    assert_eq!(store.save(first, 2_000).await, Unchanged);
     assert_eq!(store.found(key(1)).await, before);
 }
 
 /// What was overtaken on the way does not win.
-pub async fn an_older_command_is_stale_and_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn an_older_command_is_stale_and_changes_nothing(store: impl TimerStoreFixture) {
     store
         .save(with_data(command(key(1), 500, 9_000), "\"new\""), 1_000)
         .await;
     let before = store.found(key(1)).await;
     let older = with_data(command(key(1), 499, 99_000), "\"old\"");
-    assert_eq!(store.save(older, 2_000).await, SaveOutcome::Stale);
+    assert_eq!(store.save(older, 2_000).await, Stale);
     let sooner = command(key(1), 500, 8_999);
-    assert_eq!(store.save(sooner, 2_000).await, SaveOutcome::Stale);
+    assert_eq!(store.save(sooner, 2_000).await, Stale);
     assert_eq!(store.found(key(1)).await, before);
 }
 
 /// The due time breaks the tie between commands of one millisecond.
-pub async fn an_equal_time_with_a_later_due_time_is_a_newer_command(
-    fixture: impl TimerStoreFixture,
-) {
-    let store = Store::new(fixture);
+pub async fn an_equal_time_with_a_later_due_time_is_a_newer_command(store: impl TimerStoreFixture) {
     store.save(command(key(1), 500, 9_000), 1_000).await;
-    let outcome = store.save(command(key(1), 500, 9_001), 1_000).await;
-    assert_eq!(outcome, SaveOutcome::Rescheduled);
+    assert_eq!(
+        store.save(command(key(1), 500, 9_001), 1_000).await,
+        Rescheduled
+    );
     let found = store.scheduled(key(1)).await;
-    assert_eq!(found.registration.registered_at, at(500));
-    assert_eq!(found.registration.due_at, at(9_001));
+    assert_eq!(found.registration, registration(500, 9_001));
 }
 
 /// A sender whose clock runs ahead does not shut others out.
-pub async fn a_command_from_the_future_is_registered_now(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_command_from_the_future_is_registered_now(store: impl TimerStoreFixture) {
     store.save(command(key(1), 999_999, 9_000), 1_000).await;
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.registration.registered_at, at(1_000));
 }
 
 /// Every permutation of three commands, each twice, ends in the newest.
-pub async fn commands_in_any_order_end_in_the_same_row(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn commands_in_any_order_end_in_the_same_row(store: impl TimerStoreFixture) {
     let sent = [(100, 7_000), (200, 5_000), (200, 6_000)];
     let orders = [
         [0, 1, 2],
@@ -190,64 +166,54 @@ pub async fn commands_in_any_order_end_in_the_same_row(fixture: impl TimerStoreF
             store.save(command(key(n), sent_at, due_at), 1_000).await;
         }
         let found = store.scheduled(key(n)).await;
-        assert_eq!(found.registration.registered_at, at(200), "{order:?}");
-        assert_eq!(found.registration.due_at, at(6_000), "{order:?}");
+        assert_eq!(found.registration, registration(200, 6_000), "{order:?}");
     }
 }
 
 /// Not even a command that was registered in the same millisecond shuts a caller out.
-pub async fn a_direct_call_after_a_command_is_never_stale(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_direct_call_after_a_command_is_never_stale(store: impl TimerStoreFixture) {
     store.save(command(key(1), 1_000, 9_000), 1_000).await;
-    let outcome = store.save(direct(key(1), 2_000), 1_000).await;
-    assert_eq!(outcome, SaveOutcome::Rescheduled);
+    assert_eq!(store.save(direct(key(1), 2_000), 1_000).await, Rescheduled);
 }
 
 /// Reached is final: the row is untouched and the outcome says so.
-pub async fn a_reached_timer_is_not_scheduled_again(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_reached_timer_is_not_scheduled_again(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     let before = store.found(key(1)).await;
     let by_call = store.save(direct(key(1), 9_000), 2_000).await;
     let by_command = store.save(command(key(1), 2_000, 9_000), 2_000).await;
-    assert_eq!(by_call, SaveOutcome::AlreadyReached);
-    assert_eq!(by_command, SaveOutcome::AlreadyReached);
+    assert_eq!(by_call, AlreadyReached);
+    assert_eq!(by_command, AlreadyReached);
     assert_eq!(store.found(key(1)).await, before);
 }
 
 /// A replacement is a deletion and a schedule in one step.
-pub async fn a_replacement_makes_a_reached_timer_fire_again(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_replacement_makes_a_reached_timer_fire_again(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     let old = store.found(key(1)).await.timer().firing_id();
-    let outcome = store.save(replacement(key(1), 1_000), 0).await;
-    assert_eq!(outcome, SaveOutcome::Rescheduled);
+    assert_eq!(store.save(replacement(key(1), 1_000), 0).await, Rescheduled);
     let claim = store.claim_one(2_000).await;
     assert_ne!(claim.timer.firing_id(), old);
 }
 
 /// Before firing, a replacement is a reschedule.
-pub async fn a_replacement_moves_a_scheduled_timer(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_replacement_moves_a_scheduled_timer(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 5_000), 1_000).await;
-    let outcome = store.save(replacement(key(1), 6_000), 1_000).await;
-    assert_eq!(outcome, SaveOutcome::Rescheduled);
+    assert_eq!(
+        store.save(replacement(key(1), 6_000), 1_000).await,
+        Rescheduled
+    );
     let found = store.scheduled(key(1)).await;
-    assert_eq!(found.registration.due_at, at(6_000));
-    assert_eq!(found.registration.registered_at, at(1_001));
+    assert_eq!(found.registration, registration(1_001, 6_000));
 }
 
 /// There need not be anything to replace.
-pub async fn a_replacement_creates_what_is_not_there(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let outcome = store.save(replacement(key(1), 6_000), 1_000).await;
-    assert_eq!(outcome, SaveOutcome::Created);
+pub async fn a_replacement_creates_what_is_not_there(store: impl TimerStoreFixture) {
+    assert_eq!(store.save(replacement(key(1), 6_000), 1_000).await, Created);
 }
 
 /// The last of them wins, and each is answered as if it were alone.
-pub async fn items_with_the_same_key_apply_in_order(fixture: impl TimerStoreFixture) {
-    use SaveOutcome::{Created, Rescheduled, Stale};
-    let store = Store::new(fixture);
+pub async fn items_with_the_same_key_apply_in_order(store: impl TimerStoreFixture) {
     let batch = vec![
         direct(key(1), 1_000),
         direct(key(1), 3_000),
@@ -257,14 +223,11 @@ pub async fn items_with_the_same_key_apply_in_order(fixture: impl TimerStoreFixt
     let outcomes = store.save_all(batch, 500).await;
     assert_eq!(outcomes, [Created, Rescheduled, Stale, Rescheduled]);
     let found = store.scheduled(key(1)).await;
-    assert_eq!(found.registration.due_at, at(2_000));
-    assert_eq!(found.registration.registered_at, at(502));
+    assert_eq!(found.registration, registration(502, 2_000));
 }
 
 /// Outcomes belong to items by position.
-pub async fn outcomes_come_in_the_order_of_the_items(fixture: impl TimerStoreFixture) {
-    use SaveOutcome::{AlreadyReached, Created, Unchanged};
-    let store = Store::new(fixture);
+pub async fn outcomes_come_in_the_order_of_the_items(store: impl TimerStoreFixture) {
     store.reached(key(2), 100).await;
     store.save(command(key(4), 400, 9_000), 400).await;
     let batch = vec![
@@ -278,9 +241,8 @@ pub async fn outcomes_come_in_the_order_of_the_items(fixture: impl TimerStoreFix
 }
 
 /// Nothing to do is not an error, for any batch.
-pub async fn an_empty_batch_is_answered_with_an_empty_list(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
-    let (persistence, queue) = (store.fixture.persistence(), store.fixture.queue());
+pub async fn an_empty_batch_is_answered_with_an_empty_list(store: impl TimerStoreFixture) {
+    let (persistence, queue) = (store.persistence(), store.queue());
     assert!(persistence.save(vec![], at(1)).await.unwrap().is_empty());
     assert!(persistence.mark_fired(vec![]).await.unwrap().is_empty());
     assert!(persistence.delete(vec![], at(1)).await.unwrap().is_empty());
@@ -292,25 +254,22 @@ pub async fn an_empty_batch_is_answered_with_an_empty_list(fixture: impl TimerSt
 }
 
 /// A thousand timers in one call are a thousand timers.
-pub async fn a_large_batch_is_saved_completely(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_large_batch_is_saved_completely(store: impl TimerStoreFixture) {
     let batch: Vec<SaveTimer> = (1..=1_000).map(|n| direct(key(n), 1_000)).collect();
     let outcomes = store.save_all(batch, 0).await;
-    assert!(outcomes.iter().all(|one| *one == SaveOutcome::Created));
+    assert!(outcomes.iter().all(|one| *one == Created));
     assert_eq!(store.due("tenant-a", 1_000, 2_000).await.len(), 1_000);
 }
 
 /// In the past means now.
-pub async fn a_due_time_in_the_past_is_due_at_once(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn a_due_time_in_the_past_is_due_at_once(store: impl TimerStoreFixture) {
     store.save(direct(key(1), 0), 1_000).await;
     let claim = store.claim_one(1_000).await;
     assert_eq!(claim.timer.registration.due_at, at(0));
 }
 
 /// Nothing is rounded, cut or moved at the edges.
-pub async fn the_first_and_the_last_instant_are_kept_exactly(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn the_first_and_the_last_instant_are_kept_exactly(store: impl TimerStoreFixture) {
     let last = SaveTimer {
         due_at: Timestamp::MAX,
         ..direct(key(1), 0)
@@ -324,8 +283,7 @@ pub async fn the_first_and_the_last_instant_are_kept_exactly(fixture: impl Timer
 }
 
 /// Also what is long, what is not ASCII, and what means something in SQL.
-pub async fn data_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn data_comes_back_byte_for_byte(store: impl TimerStoreFixture) {
     let long = format!("\"{}\"", "x".repeat(16 * 1024 - 2));
     let texts = [
         "null",
@@ -342,14 +300,13 @@ pub async fn data_comes_back_byte_for_byte(fixture: impl TimerStoreFixture) {
 }
 
 /// Acknowledged means durable.
-pub async fn what_was_acknowledged_survives_a_crash(fixture: impl TimerStoreFixture) {
-    let mut store = Store::new(fixture);
+pub async fn what_was_acknowledged_survives_a_crash(mut store: impl TimerStoreFixture) {
     store
         .save(with_data(direct(key(1), 9_000), "[1]"), 1_000)
         .await;
     store.reached(key(2), 500).await;
     let before = (store.found(key(1)).await, store.found(key(2)).await);
-    store.fixture.crash_and_reopen().await;
+    store.crash_and_reopen().await;
     assert_eq!(
         (store.found(key(1)).await, store.found(key(2)).await),
         before
@@ -358,28 +315,23 @@ pub async fn what_was_acknowledged_survives_a_crash(fixture: impl TimerStoreFixt
 }
 
 /// Also after a deletion, and then with a later registration than any before.
-pub async fn ensuring_creates_what_is_absent_or_deleted(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn ensuring_creates_what_is_absent_or_deleted(store: impl TimerStoreFixture) {
     let timer = with_data(ensured(key(1), 9_000), "1");
-    assert_eq!(store.save(timer.clone(), 1_000).await, SaveOutcome::Created);
+    assert_eq!(store.save(timer.clone(), 1_000).await, Created);
     assert_eq!(store.scheduled(key(1)).await.data, timer.data);
     store.delete(key(1), 2_000).await;
-    assert_eq!(store.save(timer, 2_000).await, SaveOutcome::Created);
+    assert_eq!(store.save(timer, 2_000).await, Created);
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.registration.registered_at, at(2_001));
     store.claim_one(9_000).await;
 }
 
 /// What a program ensures at every start keeps its due time, however late it is, and fires.
-pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(store: impl TimerStoreFixture) {
     store.save(with_data(direct(key(1), 1_000), "1"), 500).await;
     let before = store.found(key(1)).await;
-    let again = SaveTimer {
-        correlation_id: correlation(2),
-        ..with_data(ensured(key(1), 9_000), "2")
-    };
-    assert_eq!(store.save(again, 5_000).await, SaveOutcome::Unchanged);
+    let again = of_request(with_data(ensured(key(1), 9_000), "2"), 2);
+    assert_eq!(store.save(again, 5_000).await, Unchanged);
     assert_eq!(store.found(key(1)).await, before);
     let claim = store.claim_one(5_000).await;
     assert_eq!(claim.timer.registration.due_at, at(1_000));
@@ -387,50 +339,45 @@ pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(fixture: impl Tim
 
 /// A start must neither retry a failing timer at once nor take one away from its worker.
 pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
-    fixture: impl TimerStoreFixture,
+    store: impl TimerStoreFixture,
 ) {
-    let store = Store::new(fixture);
-    store.save(direct(key(1), 1_000), 0).await;
-    let claim = store.claim_one(1_000).await;
+    let claim = store.claimed(key(1), 1_000).await;
     store.retry(&claim, 8_000).await;
-    let unchanged = SaveOutcome::Unchanged;
-    assert_eq!(store.save(ensured(key(1), 1_000), 2_000).await, unchanged);
+    assert_eq!(store.save(ensured(key(1), 1_000), 2_000).await, Unchanged);
     assert_eq!(store.claim(7_999, 10).await, []);
     let claim = store.claim_one(8_000).await;
     assert_eq!(claim.attempts, 1);
-    assert_eq!(store.save(ensured(key(1), 1_000), 8_000).await, unchanged);
+    assert_eq!(store.save(ensured(key(1), 1_000), 8_000).await, Unchanged);
     assert_eq!(store.claim(8_000, 10).await, [], "it is claimed");
     assert_eq!(store.release(&claim).await, ClaimOutcome::Applied);
 }
 
 /// Only `replace` lets it fire again.
-pub async fn ensuring_a_reached_timer_changes_nothing(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn ensuring_a_reached_timer_changes_nothing(store: impl TimerStoreFixture) {
     store.reached(key(1), 1_000).await;
     let before = store.found(key(1)).await;
-    let outcome = store.save(ensured(key(1), 9_000), 2_000).await;
-    assert_eq!(outcome, SaveOutcome::AlreadyReached);
+    assert_eq!(
+        store.save(ensured(key(1), 9_000), 2_000).await,
+        AlreadyReached
+    );
     assert_eq!(store.found(key(1)).await, before);
 }
 
 /// Deciding and writing are one step: two starts at the same time make one timer.
-pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(fixture: impl TimerStoreFixture) {
-    let outcomes = at_the_same_time(&Store::new(fixture), &ensured(key(1), 9_000)).await;
-    let created = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Created;
+pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(store: impl TimerStoreFixture) {
+    let outcomes = at_the_same_time(&store, &ensured(key(1), 9_000)).await;
+    let created = |outcome: &&SaveOutcome| **outcome == Created;
     assert_eq!(outcomes.iter().filter(created).count(), 1);
-    let unchanged = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Unchanged;
+    let unchanged = |outcome: &&SaveOutcome| **outcome == Unchanged;
     assert_eq!(outcomes.iter().filter(unchanged).count(), 31);
 }
 
 /// The outcomes of 32 callers that save one timer at the same time.
-async fn at_the_same_time<F: TimerStoreFixture>(
-    store: &Store<F>,
-    timer: &SaveTimer,
-) -> Vec<SaveOutcome> {
-    store.fixture.prepare(&timer.key).await;
+async fn at_the_same_time(store: &impl TimerStoreFixture, timer: &SaveTimer) -> Vec<SaveOutcome> {
+    store.prepare(&timer.key).await;
     let calls: Vec<_> = (0..32)
         .map(|_| {
-            let (persistence, timer) = (store.fixture.persistence(), timer.clone());
+            let (persistence, timer) = (store.persistence(), timer.clone());
             tokio::spawn(async move { persistence.save(vec![timer], at(100)).await })
         })
         .collect();
@@ -443,10 +390,9 @@ async fn at_the_same_time<F: TimerStoreFixture>(
 }
 
 /// Deciding and writing are one step: no call is lost between another's read and write.
-pub async fn concurrent_direct_calls_for_one_key_all_apply(fixture: impl TimerStoreFixture) {
-    let store = Store::new(fixture);
+pub async fn concurrent_direct_calls_for_one_key_all_apply(store: impl TimerStoreFixture) {
     let outcomes = at_the_same_time(&store, &direct(key(1), 9_000)).await;
-    let created = |outcome: &&SaveOutcome| **outcome == SaveOutcome::Created;
+    let created = |outcome: &&SaveOutcome| **outcome == Created;
     assert_eq!(outcomes.iter().filter(created).count(), 1);
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.registration.registered_at, at(131));

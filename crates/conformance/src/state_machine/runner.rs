@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use punctual_domain::{TimerEntry, TimerKey, Timestamp};
-use punctual_ports::{Claim, ClaimOutcome, DeadLetterClaim, FiredTimer, SaveTimer};
+use punctual_ports::{Claim, ClaimOutcome, SaveTimer};
 
 use super::history::Event;
 use super::model::Model;
 use crate::TimerStoreFixture;
-use crate::store::{
-    LEASE, Store, a_dead_letter, at, command, direct, ensured, key_of, only, replacement, with_data,
-};
+use crate::store::{LEASE, Store, at, command, direct, ensured, key_of, replacement, with_data};
 
 struct Runner<F> {
-    store: Store<F>,
+    store: F,
     model: Model,
     now: Timestamp,
     claims: Vec<Claim>,
@@ -29,9 +27,9 @@ fn timer_key(timer: u8) -> TimerKey {
     )
 }
 
-pub(super) async fn run<F: TimerStoreFixture>(fixture: F, history: &[Event]) -> Result<(), String> {
+pub(super) async fn run<F: TimerStoreFixture>(store: F, history: &[Event]) -> Result<(), String> {
     let mut runner = Runner {
-        store: Store::new(fixture),
+        store,
         model: Model::default(),
         now: at(1_000_000),
         claims: Vec::new(),
@@ -89,8 +87,8 @@ impl<F: TimerStoreFixture> Runner<F> {
             Event::Claim { limit } => self.claim(limit).await,
             Event::Purge { age, limit } => self.purge(age, limit).await,
             Event::Crash => {
-                self.store.fixture.crash_and_reopen().await;
-                if !self.store.fixture.claims_survive_a_crash() {
+                self.store.crash_and_reopen().await;
+                if !self.store.claims_survive_a_crash() {
                     self.model.crash();
                 }
                 Ok(())
@@ -184,31 +182,14 @@ impl<F: TimerStoreFixture> Runner<F> {
     async fn fire(&mut self, claim: &Claim) -> Result<(), String> {
         // As the worker does: the clock may have been set back since the claim.
         let reached_at = self.now.max(claim.timer.registration.due_at);
-        let fired = FiredTimer {
-            firing_id: claim.timer.firing_id(),
-            reached_at,
-        };
-        let answers = self
-            .store
-            .fixture
-            .persistence()
-            .mark_fired(vec![fired])
-            .await;
-        let store = answers.and_then(only).map_err(|e| e.to_string())?;
+        let marked = self.store.try_mark(&claim.timer, reached_at.as_millis());
+        let store = marked.await.map_err(|e| e.to_string())?;
         same(&store, &self.model.mark(claim, reached_at))
     }
 
     async fn dead_letter(&mut self, claim: &Claim) -> (ClaimOutcome, ClaimOutcome) {
         let reached_at = self.now.max(claim.timer.registration.due_at);
-        let mut dead = a_dead_letter("");
-        dead.id = claim.timer.firing_id().to_string();
-        let dead = DeadLetterClaim {
-            claim: claim.reference(),
-            reached_at,
-            dead_letter: dead,
-        };
-        let answers = self.store.fixture.queue().dead_letter(vec![dead]).await;
-        let store = only(answers.expect("dead_letter answers")).expect("it has an outcome");
+        let store = self.store.dead_letter(claim, reached_at.as_millis()).await;
         let model = self.model.settle_failed(claim, |row| {
             row.reached_at = Some(reached_at);
             row.claim = None;
@@ -260,7 +241,7 @@ impl<F: TimerStoreFixture> Runner<F> {
                 &model.map(|row| row.attempts),
             )?;
         }
-        let dead_letters = self.store.fixture.dead_letters().list(None, 1_000).await;
+        let dead_letters = self.store.dead_letters().list(None, 1_000).await;
         let dead_letters = dead_letters.map_err(|e| e.to_string())?.into_iter();
         let mut ids: Vec<String> = dead_letters.map(|stored| stored.dead_letter.id).collect();
         ids.sort();
