@@ -22,7 +22,7 @@ use punctual_ports::{
 use uuid::Uuid;
 
 use crate::CallStoreFixture;
-use crate::store::{at, correlation, only};
+use crate::store::{at, correlation, outcome};
 
 /// What must not be found where it does not belong.
 pub(crate) const CANARY: &str = "canary-4711";
@@ -171,8 +171,7 @@ pub(crate) fn finished(stored: &StoredCall) -> FinishedCall {
 /// A store whose answers are outcomes; an error fails the case.
 pub(crate) trait Calls: CallStoreFixture {
     async fn submit(&self, new: NewCall) -> SubmitOutcome {
-        let answers = self.calls().submit(vec![new]).await;
-        only(answers.expect("submit answers")).expect("submit has an outcome")
+        outcome(self.calls().submit(vec![new]).await)
     }
 
     /// Submits calls that are new.
@@ -209,8 +208,7 @@ pub(crate) trait Calls: CallStoreFixture {
             expected_version,
             outbox: envelopes(step.outgoing, correlation_id, now),
         };
-        let answers = self.calls().change(vec![change]).await;
-        only(answers.expect("change answers")).expect("change has an outcome")
+        outcome(self.calls().change(vec![change]).await)
     }
 
     /// Starts a call that is scheduled, at its due time.
@@ -240,8 +238,7 @@ pub(crate) trait Calls: CallStoreFixture {
             deleted_at: at(now),
             outbox: Vec::new(),
         };
-        let answers = self.calls().delete(vec![deletion]).await;
-        only(answers.expect("delete answers")).expect("delete has an outcome")
+        outcome(self.calls().delete(vec![deletion]).await)
     }
 
     async fn page(&self, query: CallPageQuery) -> CallPage {
@@ -268,8 +265,7 @@ pub(crate) trait Calls: CallStoreFixture {
     }
 
     async fn accept(&self, execution: Execution) -> AcceptOutcome {
-        let answers = self.attempts().accept(vec![execution]).await;
-        only(answers.expect("accept answers")).expect("accept has an outcome")
+        outcome(self.attempts().accept(vec![execution]).await)
     }
 
     /// A call with an attempt that waits.
@@ -287,20 +283,18 @@ pub(crate) trait Calls: CallStoreFixture {
             key,
             started_at: at(now),
         };
-        let answers = self.attempts().begin(vec![begin]).await;
-        only(answers.expect("begin answers")).expect("begin has an outcome")
+        outcome(self.attempts().begin(vec![begin]).await)
     }
 
-    async fn finish(&self, key: ExecutionKey, now: i64, outcome: Outcome) -> ExecutionOutcome {
+    async fn finish(&self, key: ExecutionKey, now: i64, end: Outcome) -> ExecutionOutcome {
         let finish = FinishExecution {
             // What it says does not matter to the store.
             outbox: vec![began(&key, now)],
             key,
             finished_at: at(now),
-            outcome,
+            outcome: end,
         };
-        let answers = self.attempts().finish(vec![finish]).await;
-        only(answers.expect("finish answers")).expect("finish has an outcome")
+        outcome(self.attempts().finish(vec![finish]).await)
     }
 }
 

@@ -134,6 +134,13 @@ pub(crate) fn outcomes<T>(answers: BatchResult<T>) -> Vec<T> {
         .collect()
 }
 
+/// The outcome of a batch of one.
+pub(crate) fn outcome<T>(answers: BatchResult<T>) -> T {
+    let mut outcomes = outcomes(answers);
+    assert_eq!(outcomes.len(), 1, "a batch of one has one answer");
+    outcomes.remove(0)
+}
+
 /// A store whose answers are outcomes; an error fails the case.
 pub(crate) trait Store: TimerStoreFixture {
     async fn save_all(&self, batch: Vec<SaveTimer>, now: i64) -> Vec<SaveOutcome> {
@@ -144,9 +151,8 @@ pub(crate) trait Store: TimerStoreFixture {
     }
 
     async fn save(&self, timer: SaveTimer, now: i64) -> SaveOutcome {
-        let mut outcomes = self.save_all(vec![timer], now).await;
-        assert_eq!(outcomes.len(), 1);
-        outcomes.remove(0)
+        self.prepare(&timer.key).await;
+        outcome(self.persistence().save(vec![timer], at(now)).await)
     }
 
     /// Schedules timers of the tenant that most cases use, all for one instant.
@@ -234,25 +240,21 @@ pub(crate) trait Store: TimerStoreFixture {
     }
 
     async fn delete(&self, key: TimerKey, now: i64) -> DeleteOutcome {
-        let answers = self.persistence().delete(vec![key], at(now)).await;
-        only(answers.expect("delete answers")).expect("delete has an outcome")
+        outcome(self.persistence().delete(vec![key], at(now)).await)
     }
 
     async fn release(&self, claim: &Claim) -> ClaimOutcome {
-        let answers = self.queue().release(vec![claim.reference()]).await;
-        only(answers.expect("release answers")).expect("release has an outcome")
+        outcome(self.queue().release(vec![claim.reference()]).await)
     }
 
     async fn renew(&self, claim: &Claim, now: i64) -> ClaimOutcome {
         let batch: Vec<ClaimRef> = vec![claim.reference()];
-        let answers = self.queue().renew(batch, at(now), LEASE).await;
-        only(answers.expect("renew answers")).expect("renew has an outcome")
+        outcome(self.queue().renew(batch, at(now), LEASE).await)
     }
 
     async fn retry(&self, claim: &Claim, retry_at: i64) -> ClaimOutcome {
         let retry = RetryLater::new(claim.reference(), at(retry_at), "it failed");
-        let answers = self.queue().retry_later(vec![retry]).await;
-        only(answers.expect("retry_later answers")).expect("retry_later has an outcome")
+        outcome(self.queue().retry_later(vec![retry]).await)
     }
 
     /// Dead-letters a firing under its id.
@@ -262,8 +264,7 @@ pub(crate) trait Store: TimerStoreFixture {
             reached_at: at(reached_at),
             dead_letter: a_dead_letter(&claim.timer.firing_id().to_string()),
         };
-        let answers = self.queue().dead_letter(vec![dead]).await;
-        only(answers.expect("dead_letter answers")).expect("it has an outcome")
+        outcome(self.queue().dead_letter(vec![dead]).await)
     }
 
     async fn page(&self, query: TimerPageQuery) -> TimerPage {

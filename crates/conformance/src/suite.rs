@@ -19,53 +19,36 @@ macro_rules! suite {
     };
 }
 
+/// A module of tests for each suite.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! suites_in_modules {
+    ($fixture:expr => $($module:ident: $suite:ident),+ $(,)?) => {
+        $(
+            mod $module {
+                use super::*;
+                $crate::$suite!($fixture);
+            }
+        )+
+    };
+}
+
 /// Everything that a store of timers has to pass.
 #[macro_export]
 macro_rules! timer_store_suites {
     ($fixture:expr) => {
-        mod saving {
-            use super::*;
-            $crate::timer_save_suite!($fixture);
-        }
-        mod marking {
-            use super::*;
-            $crate::timer_mark_suite!($fixture);
-        }
-        mod deleting {
-            use super::*;
-            $crate::timer_delete_suite!($fixture);
-        }
-        mod reading {
-            use super::*;
-            $crate::timer_read_suite!($fixture);
-        }
-        mod purging {
-            use super::*;
-            $crate::timer_purge_suite!($fixture);
-        }
-        mod claiming {
-            use super::*;
-            $crate::timer_claim_suite!($fixture);
-        }
-        mod fairness {
-            use super::*;
-            $crate::timer_fairness_suite!($fixture);
-        }
-        mod settling {
-            use super::*;
-            $crate::timer_settle_suite!($fixture);
-        }
-        mod fired_since {
-            use super::*;
-            $crate::timer_fired_suite!($fixture);
-        }
-        mod dead_letters {
-            use super::*;
-            $crate::dead_letter_suite!($fixture);
-        }
-        mod bus_positions {
-            use super::*;
-            $crate::bus_position_suite!($fixture);
+        $crate::suites_in_modules! { $fixture =>
+            saving: timer_save_suite,
+            marking: timer_mark_suite,
+            deleting: timer_delete_suite,
+            reading: timer_read_suite,
+            purging: timer_purge_suite,
+            claiming: timer_claim_suite,
+            fairness: timer_fairness_suite,
+            settling: timer_settle_suite,
+            fired_since: timer_fired_suite,
+            dead_letters: dead_letter_suite,
+            bus_positions: bus_position_suite,
         }
         mod histories {
             use super::*;
@@ -81,41 +64,16 @@ macro_rules! timer_store_suites {
 #[macro_export]
 macro_rules! call_store_suites {
     ($fixture:expr) => {
-        mod submitting {
-            use super::*;
-            $crate::call_submit_suite!($fixture);
-        }
-        mod changing {
-            use super::*;
-            $crate::call_change_suite!($fixture);
-        }
-        mod deleting {
-            use super::*;
-            $crate::call_delete_suite!($fixture);
-        }
-        mod reading {
-            use super::*;
-            $crate::call_read_suite!($fixture);
-        }
-        mod paging {
-            use super::*;
-            $crate::call_page_suite!($fixture);
-        }
-        mod purging {
-            use super::*;
-            $crate::call_purge_suite!($fixture);
-        }
-        mod outbox {
-            use super::*;
-            $crate::outbox_suite!($fixture);
-        }
-        mod attempts {
-            use super::*;
-            $crate::attempt_steps_suite!($fixture);
-        }
-        mod turns {
-            use super::*;
-            $crate::attempt_turns_suite!($fixture);
+        $crate::suites_in_modules! { $fixture =>
+            submitting: call_submit_suite,
+            changing: call_change_suite,
+            deleting: call_delete_suite,
+            reading: call_read_suite,
+            paging: call_page_suite,
+            purging: call_purge_suite,
+            outbox: outbox_suite,
+            attempts: attempt_steps_suite,
+            turns: attempt_turns_suite,
         }
     };
 }

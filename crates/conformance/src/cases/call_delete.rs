@@ -4,7 +4,7 @@ use punctual_ports::{CallDeletion, ChangeOutcome, FiredTimer, MarkOutcome, SaveO
 
 use crate::CallStoreFixture;
 use crate::calls::{Calls, began, details, execution, tagged};
-use crate::store::{LEASE, at, command, direct, key, key_of, only};
+use crate::store::{LEASE, at, command, direct, key, key_of, outcome};
 
 suite! { $ call_delete_suite, call_delete =>
     a_call_is_deleted_with_its_tags_and_its_attempt,
@@ -38,8 +38,7 @@ pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(store: impl CallSto
 
 async fn save(store: &impl CallStoreFixture, n: u128, sent_at: i64) -> SaveOutcome {
     let timer = command(key(n), sent_at, 5_000);
-    let saved = store.timers().save(vec![timer], at(9_000)).await;
-    only(saved.unwrap()).unwrap()
+    outcome(store.timers().save(vec![timer], at(9_000)).await)
 }
 
 /// Also if the command that scheduled it is delivered again, late.
@@ -83,8 +82,8 @@ pub async fn the_claim_on_a_deleted_calls_timer_ends(store: impl CallStoreFixtur
         firing_id: claim.timer.firing_id(),
         reached_at: at(5_000),
     };
-    let marked = timers.mark_fired(vec![fired]).await.unwrap();
-    assert_eq!(only(marked).unwrap(), MarkOutcome::NotFound);
+    let marked = outcome(timers.mark_fired(vec![fired]).await);
+    assert_eq!(marked, MarkOutcome::NotFound);
 }
 
 /// It is too late.

@@ -7,7 +7,7 @@ use RecordOutcome::{AlreadyThere, Recorded};
 use RemoveOutcome::{NotFound, Removed};
 
 use crate::TimerStoreFixture;
-use crate::store::{a_dead_letter, only};
+use crate::store::{a_dead_letter, outcome};
 
 suite! { $ dead_letter_suite, dead_letter =>
     a_dead_letter_comes_back_byte_for_byte,
@@ -22,13 +22,11 @@ suite! { $ dead_letter_suite, dead_letter =>
 }
 
 async fn record(store: &impl TimerStoreFixture, dead_letter: DeadLetter) -> RecordOutcome {
-    let answers = store.dead_letters().record(vec![dead_letter]).await;
-    only(answers.expect("record answers")).expect("record has an outcome")
+    outcome(store.dead_letters().record(vec![dead_letter]).await)
 }
 
 async fn remove(store: &impl TimerStoreFixture, sequence: u64) -> RemoveOutcome {
-    let answers = store.dead_letters().remove(vec![sequence]).await;
-    only(answers.expect("remove answers")).expect("remove has an outcome")
+    outcome(store.dead_letters().remove(vec![sequence]).await)
 }
 
 async fn list(

@@ -144,23 +144,22 @@ impl MessageHandler for Recorder {
     }
 }
 
-/// Subscribes to commands, as [`subscribe_to`] does.
+/// Subscribes to commands with batches of ten; `None`, and a refusal, if the bus publishes only.
 async fn subscribe(
     fixture: &impl EventBusFixture,
     consumer: ConsumerName,
     handler: Arc<dyn MessageHandler>,
 ) -> Option<Box<dyn Subscription>> {
-    subscribe_to(fixture, Topic::TimerCommands, consumer, handler).await
+    request(fixture, Topic::TimerCommands, consumer, 10, handler).await
 }
 
-/// Subscribes with batches of ten; `None`, and a refusal, if the bus publishes only.
-async fn subscribe_to(
+/// Subscribes to events in the same way.
+async fn subscribe_to_events(
     fixture: &impl EventBusFixture,
-    topic: Topic,
     consumer: ConsumerName,
     handler: Arc<dyn MessageHandler>,
 ) -> Option<Box<dyn Subscription>> {
-    request(fixture, topic, consumer, 10, handler).await
+    request(fixture, Topic::TimerEvents, consumer, 10, handler).await
 }
 
 async fn request(
@@ -183,6 +182,16 @@ async fn request(
     let refusal = answer.err().expect("a bus that publishes only refuses");
     assert_eq!(refusal.kind(), PortErrorKind::Rejected);
     None
+}
+
+/// The subscription; where a bus publishes only, the case ends with the refusal.
+macro_rules! or_end {
+    ($subscribe:expr) => {
+        match $subscribe.await {
+            Some(subscription) => subscription,
+            None => return,
+        }
+    };
 }
 
 async fn publish(
@@ -224,9 +233,7 @@ async fn delivered(
 /// Every field of it.
 pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let answers = publish(&fixture, vec![message(1)]).await;
     assert_eq!(*answers[0].as_ref().unwrap(), PublishOutcome::Accepted);
     fixture
@@ -239,12 +246,8 @@ pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl Event
 /// Consumers are independent of each other.
 pub async fn every_consumer_of_an_event_gets_it(fixture: impl EventBusFixture) {
     let (alpha, beta) = (Recorder::content(), Recorder::content());
-    let Some(first) = subscribe_to(&fixture, Topic::TimerEvents, ALPHA, alpha.clone()).await else {
-        return;
-    };
-    let Some(second) = subscribe_to(&fixture, Topic::TimerEvents, BETA, beta.clone()).await else {
-        return;
-    };
+    let first = or_end!(subscribe_to_events(&fixture, ALPHA, alpha.clone()));
+    let second = or_end!(subscribe_to_events(&fixture, BETA, beta.clone()));
     publish(&fixture, vec![event(1)]).await;
     fixture
         .until("both get it", &|| alpha.count(1) == 1 && beta.count(1) == 1)
@@ -256,9 +259,7 @@ pub async fn every_consumer_of_an_event_gets_it(fixture: impl EventBusFixture) {
 /// A command is carried out by one module.
 pub async fn commands_have_one_consumer(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
-    let Some(first) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let first = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let second = Subscribe {
         topic: Topic::TimerCommands,
         consumer: BETA,
@@ -274,12 +275,8 @@ pub async fn commands_have_one_consumer(fixture: impl EventBusFixture) {
 /// Each message goes to one of them.
 pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl EventBusFixture) {
     let (one, two) = (Recorder::content(), Recorder::content());
-    let Some(first) = subscribe(&fixture, ALPHA, one.clone()).await else {
-        return;
-    };
-    let Some(second) = subscribe(&fixture, ALPHA, two.clone()).await else {
-        return;
-    };
+    let first = or_end!(subscribe(&fixture, ALPHA, one.clone()));
+    let second = or_end!(subscribe(&fixture, ALPHA, two.clone()));
     for n in 0..10 {
         publish(&fixture, vec![message(n)]).await;
     }
@@ -295,13 +292,8 @@ pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl Even
 /// Subscribers of other topics do not get it.
 pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture) {
     let (commands, events) = (Recorder::content(), Recorder::content());
-    let Some(second) = subscribe_to(&fixture, Topic::TimerEvents, BETA, events.clone()).await
-    else {
-        return;
-    };
-    let Some(first) = subscribe(&fixture, ALPHA, commands.clone()).await else {
-        return;
-    };
+    let second = or_end!(subscribe_to_events(&fixture, BETA, events.clone()));
+    let first = or_end!(subscribe(&fixture, ALPHA, commands.clone()));
     publish(&fixture, vec![message(1)]).await;
     fixture
         .until("it arrives", &|| commands.count(1) == 1)
@@ -388,9 +380,7 @@ pub async fn poison_is_not_delivered_again_and_the_next_message_is(fixture: impl
             Answer::Done
         })
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     publish_until_accepted(&fixture, message(1)).await;
     publish_until_accepted(&fixture, message(2)).await;
     fixture
@@ -413,9 +403,7 @@ pub async fn one_message_to_retry_affects_no_other(fixture: impl EventBusFixture
             Answer::Done
         })
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let answers = publish(&fixture, vec![message(0), message(1), message(2)]).await;
     assert!(answers[0].is_ok() && answers[2].is_ok(), "{answers:?}");
     if answers[1].is_err() {
@@ -439,9 +427,7 @@ pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
         assert_eq!(error.kind(), PortErrorKind::NoSubscriber);
         assert!(error.is_retryable());
     }
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     if !fixture.keeps_messages_for_later() {
         publish_until_accepted(&fixture, message(1)).await;
     }
@@ -452,9 +438,7 @@ pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
 /// The subscription declares its maximum batch.
 pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     publish(&fixture, (0..35).map(message).collect()).await;
     fixture
         .until("all arrive", &|| handler.seen().len() >= 35)
@@ -466,13 +450,8 @@ pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: impl EventBu
 /// Stopped is stopped.
 pub async fn a_stopped_subscription_gets_nothing_more(fixture: impl EventBusFixture) {
     let (stopped, other) = (Recorder::content(), Recorder::content());
-    let Some(first) = subscribe_to(&fixture, Topic::TimerEvents, ALPHA, stopped.clone()).await
-    else {
-        return;
-    };
-    let Some(second) = subscribe_to(&fixture, Topic::TimerEvents, BETA, other.clone()).await else {
-        return;
-    };
+    let first = or_end!(subscribe_to_events(&fixture, ALPHA, stopped.clone()));
+    let second = or_end!(subscribe_to_events(&fixture, BETA, other.clone()));
     first.stop().await;
     publish(&fixture, vec![event(1)]).await;
     fixture
@@ -541,9 +520,7 @@ pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture)
         go_on: Notify::new(),
         done: Mutex::new(false),
     });
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let bus = fixture.bus();
     let publishing = tokio::spawn(async move { bus.publish(vec![message(1)]).await });
     handler.started.notified().await;
@@ -565,9 +542,7 @@ pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture)
 /// One after the other, and at once.
 pub async fn stopping_twice_is_stopping_once(fixture: impl EventBusFixture) {
     let handler = Recorder::content();
-    let Some(subscription) = subscribe(&fixture, ALPHA, handler.clone()).await else {
-        return;
-    };
+    let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     publish(&fixture, vec![message(1)]).await;
     fixture
         .until("it arrives", &|| !handler.seen().is_empty())

@@ -7,7 +7,7 @@ use OutboxOutcome::{AlreadyDone, Marked};
 
 use crate::CallStoreFixture;
 use crate::calls::{CANARY, Calls, details};
-use crate::store::{a_dead_letter, at, key, key_of, only, outcomes};
+use crate::store::{a_dead_letter, at, key, key_of, outcome, outcomes};
 
 suite! { $ outbox_suite, outbox =>
     messages_wait_in_the_order_of_their_positions,
@@ -32,8 +32,7 @@ async fn submit(store: &impl CallStoreFixture, n: u128, submitted_at: i64) {
 
 async fn mark(store: &impl CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
     let outbox = store.outbox();
-    let answers = outbox.mark_published(vec![position], at(now)).await;
-    only(answers.expect("mark_published answers")).expect("it has an outcome")
+    outcome(outbox.mark_published(vec![position], at(now)).await)
 }
 
 fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
