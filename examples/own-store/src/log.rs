@@ -44,7 +44,7 @@ struct DeadLetterJson {
 #[serde(remote = "BusPosition")]
 struct PositionJson {
     stream: String,
-    made_at: String,
+    stream_created_at: String,
     last_sequence: u64,
     last_message_id: String,
     acknowledged_at: Timestamp,

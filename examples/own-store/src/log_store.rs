@@ -354,8 +354,8 @@ impl BusPositionPort for LogStore {
         self.run("load a position", load).await
     }
 
-    async fn keep(&self, position: BusPosition) -> Result<(), PortError> {
-        self.run("keep a position", |state| state.keep(position))
+    async fn save(&self, position: BusPosition) -> Result<(), PortError> {
+        self.run("save a position", |state| state.save_position(position))
             .await
     }
 }

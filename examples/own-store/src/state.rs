@@ -9,7 +9,7 @@ use punctual::ports::{
     BusPosition, Claim, ClaimBatch, ClaimOutcome, ClaimRef, ClaimToken, DeadLetter,
     DeadLetterClaim, DeleteOutcome, Existing, Failures, FiredTimer, MarkOutcome, PortError,
     ReachedTimer, RecordOutcome, Registration, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
-    ScheduleDecision, ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey, Timestamp,
+    ScheduledTimer, ServiceCallId, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 
 use crate::log::Record;
@@ -110,26 +110,20 @@ impl State {
         }
     }
 
+    fn existing(&self, key: &TimerKey) -> Existing {
+        let absent = || Existing::absent(self.tombstones.get(key).copied());
+        self.timers.get(key).map_or_else(absent, |row| {
+            let is_reached = row.entry.reached_at().is_some();
+            Existing::timer(row.entry.timer().registration, is_reached)
+        })
+    }
+
     pub(crate) fn save(&mut self, timer: SaveTimer, now: Timestamp) -> SaveOutcome {
-        let existing = match self.timers.get(&timer.key).map(|row| &row.entry) {
-            Some(TimerEntry::Scheduled { timer, .. }) => Existing::Scheduled(timer.registration),
-            Some(TimerEntry::Reached { timer, .. }) => {
-                Existing::Reached(timer.timer().registration)
-            }
-            None => match self.tombstones.get(&timer.key) {
-                Some(&deleted_at) => Existing::Deleted { deleted_at },
-                None => Existing::Nothing,
-            },
-        };
-        // The rule is the same for every store, so it is not written again here.
-        let (registered_at, outcome) = match timer.origin.decide(existing, timer.due_at, now) {
-            ScheduleDecision::Create { registered_at } => (registered_at, SaveOutcome::Created),
-            ScheduleDecision::Reschedule { registered_at } => {
-                (registered_at, SaveOutcome::Rescheduled)
-            }
-            ScheduleDecision::Unchanged => return SaveOutcome::Unchanged,
-            ScheduleDecision::Stale => return SaveOutcome::Stale,
-            ScheduleDecision::AlreadyReached => return SaveOutcome::AlreadyReached,
+        // The rules are the same for every store, so they are not written again here.
+        let existing = self.existing(&timer.key);
+        let decision = timer.origin.decide(existing, timer.due_at, now);
+        let Some(registered_at) = decision.registered_at() else {
+            return decision.into();
         };
         let registration = Registration {
             registered_at,
@@ -146,40 +140,29 @@ impl State {
         };
         let retry_at = None;
         self.change(vec![Record::Timer { entry, retry_at }]);
-        outcome
+        decision.into()
     }
 
     pub(crate) fn mark_fired(&mut self, fired: &FiredTimer) -> Result<MarkOutcome, PortError> {
         fired.check()?;
-        let Some(row) = self.timers.get(&fired.firing_id.key) else {
-            return Ok(MarkOutcome::NotFound);
-        };
-        let (timer, failures) = (row.entry.timer(), row.entry.failures().clone());
-        if timer.registration != fired.firing_id.registration {
-            return Ok(MarkOutcome::Moved);
+        let firing = &fired.firing_id;
+        let outcome = self.existing(&firing.key).mark(firing.registration);
+        if let (MarkOutcome::Marked, Some(row)) = (outcome, self.timers.get(&firing.key)) {
+            let (timer, failures) = (row.entry.timer().clone(), row.entry.failures().clone());
+            self.change(vec![reached(timer, fired.reached_at, failures)]);
         }
-        if row.entry.reached_at().is_some() {
-            return Ok(MarkOutcome::AlreadyReached);
-        }
-        let record = reached(timer.clone(), fired.reached_at, failures);
-        self.change(vec![record]);
-        Ok(MarkOutcome::Marked)
+        Ok(outcome)
     }
 
     pub(crate) fn delete(&mut self, key: TimerKey, now: Timestamp) -> DeleteOutcome {
-        let Some(row) = self.timers.get(&key) else {
-            return DeleteOutcome::NotFound;
-        };
-        if row.entry.reached_at().is_some() {
-            return DeleteOutcome::AlreadyReached;
+        let is_leased = || self.leases.get(&key).is_some_and(|lease| lease.until > now);
+        let outcome = self.existing(&key).delete(is_leased);
+        if let (DeleteOutcome::Deleted, Some(row)) = (outcome, self.timers.get(&key)) {
+            let deleted_at = deletion_time(row.entry.timer().registration, now);
+            let record = Record::Deleted(key.tenant_id, key.service_call_id, deleted_at);
+            self.change(vec![record]);
         }
-        if self.leases.get(&key).is_some_and(|lease| lease.until > now) {
-            return DeleteOutcome::Firing;
-        }
-        let deleted_at = deletion_time(row.entry.timer().registration, now);
-        let record = Record::Deleted(key.tenant_id, key.service_call_id, deleted_at);
-        self.change(vec![record]);
-        DeleteOutcome::Deleted
+        outcome
     }
 
     pub(crate) fn purge(&mut self, before: Timestamp, limit: usize) -> usize {
@@ -306,10 +289,10 @@ impl State {
         let is_current = self.lease(claim).is_some();
         match self.timers.get(&claim.firing_id.key).map(|row| &row.entry) {
             Some(entry) if is_current => Ok((entry.timer().clone(), entry.failures().clone())),
-            Some(entry) if entry.timer().registration != claim.firing_id.registration => {
-                Err(ClaimOutcome::Moved)
+            _ => {
+                let existing = self.existing(&claim.firing_id.key);
+                Err(ClaimOutcome::of_lost(claim, existing))
             }
-            _ => Err(ClaimOutcome::Lost),
         }
     }
 
@@ -371,7 +354,7 @@ impl State {
         RemoveOutcome::Removed
     }
 
-    pub(crate) fn keep(&mut self, position: BusPosition) {
+    pub(crate) fn save_position(&mut self, position: BusPosition) {
         self.change(vec![Record::Position(position)]);
     }
 }
