@@ -5,28 +5,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use punctual_ports::{
-    Backend, BusPositionPort, CallStores, Capabilities, ClockPort, DeadLetterPort, OnChange,
-    PortError, TimerPersistencePort, TimerQueuePort, WriteHealth,
+    Backend, CallStores, Capabilities, ClockPort, OnChange, PortError, TimerStores, WriteHealth,
 };
 
 use crate::{Role, SchemaSet, SqliteTimerStore};
 
 #[async_trait]
 impl Backend for SqliteTimerStore {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.clone())
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Arc::new(self.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.clone())
     }
 
     fn call_stores(&self) -> Option<CallStores> {

@@ -236,7 +236,7 @@ impl Builder {
         let standalone_timers = stores.timers().capabilities().standalone_timers;
         let rejects_standalone =
             standalone_timers && self.bus.is_none() && self.receivers.is_empty();
-        let store = clock.store_ports(stores.timers());
+        let store = clock.timer_stores(stores.timers());
         let connected = match self.bus.take() {
             Some(bus) => bus.connect(stores.timers(), clock.port()).await?,
             None => Connected::to(Arc::new(clock.bus(worker.publishes_in_flight))),

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::Timestamp;
-use punctual_ports::{Backend, CallStores, ClockPort, IdPort};
+use punctual_ports::{Backend, CallStores, ClockPort, IdPort, TimerStores};
 use tokio::runtime::Handle;
 
 use crate::engine::Engine;
 use crate::running::{Parts, Ready, spawn};
-use crate::stores::StorePorts;
 use crate::{Error, ErrorKind};
 
 /// The clock of an engine, with all that depends on which one it is.
@@ -30,8 +29,8 @@ pub(crate) trait EngineClock: Send + Sync {
     fn bus(&self, concurrency: usize) -> InProcessBus;
 
     /// The ports of a store of timers.
-    fn store_ports(&self, store: &dyn Backend) -> StorePorts {
-        StorePorts::of(store)
+    fn timer_stores(&self, store: &dyn Backend) -> TimerStores {
+        store.timer_stores()
     }
 
     /// The ports of a store of service calls, if it is one.

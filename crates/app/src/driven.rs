@@ -8,14 +8,13 @@ use async_trait::async_trait;
 use punctual_adapters_memory::{Awaited, Driving, FakeClock, MemoryCallStore, SequentialIds};
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_domain::Timestamp;
-use punctual_ports::{Backend, CallStores, ClockPort, IdPort, Stepped, Subscription};
+use punctual_ports::{Backend, CallStores, ClockPort, IdPort, Stepped, Subscription, TimerStores};
 use punctual_workflows::{Driven, SteppedWorker, TimerWorker};
 
 use crate::clock::EngineClock;
 use crate::engine::Engine;
 use crate::hints::Hints;
 use crate::running::{Parts, Ready, ShutDown, end};
-use crate::stores::StorePorts;
 use crate::{Builder, Error};
 
 impl Builder {
@@ -65,12 +64,13 @@ impl EngineClock for OnFakeClock {
         InProcessBus::with_concurrency(Handlers::Inline, concurrency)
     }
 
-    fn store_ports(&self, store: &dyn Backend) -> StorePorts {
-        let ports = StorePorts::of(store);
-        StorePorts {
-            persistence: self.awaited(ports.persistence),
-            queue: self.awaited(ports.queue),
-            dead_letters: self.awaited(ports.dead_letters),
+    fn timer_stores(&self, store: &dyn Backend) -> TimerStores {
+        let stores = store.timer_stores();
+        TimerStores {
+            persistence: self.awaited(stores.persistence),
+            queue: self.awaited(stores.queue),
+            dead_letters: self.awaited(stores.dead_letters),
+            positions: self.awaited(stores.positions),
         }
     }
 

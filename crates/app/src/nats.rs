@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use punctual_adapters_nats::{NatsError, NatsEventBus, NatsParts, NatsSettings};
-use punctual_ports::{Backend, ClockPort};
+use punctual_ports::{Backend, ClockPort, TimerStores};
 
 use crate::bus::{BusSource, Connected};
 use crate::{Builder, Error, ErrorKind};
@@ -53,10 +53,15 @@ impl BusSource for Broker {
         store: &dyn Backend,
         clock: Arc<dyn ClockPort>,
     ) -> Result<Connected, Error> {
+        let TimerStores {
+            dead_letters,
+            positions,
+            ..
+        } = store.timer_stores();
         let parts = NatsParts {
             clock,
-            dead_letters: store.dead_letters(),
-            positions: store.positions(),
+            dead_letters,
+            positions,
         };
         let broker = NatsEventBus::connect(self.0?, parts).await?;
         let bus = Arc::new(broker.clone());

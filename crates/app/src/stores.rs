@@ -4,9 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use punctual_ports::{
-    Backend, ClockPort, DeadLetterPort, OnChange, PortError, TimerPersistencePort, TimerQueuePort,
-};
+use punctual_ports::{Backend, ClockPort, OnChange, PortError};
 
 use crate::Error;
 use crate::clock::EngineClock;
@@ -37,23 +35,6 @@ impl Storage for OwnStore {
 
     async fn open(self: Box<Self>, _clock: &dyn EngineClock) -> Result<Arc<dyn Backend>, Error> {
         Ok(self.0)
-    }
-}
-
-/// The ports of a store of timers, as an engine calls them.
-pub(crate) struct StorePorts {
-    pub(crate) persistence: Arc<dyn TimerPersistencePort>,
-    pub(crate) queue: Arc<dyn TimerQueuePort>,
-    pub(crate) dead_letters: Arc<dyn DeadLetterPort>,
-}
-
-impl StorePorts {
-    pub(crate) fn of(backend: &dyn Backend) -> Self {
-        Self {
-            persistence: backend.persistence(),
-            queue: backend.queue(),
-            dead_letters: backend.dead_letters(),
-        }
     }
 }
 

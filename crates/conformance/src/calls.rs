@@ -1,6 +1,7 @@
 //! A store of service calls under test, with the few words that cases are written in.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use punctual_domain::{
 };
 use punctual_ports::{
     AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, Execution, ExecutionKey, ExecutionOutcome, Fingerprint, FinishExecution,
-    NewCall, OutboxRow, StoredCall, SubmitOutcome, WaitingQuery,
+    ChangeOutcome, DeadLetterPort, Execution, ExecutionKey, ExecutionLogPort, ExecutionOutcome,
+    Fingerprint, FinishExecution, NewCall, OutboxPort, OutboxRow, ServiceCallPersistencePort,
+    StoredCall, SubmitOutcome, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
 use uuid::Uuid;
 
@@ -170,6 +172,30 @@ pub(crate) fn finished(stored: &StoredCall) -> FinishedCall {
 
 /// A store whose answers are outcomes; an error fails the case.
 pub(crate) trait Calls: CallStoreFixture {
+    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
+        self.call_stores().calls
+    }
+
+    fn outbox(&self) -> Arc<dyn OutboxPort> {
+        self.call_stores().outbox
+    }
+
+    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
+        self.call_stores().executions
+    }
+
+    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
+        self.timer_stores().persistence
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        self.timer_stores().queue
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        self.timer_stores().dead_letters
+    }
+
     async fn submit(&self, new: NewCall) -> SubmitOutcome {
         outcome(self.calls().submit(vec![new]).await)
     }

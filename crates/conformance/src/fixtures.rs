@@ -5,25 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::{TimerKey, Timestamp};
-use punctual_ports::{
-    BusPositionPort, ClockPort, DeadLetterPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort,
-    ServiceCallPersistencePort, TimerPersistencePort, TimerQueuePort,
-};
+use punctual_ports::{CallStores, ClockPort, EventBusPort, IdPort, TimerStores};
 
 /// A store of timers, empty at first. Dropping the fixture cleans up.
 #[async_trait]
 pub trait TimerStoreFixture: Send + Sync {
-    /// The store, as a scheduling caller sees it.
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort>;
-
-    /// The same store, as the worker sees it.
-    fn queue(&self) -> Arc<dyn TimerQueuePort>;
-
-    /// The dead letters of the same store.
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
-
-    /// The positions of buses in the same store.
-    fn positions(&self) -> Arc<dyn BusPositionPort>;
+    /// The ports of the store.
+    fn timer_stores(&self) -> TimerStores;
 
     /// Makes what a timer of this key belongs to, where the store insists on that.
     async fn prepare(&self, _key: &TimerKey) {}
@@ -38,23 +26,11 @@ pub trait TimerStoreFixture: Send + Sync {
 /// A store of service calls with their timers, empty at first. Dropping the fixture cleans up.
 #[async_trait]
 pub trait CallStoreFixture: Send + Sync {
-    /// The calls.
-    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort>;
-
-    /// Their messages.
-    fn outbox(&self) -> Arc<dyn OutboxPort>;
-
-    /// Their attempts.
-    fn attempts(&self) -> Arc<dyn ExecutionLogPort>;
+    /// The calls, their messages and their attempts.
+    fn call_stores(&self) -> CallStores;
 
     /// Their timers, in the same database.
-    fn timers(&self) -> Arc<dyn TimerPersistencePort>;
-
-    /// The same timers, as the worker sees them.
-    fn queue(&self) -> Arc<dyn TimerQueuePort>;
-
-    /// The dead letters, in the same database.
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
+    fn timer_stores(&self) -> TimerStores;
 
     /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);

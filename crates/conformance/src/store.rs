@@ -1,5 +1,6 @@
 //! A store under test, with the few words that cases are written in.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_domain::{
@@ -7,9 +8,9 @@ use punctual_domain::{
     TenantId, TimerData, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    BatchResult, Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter, DeadLetterClaim,
-    DeleteOutcome, FiredTimer, MarkOutcome, PortError, RetryLater, SaveOutcome, SaveTimer,
-    TimerPage, TimerPageQuery,
+    BatchResult, BusPositionPort, Claim, ClaimBatch, ClaimOutcome, ClaimRef, DeadLetter,
+    DeadLetterClaim, DeadLetterPort, DeleteOutcome, FiredTimer, MarkOutcome, PortError, RetryLater,
+    SaveOutcome, SaveTimer, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
 use uuid::Uuid;
 
@@ -143,6 +144,22 @@ pub(crate) fn outcome<T>(answers: BatchResult<T>) -> T {
 
 /// A store whose answers are outcomes; an error fails the case.
 pub(crate) trait Store: TimerStoreFixture {
+    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
+        self.timer_stores().persistence
+    }
+
+    fn queue(&self) -> Arc<dyn TimerQueuePort> {
+        self.timer_stores().queue
+    }
+
+    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
+        self.timer_stores().dead_letters
+    }
+
+    fn positions(&self) -> Arc<dyn BusPositionPort> {
+        self.timer_stores().positions
+    }
+
     async fn save_all(&self, batch: Vec<SaveTimer>, now: i64) -> Vec<SaveOutcome> {
         for timer in &batch {
             self.prepare(&timer.key).await;

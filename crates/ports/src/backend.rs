@@ -11,6 +11,35 @@ use crate::{
     ServiceCallPersistencePort, TimerPersistencePort, TimerQueuePort,
 };
 
+/// The ports of timers, on one database.
+#[derive(Clone)]
+pub struct TimerStores {
+    /// The timers, to schedule, read and delete them.
+    pub persistence: Arc<dyn TimerPersistencePort>,
+    /// The same timers, for the worker.
+    pub queue: Arc<dyn TimerQueuePort>,
+    /// The dead letters.
+    pub dead_letters: Arc<dyn DeadLetterPort>,
+    /// The positions of buses.
+    pub positions: Arc<dyn BusPositionPort>,
+}
+
+impl TimerStores {
+    /// The four ports of one adapter.
+    pub fn new<S>(store: S) -> Self
+    where
+        S: TimerPersistencePort + TimerQueuePort + DeadLetterPort + BusPositionPort + 'static,
+    {
+        let store = Arc::new(store);
+        Self {
+            persistence: Arc::<S>::clone(&store),
+            queue: Arc::<S>::clone(&store),
+            dead_letters: Arc::<S>::clone(&store),
+            positions: store,
+        }
+    }
+}
+
 /// The ports of service calls, on one database.
 #[derive(Clone)]
 pub struct CallStores {
@@ -98,17 +127,8 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 /// On a fake clock an engine does not call `watch`: it polls at the start of every `advance`.
 #[async_trait]
 pub trait Backend: Any + Send + Sync {
-    /// The timers, to schedule, read and delete them.
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort>;
-
-    /// The same timers, for the worker.
-    fn queue(&self) -> Arc<dyn TimerQueuePort>;
-
-    /// The dead letters.
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort>;
-
-    /// The positions of buses.
-    fn positions(&self) -> Arc<dyn BusPositionPort>;
+    /// The timers, their dead letters and the positions of buses.
+    fn timer_stores(&self) -> TimerStores;
 
     /// The service calls, if the store has them. An engine calls this once.
     fn call_stores(&self) -> Option<CallStores> {

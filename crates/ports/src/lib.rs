@@ -30,7 +30,7 @@ mod stepped;
 mod timer_persistence;
 mod timer_queue;
 
-pub use backend::{Backend, CallStores, Capabilities, OnChange, WriteHealth};
+pub use backend::{Backend, CallStores, Capabilities, OnChange, TimerStores, WriteHealth};
 pub use bus_position::{BusPosition, BusPositionPort};
 pub use clock::ClockPort;
 pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};

@@ -13,7 +13,7 @@ use punctual::ports::{
     FiredCursor, FiredPage, FiredTimer, FiringId, MarkOutcome, OnChange, PageCursor, PortError,
     PortErrorKind, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
     ScheduledTimer, StoredDeadLetter, TenantId, TimerEntry, TimerKey, TimerPage, TimerPageQuery,
-    TimerPersistencePort, TimerQueuePort, Timestamp, async_trait,
+    TimerPersistencePort, TimerQueuePort, TimerStores, Timestamp, async_trait,
 };
 use tokio::sync::Notify;
 
@@ -104,20 +104,8 @@ impl LogStore {
 
 #[async_trait]
 impl Backend for LogStore {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.clone())
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Arc::new(self.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.clone())
     }
 
     fn name(&self) -> String {

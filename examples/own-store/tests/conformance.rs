@@ -7,9 +7,8 @@ use std::sync::Arc;
 use own_store::{FileBus, LogStore};
 use punctual::conformance::{EventBusFixture, TimerStoreFixture};
 use punctual::ports::{
-    Backend, BusPositionPort, DeadLetterPort, EnvelopeId, EventBusPort, MessageEnvelope,
-    MessageMetadata, ScheduleTimer, ServiceCallId, TenantId, TimerData, TimerPersistencePort,
-    TimerQueuePort, Timestamp, async_trait,
+    Backend, EnvelopeId, EventBusPort, MessageEnvelope, MessageMetadata, ScheduleTimer,
+    ServiceCallId, TenantId, TimerData, TimerStores, Timestamp, async_trait,
 };
 use tempfile::TempDir;
 
@@ -29,20 +28,8 @@ impl StoreFixture {
 
 #[async_trait]
 impl TimerStoreFixture for StoreFixture {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        self.store.persistence()
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        self.store.queue()
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        self.store.dead_letters()
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        self.store.positions()
+    fn timer_stores(&self) -> TimerStores {
+        self.store.timer_stores()
     }
 
     /// The process ends in the middle of a write that it has not answered.

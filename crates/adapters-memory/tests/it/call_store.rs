@@ -7,37 +7,18 @@ use punctual_adapters_memory::faults::{Faults, Faulty};
 use punctual_adapters_memory::{Awaited, FakeClock, MemoryCallStore, MemoryTimerStore};
 use punctual_conformance::CallStoreFixture;
 use punctual_domain::Timestamp;
-use punctual_ports::{
-    DeadLetterPort, ExecutionLogPort, OutboxPort, ServiceCallPersistencePort, TimerPersistencePort,
-    TimerQueuePort,
-};
+use punctual_ports::{CallStores, TimerStores};
 
 struct Bare(MemoryCallStore);
 
 #[async_trait]
 impl CallStoreFixture for Bare {
-    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
-        Arc::new(self.0.clone())
+    fn call_stores(&self) -> CallStores {
+        CallStores::new(self.0.clone())
     }
 
-    fn outbox(&self) -> Arc<dyn OutboxPort> {
-        Arc::new(self.0.clone())
-    }
-
-    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
-        Arc::new(self.0.clone())
-    }
-
-    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.0.timers())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.0.timers())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.0.timers())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.0.timers())
     }
 
     async fn crash_and_reopen(&mut self) {
@@ -64,37 +45,17 @@ impl Decorated {
             clock,
         }
     }
-
-    fn wrapped(&self) -> Arc<Faulty<Awaited<MemoryCallStore>>> {
-        let awaited = Awaited::new(Arc::new(self.calls.clone()), &self.clock);
-        Arc::new(Faulty::new(Arc::new(awaited), &self.faults))
-    }
 }
 
 #[async_trait]
 impl CallStoreFixture for Decorated {
-    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
-        self.wrapped()
+    fn call_stores(&self) -> CallStores {
+        let awaited = Awaited::new(Arc::new(self.calls.clone()), &self.clock);
+        CallStores::new(Faulty::new(Arc::new(awaited), &self.faults))
     }
 
-    fn outbox(&self) -> Arc<dyn OutboxPort> {
-        self.wrapped()
-    }
-
-    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
-        self.wrapped()
-    }
-
-    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.timers.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.timers.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.timers.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.timers.clone())
     }
 
     async fn crash_and_reopen(&mut self) {

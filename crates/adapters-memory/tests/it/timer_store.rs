@@ -7,26 +7,14 @@ use punctual_adapters_memory::faults::{Faults, Faulty};
 use punctual_adapters_memory::{Awaited, FakeClock, MemoryTimerStore};
 use punctual_conformance::TimerStoreFixture;
 use punctual_domain::Timestamp;
-use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::TimerStores;
 
 struct Bare(MemoryTimerStore);
 
 #[async_trait]
 impl TimerStoreFixture for Bare {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.0.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.0.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.0.clone())
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Arc::new(self.0.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.0.clone())
     }
 
     async fn crash_and_reopen(&mut self) {
@@ -54,29 +42,13 @@ impl Decorated {
             clock,
         }
     }
-
-    fn wrapped(&self) -> Arc<Faulty<Awaited<MemoryTimerStore>>> {
-        let awaited = Awaited::new(Arc::new(self.store.clone()), &self.clock);
-        Arc::new(Faulty::new(Arc::new(awaited), &self.faults))
-    }
 }
 
 #[async_trait]
 impl TimerStoreFixture for Decorated {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        self.wrapped()
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        self.wrapped()
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        self.wrapped()
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        self.wrapped()
+    fn timer_stores(&self) -> TimerStores {
+        let awaited = Awaited::new(Arc::new(self.store.clone()), &self.clock);
+        TimerStores::new(Faulty::new(Arc::new(awaited), &self.faults))
     }
 
     async fn crash_and_reopen(&mut self) {

@@ -1,14 +1,9 @@
 //! The store of calls keeps the contract of a store, on a file that its timers share.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use punctual_adapters_sqlite::{SchemaSet, SqliteCallStore};
 use punctual_conformance::CallStoreFixture;
-use punctual_ports::{
-    DeadLetterPort, ExecutionLogPort, OutboxPort, ServiceCallPersistencePort, TimerPersistencePort,
-    TimerQueuePort,
-};
+use punctual_ports::{CallStores, TimerStores};
 
 use crate::store::OnFile;
 
@@ -27,28 +22,12 @@ impl Fixture {
 
 #[async_trait]
 impl CallStoreFixture for Fixture {
-    fn calls(&self) -> Arc<dyn ServiceCallPersistencePort> {
-        Arc::new(self.calls.clone())
+    fn call_stores(&self) -> CallStores {
+        CallStores::new(self.calls.clone())
     }
 
-    fn outbox(&self) -> Arc<dyn OutboxPort> {
-        Arc::new(self.calls.clone())
-    }
-
-    fn attempts(&self) -> Arc<dyn ExecutionLogPort> {
-        Arc::new(self.calls.clone())
-    }
-
-    fn timers(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.file.store.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.file.store.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.file.store.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.file.store.clone())
     }
 
     async fn crash_and_reopen(&mut self) {

@@ -1,12 +1,10 @@
 //! The store keeps the contract of a store, with either set of tables.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use punctual_adapters_sqlite::SchemaSet;
 use punctual_conformance::TimerStoreFixture;
 use punctual_domain::TimerKey;
-use punctual_ports::{BusPositionPort, DeadLetterPort, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::TimerStores;
 
 use crate::store::{OnFile, put_call};
 
@@ -14,20 +12,8 @@ struct Fixture(OnFile);
 
 #[async_trait]
 impl TimerStoreFixture for Fixture {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.0.store.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.0.store.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.0.store.clone())
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Arc::new(self.0.store.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.0.store.clone())
     }
 
     async fn prepare(&self, key: &TimerKey) {

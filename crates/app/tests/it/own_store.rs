@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual::conformance::TimerStoreFixture;
 use punctual::ports::{
-    Backend, BusPositionPort, Capabilities, ClockPort, DeadLetterPort, OnChange, PortError,
-    PortErrorKind, SaveTimer, ScheduleOrigin, TimerPersistencePort, TimerQueuePort, WriteHealth,
+    Backend, Capabilities, ClockPort, OnChange, PortError, PortErrorKind, SaveTimer,
+    ScheduleOrigin, TimerPersistencePort, TimerStores, WriteHealth,
 };
 use punctual::testing::MemoryTimerStore;
 use punctual::{
@@ -74,20 +74,8 @@ impl Mine {
 
 #[async_trait]
 impl Backend for Mine {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Arc::new(self.timers.clone())
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Arc::new(self.timers.clone())
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Arc::new(self.timers.clone())
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Arc::new(self.timers.clone())
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.timers.clone())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -286,20 +274,8 @@ async fn service_calls_need_a_store_that_keeps_them() {
 
 #[async_trait]
 impl TimerStoreFixture for Mine {
-    fn persistence(&self) -> Arc<dyn TimerPersistencePort> {
-        Backend::persistence(self)
-    }
-
-    fn queue(&self) -> Arc<dyn TimerQueuePort> {
-        Backend::queue(self)
-    }
-
-    fn dead_letters(&self) -> Arc<dyn DeadLetterPort> {
-        Backend::dead_letters(self)
-    }
-
-    fn positions(&self) -> Arc<dyn BusPositionPort> {
-        Backend::positions(self)
+    fn timer_stores(&self) -> TimerStores {
+        Backend::timer_stores(self)
     }
 
     async fn crash_and_reopen(&mut self) {

@@ -3,7 +3,7 @@
 use punctual_ports::{BusPosition, PortErrorKind};
 
 use crate::TimerStoreFixture;
-use crate::store::at;
+use crate::store::{Store, at};
 
 suite! { $ bus_position_suite, bus_position =>
     a_stream_without_a_position_has_none,

@@ -7,7 +7,7 @@ use RecordOutcome::{AlreadyThere, Recorded};
 use RemoveOutcome::{NotFound, Removed};
 
 use crate::TimerStoreFixture;
-use crate::store::{a_dead_letter, outcome};
+use crate::store::{Store, a_dead_letter, outcome};
 
 suite! { $ dead_letter_suite, dead_letter =>
     a_dead_letter_comes_back_byte_for_byte,
