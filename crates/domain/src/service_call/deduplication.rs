@@ -128,48 +128,25 @@ mod tests {
         let new = SubmitOutcome::Accepted(first.receipt);
         let same = SubmitOutcome::Repeated(first.receipt);
         let (of_first, of_keyless, of_other) = (Some(first), Some(keyless), Some(other));
+        let (by_key, by_id) = (first.conflict(Key), first.conflict(Id));
         let (given, generated) = (true, false);
         for (number, (it, id, of_id, of_key, expected)) in [
             (first, given, None, None, &new),
             (first, generated, None, None, &new),
             // Under the key only.
             (sent(3, "k", "a"), generated, None, of_first, &same),
-            (
-                sent(3, "k", "a"),
-                given,
-                None,
-                of_first,
-                &first.conflict(Key),
-            ),
-            (
-                sent(3, "k", "b"),
-                generated,
-                None,
-                of_first,
-                &first.conflict(Key),
-            ),
+            (sent(3, "k", "a"), given, None, of_first, &by_key),
+            (sent(3, "k", "b"), generated, None, of_first, &by_key),
             // Under the id only.
             (keyless, given, of_first, None, &same),
             (first, given, of_keyless, None, &same),
-            (keyless, generated, of_first, None, &first.conflict(Id)),
-            (sent(1, "", "b"), given, of_first, None, &first.conflict(Id)),
-            (
-                sent(1, "j", "a"),
-                given,
-                of_first,
-                None,
-                &first.conflict(Id),
-            ),
+            (keyless, generated, of_first, None, &by_id),
+            (sent(1, "", "b"), given, of_first, None, &by_id),
+            (sent(1, "j", "a"), given, of_first, None, &by_id),
             // Under both.
             (first, given, of_first, of_first, &same),
             (first, generated, of_first, of_first, &same),
-            (
-                sent(1, "k", "b"),
-                generated,
-                of_first,
-                of_first,
-                &first.conflict(Id),
-            ),
+            (sent(1, "k", "b"), generated, of_first, of_first, &by_id),
             (
                 sent(1, "j", "a"),
                 given,
@@ -184,13 +161,7 @@ mod tests {
                 of_other,
                 &keyless.conflict(Id),
             ),
-            (
-                sent(1, "j", "a"),
-                given,
-                of_first,
-                of_other,
-                &first.conflict(Id),
-            ),
+            (sent(1, "j", "a"), given, of_first, of_other, &by_id),
         ]
         .into_iter()
         .enumerate()
