@@ -21,7 +21,7 @@ use crate::servers::{Kind, Servers};
 use crate::{test_command, workspace};
 
 /// A test that takes longer than this hangs.
-const TEST_LIMIT: Duration = Duration::from_mins(5);
+const TEST_LIMIT: Duration = Duration::from_mins(2);
 
 /// What became of one mutant.
 #[derive(Debug, PartialEq, Eq)]
