@@ -7,20 +7,42 @@ pub struct Migration {
     pub version: u32,
     /// The name of its file, without the ending.
     pub name: &'static str,
-    /// SHA-256 of its file in hexadecimal, with line endings as they are in the repository. Files in
-    /// the field carry it; a test sees that it is the file's, so that no program that uses us has to
+    /// SHA-256 of its file in hexadecimal, with line endings as they are in the repository. Databases
+    /// in the field carry it; a test sees that it is the file's, so that no program that uses us has to
     /// be able to compute one.
     pub checksum: &'static str,
-    /// Its statements. `:now` in them is the time of the run, which the runner binds.
+    /// Its statements. `:now` in those of SQLite is the time of the run, which the runner binds.
     pub sql: &'static str,
 }
 
+/// How the statements begin that give a name to something; one that replaces it does not.
+const CREATIONS: [&str; 5] = [
+    "CREATE TABLE ",
+    "CREATE UNLOGGED TABLE ",
+    "CREATE VIEW ",
+    "CREATE INDEX ",
+    "CREATE UNIQUE INDEX ",
+];
+
+/// A migration, with its statements from the file that it is named after.
+macro_rules! migration {
+    ($folder:literal, $version:literal, $name:literal, $checksum:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            checksum: $checksum,
+            sql: include_str!(concat!("../", $folder, "/", $name, ".sql")),
+        }
+    };
+}
+pub(crate) use migration;
+
 impl Migration {
-    /// The names of the tables and indexes that it creates, so that a runner can see beforehand
+    /// The names of the tables, views and indexes that it creates, so that a runner can see beforehand
     /// whether somebody else has taken one of them.
     pub fn creates(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.sql.lines().filter_map(|line| {
-            let rest = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX "]
+            let rest = CREATIONS
                 .iter()
                 .find_map(|start| line.strip_prefix(start))?;
             rest.split([' ', '(']).next()
@@ -38,8 +60,9 @@ mod tests {
             version: 1,
             name: "0001_a",
             checksum: "",
-            sql: "-- CREATE TABLE no\nCREATE TABLE a (\n  b TEXT\n);\nCREATE UNIQUE INDEX c\nON a(b);\nCREATE INDEX d ON a(b);",
+            sql: "-- CREATE TABLE no\nCREATE TABLE a (\n  b TEXT\n);\nCREATE UNIQUE INDEX c\nON a(b);\nCREATE INDEX d ON a(b);\nCREATE UNLOGGED TABLE e (\n);\nCREATE VIEW f AS\nSELECT 1;\nCREATE OR REPLACE VIEW no AS\nSELECT 1;",
         };
-        assert_eq!(migration.creates().collect::<Vec<_>>(), ["a", "c", "d"]);
+        let created: Vec<_> = migration.creates().collect();
+        assert_eq!(created, ["a", "c", "d", "e", "f"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Migration, SchemaSet};
+use crate::{Dialect, Migration, SchemaSet};
 
 /// A row of a database's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +73,12 @@ pub enum Drift {
 ///
 /// The history must be a beginning of the set's migrations: none edited, none left out, none that
 /// is not ours. Anything else is a [`Drift`], and the database is not to be touched.
-pub fn plan(applied: &[Applied], set: SchemaSet) -> Result<Vec<&'static Migration>, Drift> {
-    plan_with(applied, set.name(), set.migrations())
+pub fn plan(
+    applied: &[Applied],
+    set: SchemaSet,
+    dialect: Dialect,
+) -> Result<Vec<&'static Migration>, Drift> {
+    plan_with(applied, set.name(), set.migrations(dialect))
 }
 
 fn plan_with(
@@ -258,27 +262,44 @@ mod tests {
         assert_eq!(plan_of(&history), Err(expected));
     }
 
+    /// The history of a database that has been through the whole of a set.
+    fn complete(set: SchemaSet, dialect: Dialect) -> Vec<Applied> {
+        set.migrations(dialect)
+            .iter()
+            .map(|migration| Applied {
+                version: migration.version,
+                name: migration.name.into(),
+                checksum: migration.checksum.into(),
+                set: set.name().into(),
+            })
+            .collect()
+    }
+
     #[test]
     fn the_sets_refuse_each_other() {
-        for (set, other) in [
-            (SchemaSet::Shared, SchemaSet::TimersOnly),
-            (SchemaSet::TimersOnly, SchemaSet::Shared),
-        ] {
-            let history: Vec<Applied> = set
-                .migrations()
-                .iter()
-                .map(|migration| Applied {
-                    version: migration.version,
-                    name: migration.name.into(),
-                    checksum: migration.checksum.into(),
-                    set: set.name().into(),
-                })
-                .collect();
-            assert_eq!(plan(&history, set), Ok(vec![]));
-            let refused = Drift::OtherSet {
-                found: set.name().into(),
+        for dialect in Dialect::ALL {
+            for (set, other) in [
+                (SchemaSet::Shared, SchemaSet::TimersOnly),
+                (SchemaSet::TimersOnly, SchemaSet::Shared),
+            ] {
+                let history = complete(set, dialect);
+                assert_eq!(plan(&history, set, dialect), Ok(vec![]));
+                let refused = Drift::OtherSet {
+                    found: set.name().into(),
+                };
+                assert_eq!(plan(&history, other, dialect), Err(refused));
+            }
+        }
+    }
+
+    #[test]
+    fn a_history_of_the_other_dialect_is_in_another_wording() {
+        for set in SchemaSet::ALL {
+            let history = complete(set, Dialect::Sqlite);
+            let edited = Drift::Edited {
+                name: set.migrations(Dialect::Postgres)[0].name,
             };
-            assert_eq!(plan(&history, other), Err(refused));
+            assert_eq!(plan(&history, set, Dialect::Postgres), Err(edited));
         }
     }
 

@@ -1,108 +1,21 @@
-//! Which tables a database file has, and the migrations that lead there.
+//! Which tables a database has, and the migrations that lead there.
 
-use crate::Migration;
+use crate::{Dialect, Migration, postgres, sqlite};
 
-/// Which tables a database file has.
+/// Which tables a database has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SchemaSet {
-    /// All modules in one file: timers belong to service calls.
+    /// All modules in one database: timers belong to service calls.
     Shared,
-    /// Timers on a file of their own, without service calls.
+    /// Timers in a database of their own, without service calls.
     TimersOnly,
 }
-
-/// A migration, with its statements from the file that it is named after.
-macro_rules! migration {
-    ($folder:literal, $version:literal, $name:literal, $checksum:literal) => {
-        Migration {
-            version: $version,
-            name: $name,
-            checksum: $checksum,
-            sql: include_str!(concat!("../", $folder, "/", $name, ".sql")),
-        }
-    };
-}
-
-/// What both sets get is one file, with the same number and name in both.
-const BUS_POSITIONS: Migration = migration!(
-    "sqlite",
-    5,
-    "0005_bus_positions",
-    "12be413b0f0436b78c8b099c96d51943b782691df93bff124445a3b233cb447b"
-);
-const TENANT_READY: Migration = migration!(
-    "sqlite",
-    7,
-    "0007_tenant_ready",
-    "a2adab489f576302ed089b91aeaeafe0270a791bd42c18628bebcdee289af3ff"
-);
-const LAST_ERROR: Migration = migration!(
-    "sqlite",
-    9,
-    "0009_last_error",
-    "71a8ba9de57e20b2934c3e9e707d7e1e665180050f5fd446e5d3a1305ad58075"
-);
-
-/// The first two have the names of the original specification, which has no 0002.
-const SHARED: [Migration; 9] = [
-    migration!(
-        "sqlite",
-        1,
-        "0001_bootstrap_schema",
-        "168f53f222076a336398e90187f8d16dbbe8ecde0ba3cebaf34a13341be09909"
-    ),
-    migration!(
-        "sqlite",
-        3,
-        "0003_timer_schedules_schema",
-        "17d596dadf8705b1bbaf21f2ffe3e7c0753500a112307aa1553d6f96387fe084"
-    ),
-    migration!(
-        "sqlite",
-        4,
-        "0004_timer_engine",
-        "6599bdaea7d053bb4dcfbe42fcfdba2f28fda7fedd701ea5f152ff77f6baa9ef"
-    ),
-    BUS_POSITIONS,
-    migration!(
-        "sqlite",
-        6,
-        "0006_service_calls",
-        "52962727ab745d73cd78373c0a74f85d7025a3b21fff9f75c8246a41ac0ea401"
-    ),
-    TENANT_READY,
-    migration!(
-        "sqlite",
-        8,
-        "0008_attempts_by_port",
-        "2b38c6acf61370c7bbba58dc2d1bed90f2922d3a8f71e2b408263e41691245b3"
-    ),
-    LAST_ERROR,
-    migration!(
-        "sqlite",
-        10,
-        "0010_dispatch_and_check",
-        "3c276d1f17a05121f4a8035e85e9197ae12e75f0f5558c2b4e7aaa2354a88d4c"
-    ),
-];
-
-const TIMERS_ONLY: [Migration; 4] = [
-    migration!(
-        "sqlite_timers",
-        1,
-        "0001_timer_schedules",
-        "ad46a30d87e78ec5d3eb390c06161d24ca18e9f34d4109e16e4c8ec1721dcb8a"
-    ),
-    BUS_POSITIONS,
-    TENANT_READY,
-    LAST_ERROR,
-];
 
 impl SchemaSet {
     /// Every set there is.
     pub const ALL: [Self; 2] = [Self::Shared, Self::TimersOnly];
 
-    /// The name that a file's history records.
+    /// The name that a database's history records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",
@@ -110,11 +23,14 @@ impl SchemaSet {
         }
     }
 
-    /// The migrations of a SQLite file, in the order in which they are applied.
-    pub const fn migrations(self) -> &'static [Migration] {
-        match self {
-            Self::Shared => &SHARED,
-            Self::TimersOnly => &TIMERS_ONLY,
+    /// The migrations of this set in a dialect, in the order in which they are applied. Both dialects
+    /// have the same versions of a set under the same names.
+    pub const fn migrations(self, dialect: Dialect) -> &'static [Migration] {
+        match (dialect, self) {
+            (Dialect::Sqlite, Self::Shared) => &sqlite::SHARED,
+            (Dialect::Sqlite, Self::TimersOnly) => &sqlite::TIMERS_ONLY,
+            (Dialect::Postgres, Self::Shared) => &postgres::SHARED,
+            (Dialect::Postgres, Self::TimersOnly) => &postgres::TIMERS_ONLY,
         }
     }
 }
@@ -125,10 +41,16 @@ mod tests {
     use sha2::{Digest, Sha256};
     use std::fmt::Write as _;
 
+    /// Each set in each dialect.
+    fn lists() -> impl Iterator<Item = &'static [Migration]> {
+        Dialect::ALL
+            .into_iter()
+            .flat_map(|dialect| SchemaSet::ALL.map(|set| set.migrations(dialect)))
+    }
+
     #[test]
     fn versions_ascend_and_each_name_begins_with_its_version() {
-        for set in SchemaSet::ALL {
-            let migrations = set.migrations();
+        for migrations in lists() {
             assert!(migrations.is_sorted_by(|a, b| a.version < b.version));
             for migration in migrations {
                 let prefix = format!("{:04}_", migration.version);
@@ -137,12 +59,23 @@ mod tests {
         }
     }
 
-    /// Files in the field carry these. A change to a migration that anybody may have applied makes
-    /// this program refuse their file, so the change belongs into a new migration instead, and the
+    #[test]
+    fn a_set_has_the_same_versions_and_names_in_each_dialect() {
+        let names = |migrations: &[Migration]| -> Vec<_> {
+            migrations.iter().map(|it| (it.version, it.name)).collect()
+        };
+        for set in SchemaSet::ALL {
+            let [sqlite, postgres] = Dialect::ALL.map(|it| names(set.migrations(it)));
+            assert_eq!(sqlite, postgres, "{}", set.name());
+        }
+    }
+
+    /// Databases in the field carry these. A change to a migration that anybody may have applied makes
+    /// this program refuse their database, so the change belongs into a new migration instead, and the
     /// checksum stays.
     #[test]
     fn the_checksum_of_each_migration_is_that_of_its_file() {
-        for migration in SchemaSet::ALL.iter().flat_map(|set| set.migrations()) {
+        for migration in lists().flatten() {
             let digest = Sha256::digest(migration.sql.replace("\r\n", "\n"));
             let mut hex = String::new();
             for byte in digest {
@@ -154,10 +87,28 @@ mod tests {
 
     #[test]
     fn no_migration_asks_the_database_for_the_time() {
-        for migration in SchemaSet::ALL.iter().flat_map(|set| set.migrations()) {
+        let clocks = [
+            "'now'",
+            "now()",
+            "current_timestamp",
+            "clock_timestamp",
+            "unixepoch",
+            "julianday",
+        ];
+        for migration in lists().flatten() {
             let sql = migration.sql.to_ascii_lowercase();
-            for clock in ["'now'", "current_timestamp", "unixepoch", "julianday"] {
+            for clock in clocks {
                 assert!(!sql.contains(clock), "{} uses {clock}", migration.name);
+            }
+        }
+    }
+
+    /// PostgreSQL takes no parameters where several statements are sent as one.
+    #[test]
+    fn no_migration_of_postgres_has_a_parameter() {
+        for set in SchemaSet::ALL {
+            for migration in set.migrations(Dialect::Postgres) {
+                assert!(!migration.sql.contains(":now"), "{}", migration.name);
             }
         }
     }

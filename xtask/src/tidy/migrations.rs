@@ -6,31 +6,31 @@ use std::path::Path;
 use super::problem::Problem;
 use super::tree::Tree;
 
-const DIALECTS: [&str; 2] = ["sqlite", "postgres"];
+/// The folders of the shared set, one for each dialect.
+const SHARED: [&str; 2] = ["sqlite", "postgres"];
 
-/// Histories that only one database has, so there is nothing to be in step with.
-const ALONE: [&str; 1] = ["sqlite_timers"];
+/// The same for timers in a database of their own.
+const TIMERS: [&str; 2] = ["sqlite_timers", "postgres_timers"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let histories = DIALECTS.map(|dialect| history(tree, dialect));
-    for (dialect, names) in DIALECTS.iter().zip(&histories) {
-        problems.extend(malformed(dialect, names));
-    }
-    for folder in ALONE {
-        problems.extend(malformed(folder, &history(tree, folder)));
-    }
-    // A dialect without a folder is not supported yet, so there is nothing to be in step with.
-    if DIALECTS.iter().all(|dialect| folder_exists(tree, dialect)) {
-        let [first, second] = &histories;
-        problems.extend(missing(DIALECTS[1], second, first));
-        problems.extend(missing(DIALECTS[0], first, second));
+    for folders in [SHARED, TIMERS] {
+        let histories = folders.map(|folder| history(tree, folder));
+        for (folder, names) in folders.iter().zip(&histories) {
+            problems.extend(malformed(folder, names));
+        }
+        // A dialect without a folder is not supported yet, so there is nothing to be in step with.
+        if folders.iter().all(|folder| folder_exists(tree, folder)) {
+            let [first, second] = &histories;
+            problems.extend(missing(folders[1], second, first));
+            problems.extend(missing(folders[0], first, second));
+        }
     }
     problems
 }
 
-fn folder_exists(tree: &Tree, dialect: &str) -> bool {
-    tree.root.join("migrations").join(dialect).is_dir()
+fn folder_exists(tree: &Tree, folder: &str) -> bool {
+    tree.root.join("migrations").join(folder).is_dir()
 }
 
 /// The names of the files in one history's folder.
@@ -72,12 +72,12 @@ fn number_of(name: &str) -> Option<&str> {
     formed.then_some(number)
 }
 
-fn missing(dialect: &str, names: &BTreeSet<String>, others: &BTreeSet<String>) -> Vec<Problem> {
+fn missing(folder: &str, names: &BTreeSet<String>, others: &BTreeSet<String>) -> Vec<Problem> {
     others
         .difference(names)
         .map(|name| {
             Problem::new(
-                format!("migrations/{dialect}/{name}"),
+                format!("migrations/{folder}/{name}"),
                 1,
                 "write this migration in this dialect too, if only as a comment that says why it is empty.",
             )
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_of_its_own_has_well_formed_names_and_need_not_be_in_step() {
+    fn timers_alone_need_not_be_in_step_with_the_shared_set() {
         let tree = fixture(&[
             ("migrations/sqlite/0001_timers.sql", ""),
             ("migrations/postgres/0001_timers.sql", ""),
@@ -146,6 +146,21 @@ mod tests {
         assert_eq!(
             locations(&check(&tree)),
             ["migrations/sqlite_timers/2_tags.sql:1"]
+        );
+    }
+
+    #[test]
+    fn timers_alone_are_in_step_between_the_dialects() {
+        let tree = fixture(&[
+            ("migrations/sqlite_timers/0001_schedules.sql", ""),
+            ("migrations/postgres_timers/0001_timers.sql", ""),
+        ]);
+        assert_eq!(
+            locations(&check(&tree)),
+            [
+                "migrations/postgres_timers/0001_schedules.sql:1",
+                "migrations/sqlite_timers/0001_timers.sql:1",
+            ]
         );
     }
 

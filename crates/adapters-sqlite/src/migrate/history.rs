@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use punctual_domain::Timestamp;
-use punctual_migrations::{Applied, Migration, SQLITE_HISTORY, SchemaSet};
+use punctual_migrations::{Applied, Dialect, Migration, SQLITE_HISTORY, SchemaSet};
 use rusqlite::{Connection, Row, params};
 
 use super::report::MigrationState;
@@ -80,7 +80,7 @@ impl History {
 
     /// The set's migrations, each with the time at which it was applied.
     pub(super) fn states(&self, set: SchemaSet) -> Vec<MigrationState> {
-        set.migrations()
+        set.migrations(Dialect::Sqlite)
             .iter()
             .map(|migration| MigrationState {
                 version: migration.version,

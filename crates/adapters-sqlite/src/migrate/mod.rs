@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use punctual_domain::Timestamp;
-use punctual_migrations::{Migration, SchemaSet, plan};
+use punctual_migrations::{Dialect, Migration, SchemaSet, plan};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::OpenError;
@@ -139,7 +139,8 @@ fn read_history(
     set: SchemaSet,
 ) -> Result<(History, Vec<&'static Migration>), OpenError> {
     let history = History::read(connection, path)?;
-    let pending = plan(&history.applied(), set).map_err(|drift| drift_error(path, set, drift))?;
+    let pending = plan(&history.applied(), set, Dialect::Sqlite)
+        .map_err(|drift| drift_error(path, set, drift))?;
     refusals::refuse_taken_names(connection, path, set, &history, &pending)?;
     Ok((history, pending))
 }

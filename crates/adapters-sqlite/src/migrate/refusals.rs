@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use punctual_migrations::{Migration, SchemaSet};
+use punctual_migrations::{Dialect, Migration, SchemaSet};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::history::{self, History};
@@ -23,7 +23,10 @@ pub(super) fn refuse_taken_names(
 ) -> Result<(), OpenError> {
     let is_pending =
         |migration: &&Migration| pending.iter().any(|it| it.version == migration.version);
-    let applied = set.migrations().iter().filter(|it| !is_pending(it));
+    let applied = set
+        .migrations(Dialect::Sqlite)
+        .iter()
+        .filter(|it| !is_pending(it));
     let ours: BTreeSet<_> = applied.flat_map(Migration::creates).collect();
     let needed = pending.iter().flat_map(|migration| migration.creates());
     let own = (!history.exists()).then_some(history::TABLE);
@@ -138,7 +141,7 @@ fn references(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>
 }
 
 fn our_names(set: SchemaSet) -> BTreeSet<&'static str> {
-    set.migrations()
+    set.migrations(Dialect::Sqlite)
         .iter()
         .flat_map(Migration::creates)
         .collect()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use punctual_domain::Timestamp;
-use punctual_migrations::{Migration, SchemaSet};
+use punctual_migrations::{Dialect, Migration, SchemaSet};
 use rusqlite::{Connection, types::Value};
 use tempfile::TempDir;
 
@@ -46,7 +46,7 @@ impl Scenario {
 fn write_stubs(path: &Path) {
     let mut connection = Connection::open(path).unwrap();
     use_write_ahead_log(&mut connection, path).unwrap();
-    let first: &Migration = &SchemaSet::Shared.migrations()[0];
+    let first: &Migration = &SchemaSet::Shared.migrations(Dialect::Sqlite)[0];
     let history = History::read(&connection, path).unwrap();
     apply(&connection, SchemaSet::Shared, &history, &[first], now()).unwrap();
     connection

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 
 use punctual_adapters_sqlite::{OpenError, SchemaSet, migrate, migration_status};
 use punctual_domain::Timestamp;
+use punctual_migrations::Dialect;
 
 use crate::scratch::{Scratch, now};
 
@@ -21,7 +22,7 @@ fn the_file_and_its_folders_are_created() {
         let scratch = Scratch::new();
         let path = scratch.folder().join("deep").join("deeper").join("a.db");
         let report = migrate(&path, set, now()).unwrap();
-        assert_eq!(report.applied_now, set.migrations().len());
+        assert_eq!(report.applied_now, set.migrations(Dialect::Sqlite).len());
         assert!(path.is_file());
     }
 }
@@ -44,7 +45,7 @@ fn a_second_run_changes_nothing() {
 fn the_history_names_each_migration_its_checksum_its_set_and_its_time() {
     for set in SchemaSet::ALL {
         let expected: Vec<String> = set
-            .migrations()
+            .migrations(Dialect::Sqlite)
             .iter()
             .map(|migration| {
                 format!(
@@ -109,7 +110,10 @@ fn the_status_of_an_empty_file_is_that_everything_is_pending() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path(), "").unwrap();
     let status = migration_status(&scratch.path(), SchemaSet::Shared).unwrap();
-    assert_eq!(status.pending(), SchemaSet::Shared.migrations().len());
+    assert_eq!(
+        status.pending(),
+        SchemaSet::Shared.migrations(Dialect::Sqlite).len()
+    );
     assert_eq!(std::fs::metadata(scratch.path()).unwrap().len(), 0);
 }
 
@@ -127,7 +131,10 @@ fn rows_of_the_stub_tables_survive_and_a_timer_without_a_due_time_has_been_reach
     let scratch = Scratch::migrated_halfway(SchemaSet::Shared, 1);
     scratch.execute(STUB_ROWS);
     let report = migrate(&scratch.path(), SchemaSet::Shared, now()).unwrap();
-    assert_eq!(report.applied_now, SchemaSet::Shared.migrations().len() - 1);
+    assert_eq!(
+        report.applied_now,
+        SchemaSet::Shared.migrations(Dialect::Sqlite).len() - 1
+    );
     assert_eq!(
         scratch.rows(
             "SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at,
@@ -191,7 +198,7 @@ fn a_call_of_which_only_the_id_was_known_has_failed_and_its_id_stays_taken() {
 
 #[test]
 fn the_host_of_an_attempt_that_waits_gets_its_port() {
-    let migrations = SchemaSet::Shared.migrations();
+    let migrations = SchemaSet::Shared.migrations(Dialect::Sqlite);
     let before = migrations.iter().take_while(|it| it.version < 8).count();
     let scratch = Scratch::migrated_halfway(SchemaSet::Shared, before);
     let rows = [
@@ -353,7 +360,7 @@ fn five_threads_at_once_apply_each_migration_once() {
         });
         let mut applied: Vec<usize> = reports.iter().map(|it| it.applied_now).collect();
         applied.sort_unstable();
-        assert_eq!(applied, [0, 0, 0, 0, set.migrations().len()]);
+        assert_eq!(applied, [0, 0, 0, 0, set.migrations(Dialect::Sqlite).len()]);
         assert!(
             reports
                 .iter()

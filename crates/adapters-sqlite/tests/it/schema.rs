@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use punctual_adapters_sqlite::SchemaSet;
-use punctual_migrations::Migration;
+use punctual_migrations::{Dialect, Migration};
 use rusqlite::Connection;
 
 use crate::scratch::{Scratch, rows};
@@ -443,7 +443,7 @@ fn the_timers_only_tables_are_the_shared_ones_without_the_foreign_key() {
 fn the_migrations_create_exactly_what_their_texts_say() {
     for set in SchemaSet::ALL {
         let mut claimed: Vec<&str> = set
-            .migrations()
+            .migrations(Dialect::Sqlite)
             .iter()
             .flat_map(Migration::creates)
             .collect();

@@ -1,0 +1,2 @@
+-- Nothing: on PostgreSQL the host of an attempt has its port from the beginning, so that there are no
+-- attempts without one to be changed (0006_service_calls.sql).

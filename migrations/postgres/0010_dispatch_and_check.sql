@@ -1,0 +1,2 @@
+-- Nothing: on PostgreSQL next_check_at, dispatched_at and dispatch_count have these names from the
+-- beginning (0001_bootstrap_schema.sql).
