@@ -123,6 +123,7 @@ forward! {
     BusPositionPort {
         load(stream: String) -> Result<Option<BusPosition>, PortError>;
         save(position: BusPosition) -> Result<(), PortError> as "save_position";
+        own_republication(stream: String, now: Timestamp, lease: Duration) -> Result<bool, PortError>;
     }
 
     EventBusPort {

@@ -331,9 +331,11 @@ impl Tracker {
     fn lose(&mut self, since: Timestamp, reason: &str) {
         self.losses += 1;
         let earlier = self.loss.take();
+        let stream = self.stream.as_ref().map(|(name, _)| name.clone());
         self.recovered_until = None;
         self.loss = Some(DataLoss {
             number: self.losses,
+            stream: stream.unwrap_or_default(),
             since: earlier.map_or(since, |earlier| earlier.since.min(since)),
             reason: reason.to_owned(),
         });

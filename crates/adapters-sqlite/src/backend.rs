@@ -24,6 +24,7 @@ impl Backend for SqliteTimerStore {
         Capabilities {
             fires: self.role != Role::Client,
             standalone_timers: self.set == SchemaSet::TimersOnly,
+            ..Capabilities::default()
         }
     }
 

@@ -19,8 +19,46 @@ pub trait TimerStoreFixture: Send + Sync {
     /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);
 
+    /// Cuts the connections of the first instance to its database, if it has some, between two operations:
+    /// nothing is under way. Returns when the instance has noticed.
+    async fn disconnect(&self) {}
+
+    /// Number of random histories that are played on the store: fewer where each step takes long.
+    fn histories(&self) -> u32 {
+        64
+    }
+
     /// Whether a claim outlives the process that made it, and ends only with its lease.
     fn claims_survive_a_crash(&self) -> bool;
+
+    /// Opens the store once more, as another instance that fires, too. `None` if only one may. A store that
+    /// may pass over for a while what another instance made due in the past does not do so here.
+    async fn second_instance(&self) -> Option<TimerStores> {
+        None
+    }
+
+    /// Opens the store once more, to schedule, read, delete and purge, and perhaps not to fire. `None`
+    /// if it can be open only once.
+    async fn client(&self) -> Option<TimerStores> {
+        self.second_instance().await
+    }
+
+    /// Whether the store has a clock of its own, which a case can set.
+    fn has_store_clock(&self) -> bool {
+        false
+    }
+
+    /// Stops the clock of the store, which all instances share, at an instant. With `None`, as at first,
+    /// the store has no clock of its own, and the `now` of each call is its time. Cases call it after they
+    /// have opened the second instance, too.
+    fn set_store_clock(&self, _now: Option<Timestamp>) {}
+
+    /// Loses the claims of all instances, as a crash of the store itself does while the instances run on.
+    /// The longest lease is then that of the claims of the case. False if nothing can lose them, and then
+    /// nothing has happened.
+    async fn crash_store(&self) -> bool {
+        false
+    }
 }
 
 /// A store of service calls with their timers, empty at first. Dropping the fixture cleans up.

@@ -23,6 +23,7 @@ mod suite;
 mod calls;
 pub mod cases;
 mod fixtures;
+mod instances;
 pub mod state_machine;
 mod store;
 

@@ -205,11 +205,11 @@ pub(crate) trait Store: TimerStoreFixture {
         claimed.expect("claim_due answers")
     }
 
-    async fn claim_except(&self, now: i64, limit: usize, passed_over: &[&str]) -> ClaimBatch {
-        let passed_over = passed_over.iter().map(|name| key_of(name, 0).tenant_id);
+    async fn claim_except(&self, now: i64, limit: usize, excluded: &[&str]) -> ClaimBatch {
+        let excluded = excluded.iter().map(|name| key_of(name, 0).tenant_id);
         let claimed = self
             .queue()
-            .claim_due_except(at(now), limit, LEASE, passed_over.collect())
+            .claim_due_except(at(now), limit, LEASE, excluded.collect())
             .await;
         claimed.expect("claim_due_except answers")
     }

@@ -33,11 +33,15 @@ macro_rules! suites_in_modules {
     };
 }
 
-/// Everything that a store of timers has to pass.
+/// Everything that a store of timers has to pass. With `optional`, the expression makes an `Option`, and
+/// where it is `None`, because a server is missing, nothing is tested.
 #[macro_export]
 macro_rules! timer_store_suites {
     ($fixture:expr) => {
-        $crate::suites_in_modules! { $fixture =>
+        $crate::timer_store_suites!(optional Some($fixture));
+    };
+    (optional $fixture:expr) => {
+        $crate::suites_in_modules! { match $fixture { Some(fixture) => fixture, None => return } =>
             saving: timer_save_suite,
             marking: timer_mark_suite,
             deleting: timer_delete_suite,
@@ -46,6 +50,8 @@ macro_rules! timer_store_suites {
             claiming: timer_claim_suite,
             fairness: timer_fairness_suite,
             settling: timer_settle_suite,
+            instances: timer_instances_suite,
+            store_clock: timer_store_clock_suite,
             fired_since: timer_fired_suite,
             dead_letters: dead_letter_suite,
             bus_positions: bus_position_suite,
@@ -55,6 +61,10 @@ macro_rules! timer_store_suites {
             #[test]
             fn every_random_history_matches_the_model() {
                 $crate::state_machine::check(|| async { $fixture });
+            }
+            #[test]
+            fn every_random_history_of_two_instances_matches_the_model() {
+                $crate::state_machine::check_two_instances(|| async { $fixture });
             }
         }
     };

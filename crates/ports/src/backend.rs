@@ -81,14 +81,18 @@ pub struct Capabilities {
     pub fires: bool,
     /// Whether a timer may be stored that belongs to no service call.
     pub standalone_timers: bool,
+    /// Whether several instances may fire its timers at once. Leases are short then, since what a crashed
+    /// instance had claimed waits for their end.
+    pub several_instances: bool,
 }
 
 impl Default for Capabilities {
-    /// A store of timers that an engine fires.
+    /// A store of timers that one engine fires.
     fn default() -> Self {
         Self {
             fires: true,
             standalone_timers: true,
+            several_instances: false,
         }
     }
 }
@@ -110,9 +114,12 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 /// # Contract
 /// - All ports are views of one database: a write acknowledged by one of them is visible to the others.
 ///   Each of them fulfils its own contract, whose test cases are in the crate `conformance`.
+/// - An instance is one opening of the store. Several may be open at once where the store allows it, and a
+///   write acknowledged by one is visible to the others. If it allows only one that fires, the others have
+///   `fires` false.
 /// - `call_stores`, `capabilities` and `name` return the same as long as the store is open.
 /// - `watch` calls `on_change` after a commit that did not come through these ports, such as another
-///   process's, soon enough that a timer due at once may wait for it. Spurious calls are allowed. A commit
+///   process's or instance's, soon enough that a timer due at once may wait for it. Spurious calls are allowed. A commit
 ///   that it misses is found by the worker's next poll: late, not lost.
 /// - `watch` returns, with the reason, only when the store can no longer be relied on; the engine then
 ///   stops. A transient failure is no reason to return.

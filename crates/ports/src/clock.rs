@@ -5,7 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use punctual_domain::Timestamp;
 
-/// A source of time.
+/// A source of time: that of one instance. Instances of one store may disagree; whose clock decides what is
+/// in the contracts of [`TimerQueuePort`](crate::TimerQueuePort) and
+/// [`TimerPersistencePort`](crate::TimerPersistencePort).
 ///
 /// # Contract
 /// - `now` is the wall clock in milliseconds, truncated down: it is never ahead of the real time.

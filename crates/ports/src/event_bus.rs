@@ -115,6 +115,8 @@ pub trait Subscription: Send + Sync {
 pub struct DataLoss {
     /// Identifies the loss, for [`EventBusPort::recovered`].
     pub number: u64,
+    /// The stream that lost them, as the bus names it.
+    pub stream: String,
     /// Messages published at this instant or later have to be published again.
     pub since: Timestamp,
     /// How the loss was detected, for the log.

@@ -159,18 +159,28 @@ pub struct TimerPage {
 /// - An `Ensure` creates an absent timer, exactly one of any number of concurrent ones does, and leaves
 ///   a scheduled timer unchanged, overdue or not, with its attempts, retry time and claim.
 /// - Items of a batch with the same key apply in order; a failed item does not affect the others.
+/// - Where the store has a clock of its own, that clock is the `now` of the decision: registrations of all
+///   instances are by one clock, and a command counts as sent no later than that clock reads. A store
+///   without one uses the caller's `now`.
 ///
 /// ## Marking
 /// - `mark_fired` applies only to a scheduled timer with exactly the registration that was fired.
 /// - A mark whose `reached_at` is before the due time is `Rejected` and changes nothing.
 /// - A reached timer is never due again, and does not change until it is replaced or purged.
 /// - Marking twice changes nothing.
+/// - A mark needs no claim: that of an owner whose lease expired marks the same firing. Both times of the
+///   registration decide, since two commands sent in one millisecond differ in their due time only.
 ///
 /// ## Deleting
 /// - A deleted timer is invisible to every reader and to the queue, and does not fire.
 /// - A deletion leaves a tombstone: a command not newer than it is `Stale`, while a direct call creates
 ///   the timer again with a later registration than any before.
-/// - A timer with an unexpired claim is `Firing`, a reached one is `AlreadyReached`; both stay.
+/// - A timer with an unexpired claim, of whichever instance, is `Firing`, a reached one is `AlreadyReached`;
+///   both stay. A store that does not know the claims of others answers `Firing` where there may be one.
+/// - After a crash of the store that has lost claims, handlers may still run. Until the longest lease has
+///   passed since the store records claims again, a timer that is due is `Firing`; one that is not due was
+///   not claimed, and can be deleted.
+/// - Deletions are made at the time of the store's clock, if it has one.
 ///
 /// ## Reading
 /// - Every method with a tenant sees the timers of that tenant only.
@@ -186,6 +196,8 @@ pub struct TimerPage {
 /// ## Purging
 /// - `purge` removes timers that were reached, and tombstones of deletions that were made, before an
 ///   instant: at most `limit` rows per call, and returns their number. It never removes a scheduled timer.
+/// - Of several callers at once, each row is removed and counted by one. A call may pass over rows that
+///   another is removing.
 #[async_trait]
 pub trait TimerPersistencePort: Send + Sync {
     /// Stores schedules.

@@ -23,7 +23,7 @@ pub struct Claim {
     pub attempts: u32,
     /// Identifies this claim.
     pub token: ClaimToken,
-    /// When the lease expires unless it is renewed.
+    /// When the lease expires unless it is renewed, by the clock of the caller: `now` plus the lease.
     pub lease_until: Timestamp,
 }
 
@@ -51,9 +51,10 @@ pub struct ClaimRef {
 pub struct ClaimBatch {
     /// The claimed timers, by due time.
     pub claims: Vec<Claim>,
-    /// Whether due timers were left unclaimed.
+    /// Whether due timers were left unclaimed. A hint if other instances claim, too.
     pub more_due: bool,
-    /// Earliest due time after now among the unclaimed timers.
+    /// When to poll next, by the clock of the caller: the earliest due time after now among the unclaimed
+    /// timers, or the end of another instance's lease.
     pub next_due_at: Option<Timestamp>,
 }
 
@@ -159,6 +160,9 @@ impl ClaimOutcome {
 ///
 /// These are infrastructure queries: besides tracing and retention, the only ones across tenants.
 ///
+/// An instance is one opening of the store; what is opened after a crash is another one. Several may fire
+/// from a store that says so.
+///
 /// # Contract
 /// ## Claiming
 /// - `claim_due` returns only scheduled timers whose due time, or retry time if they have one, is at
@@ -166,12 +170,36 @@ impl ClaimOutcome {
 /// - A claimed timer is not returned to another caller until its lease expires (`now >= lease_until`),
 ///   it is released, or it is rescheduled.
 /// - A timer whose lease has expired is returned again, under a new token.
-/// - If no more than `limit` are due, all of them are returned, by due time (retry time).
+/// - If no more than `limit` are due, all that nobody else is claiming are returned, by due time (retry
+///   time).
 /// - `next_due_at` is the earliest due time (retry time) after `now` among unclaimed timers, and
 ///   `more_due` is whether due timers were left unclaimed.
 /// - A store that may never claim, for example because it was opened beside the one that does,
 ///   returns `Rejected`, and the worker stops.
 /// - Claims end with the process that made them, or at the latest with their lease.
+///
+/// ## Several instances
+/// - A timer is claimed by one instance at a time, however their calls interleave. A call may pass over
+///   what another call is claiming or changing at that moment, and does not wait for it.
+/// - Every claim of a timer has a token that no other claim of it has, whichever instance made it. A token
+///   may be shared by the claims of one call.
+/// - `more_due` is a hint: it may be true although another instance has claimed the rest. It is false only
+///   if nothing was left that nobody was claiming.
+/// - `next_due_at` is also at or before the end of each lease of another instance, so that a timer is taken
+///   over without a long poll. A store need not query leases with every call: it may know of one up to a
+///   second late, and announce its end up to a second late, or too early; but always after `now`. The
+///   leases of an excluded tenant may count.
+/// - The ends of an instance's own leases are not announced: it renews, settles or releases them.
+/// - What another instance made due in the past, by a save, a retry or a release, may be passed over for
+///   up to five seconds. The fixture of the suites has a store that does not.
+/// - Each instance gives the tenants their turns by itself, and excludes its own.
+///
+/// ## Clocks
+/// - A store may have a clock of its own, which all instances share. A timer is due once both clocks have
+///   reached its due time (retry time), the caller's `now` and the store's: it is early by neither.
+/// - Leases begin, expire and are renewed by the store's clock. `lease_until` and `next_due_at` are by the
+///   caller's, converted by the difference of both at the call, and `next_due_at` is always after `now`.
+/// - In a store without a clock of its own, the `now` of each call is its time.
 ///
 /// ## Fairness
 /// - If more is due than `limit`, the claim is full and shared: among the `t` tenants of the store,
@@ -204,6 +232,14 @@ impl ClaimOutcome {
 /// - All four return `Lost` and change nothing for a claim that is no longer current. If the timer was
 ///   rescheduled, `retry_later` and `dead_letter` return `Moved` instead: a handler that reschedules its
 ///   own timer and then fails leaves the new schedule, no retry and no dead letter.
+/// - A claim is current if its token is that of the last claim, and the timer has exactly the registration
+///   that was claimed: registration time and due time. Whether a claim whose lease expired is current until
+///   the timer is claimed again is left open.
+/// - If the store loses claims in a crash of its own while instances run on, those claims are no longer
+///   current, and their timers may be claimed again at once. Until then, `renew` by the instance that made
+///   such a claim records it again, if the timer is due and has exactly the registration that was claimed:
+///   a firing that is published for longer than a lease stays known. Whether it does so for a claim that was
+///   released before is left open.
 ///
 /// ## Republishing
 /// - `fired_since` returns the reached timers of all tenants, dead-lettered ones included, whose

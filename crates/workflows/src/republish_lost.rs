@@ -12,6 +12,9 @@
 //! Recovery keeps no state. The bus reports a loss, also after a restart, until it is recovered, which
 //! is after every event was accepted. It also gets the progress after each page, and may leave out
 //! after a restart what was accepted by then.
+//!
+//! Of several instances on one store, one recovers at a time: each recovers from the losses that it has
+//! detected, and would otherwise publish the same events at the same moment as the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,8 +22,8 @@ use std::time::Duration;
 
 use punctual_domain::{EnvelopeId, ReachedTimer};
 use punctual_ports::{
-    ClockPort, DataLoss, DeadLetterPort, EventBusPort, IdPort, PortError, TimerQueuePort,
-    only_answer,
+    BusPositionPort, ClockPort, DataLoss, DeadLetterPort, EventBusPort, IdPort, PortError,
+    TimerQueuePort, TimerStores, only_answer,
 };
 
 use crate::fire_due_timers::WorkerStopped;
@@ -38,6 +41,12 @@ const MOST_PARKED: usize = 1_000;
 /// hour.
 const MOST_FAILURES: u32 = 20;
 
+/// How long an instance owns the republication after it last said so.
+const OWNED_FOR: Duration = Duration::from_secs(15);
+
+/// Interval at which an instance tries to own it.
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Recovers from data losses of the bus.
 pub struct RepublishLost {
     clock: Arc<dyn ClockPort>,
@@ -45,6 +54,7 @@ pub struct RepublishLost {
     queue: Arc<dyn TimerQueuePort>,
     bus: Arc<dyn EventBusPort>,
     dead_letters: Arc<dyn DeadLetterPort>,
+    positions: Arc<dyn BusPositionPort>,
     in_flight_epoch: InFlightEpoch,
 }
 
@@ -58,10 +68,11 @@ struct Parked {
 }
 
 impl RepublishLost {
-    /// On these adapters; an event that can never be published becomes a dead letter.
-    pub fn new(ports: &TimerPorts, dead_letters: Arc<dyn DeadLetterPort>) -> Self {
+    /// On these adapters; an event that can never be published becomes a dead letter of the store.
+    pub fn new(ports: &TimerPorts, store: &TimerStores) -> Self {
         Self {
-            dead_letters,
+            dead_letters: Arc::clone(&store.dead_letters),
+            positions: Arc::clone(&store.positions),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             queue: Arc::clone(&ports.queue),
@@ -96,6 +107,9 @@ impl RepublishLost {
 
     async fn recover(&self, loss: &DataLoss) -> Result<(), WorkerStopped> {
         self.wait_for_in_flight().await;
+        while !self.own(loss).await? {
+            self.clock.sleep_for(OWNER_CHECK_INTERVAL).await;
+        }
         let (mut found, mut after) = (0, None);
         let mut parked: VecDeque<Parked> = VecDeque::new();
         loop {
@@ -119,6 +133,8 @@ impl RepublishLost {
             let oldest_parked = parked.iter().map(|it| it.firing.envelope.timestamp).min();
             let until = oldest_parked.map_or(next.reached_at, |it| it.min(next.reached_at));
             self.bus.recovered_until(loss, until);
+            // If another instance owns it by now, both publish: a duplicate is better than a wait.
+            self.own(loss).await?;
             after = Some(next);
         }
         while let Some(next) = parked.iter().map(|it| it.until).min() {
@@ -139,6 +155,17 @@ impl RepublishLost {
             tracing::debug!(reason = loss.reason, "the broker can have lost nothing");
         }
         Ok(())
+    }
+
+    /// Takes or keeps the republication; false if another instance has it.
+    async fn own(&self, loss: &DataLoss) -> Result<bool, WorkerStopped> {
+        let own = || {
+            let now = self.clock.now();
+            self.positions
+                .own_republication(loss.stream.clone(), now, OWNED_FOR)
+        };
+        let failure = "the republication could not be owned";
+        self.until_success(failure, own).await
     }
 
     /// Waits until the firings in flight are settled: one that was acknowledged before the loss and is

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::Duration;
 
-use punctual_domain::claim_sharing::{Chosen, DueTimers, share};
+use punctual_domain::claim_sharing::{Chosen, DueTimers, earlier, share};
 use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{Claim, ClaimBatch, ClaimToken};
 
@@ -22,18 +22,23 @@ fn last_at(now: Timestamp) -> Ready {
 }
 
 impl State {
+    /// Claims for an instance what is due by its clock and by the store's.
     pub(super) fn claim_due(
         &mut self,
+        instance: u64,
         now: Timestamp,
         limit: usize,
         lease: Duration,
         excluded: &BTreeSet<TenantId>,
     ) -> ClaimBatch {
-        self.end_leases_up_to(now);
-        let mut last_served = self.last_served.take();
+        let clock = self.clock;
+        self.end_leases_up_to(clock.or(now));
+        self.claims_known.at(clock.or(now));
+        self.claims_known.claimed_for(lease);
+        let mut last_served = self.last_served.remove(&instance);
         let mut due = Due {
             state: self,
-            now,
+            now: now.min(clock.or(now)),
             excluded,
         };
         let first = Chosen {
@@ -42,25 +47,39 @@ impl State {
             next_due_at: due.next_ready(),
         };
         let Ok(chosen) = share(&mut due, first, limit, &mut last_served);
-        self.last_served = last_served;
+        let next_ready = chosen.next_due_at.map(|at| clock.when_both_reach(at, now));
+        let foreign = self.next_foreign_lease(instance, excluded);
+        let next_lease_end = foreign.map(|until| clock.to_caller(until, now));
+        if let Some(tenant) = last_served {
+            self.last_served.insert(instance, tenant);
+        }
         let timers = chosen.timers.into_iter();
         let in_ready_order: BTreeSet<Ready> = timers.map(|(key, at)| (at, key)).collect();
-        let until = now.saturating_add(lease);
+        let until = clock.or(now).saturating_add(lease);
+        let claimed = in_ready_order.into_iter();
+        let claimed = claimed.filter_map(|(_, key)| self.claim(&key, until, instance));
         ClaimBatch {
-            claims: in_ready_order
-                .into_iter()
-                .filter_map(|(_, key)| self.claim(&key, until))
+            claims: claimed
+                .map(|claim| Claim {
+                    lease_until: now.saturating_add(lease),
+                    ..claim
+                })
                 .collect(),
             more_due: chosen.more_due,
-            next_due_at: chosen.next_due_at,
+            next_due_at: earlier(next_ready, next_lease_end),
         }
     }
 
-    fn claim(&mut self, key: &TimerKey, until: Timestamp) -> Option<Claim> {
+    fn claim(&mut self, key: &TimerKey, until: Timestamp, owner: u64) -> Option<Claim> {
         let mut row = self.take(key)?;
         self.last_token += 1;
         let token = ClaimToken(self.last_token);
-        row.lease = Some(Lease { token, until });
+        row.lost = None;
+        row.lease = Some(Lease {
+            token,
+            until,
+            owner,
+        });
         let claim = Claim {
             timer: row.timer.clone(),
             attempts: row.failures.attempts,
@@ -69,6 +88,21 @@ impl State {
         };
         self.put(row);
         Some(claim)
+    }
+
+    /// When the first lease of another instance ends.
+    fn next_foreign_lease(
+        &self,
+        instance: u64,
+        excluded: &BTreeSet<TenantId>,
+    ) -> Option<Timestamp> {
+        let is_foreign = |key: &TimerKey| {
+            let lease = self.rows.get(key).and_then(|row| row.lease);
+            lease.is_some_and(|lease| lease.owner != instance)
+        };
+        let mut leased = self.leased.iter();
+        let foreign = leased.find(|(_, key)| !excluded.contains(&key.tenant_id) && is_foreign(key));
+        foreign.map(|(until, _)| *until)
     }
 }
 

@@ -1,6 +1,8 @@
 //! In-memory timer store.
 
 mod claiming;
+mod instances;
+mod positions;
 mod reading;
 mod settling;
 mod state;
@@ -20,9 +22,11 @@ use punctual_ports::{
 };
 
 use crate::{each, lock};
+use instances::Instance;
 use state::State;
 
-/// Timers, dead letters and the positions of buses in memory. Clones share their content.
+/// Timers, dead letters and the positions of buses in memory. Clones share their content, and are one
+/// instance; [`another_instance`](Self::another_instance) shares the content alone.
 ///
 /// ```
 /// # use punctual_adapters_memory::MemoryTimerStore;
@@ -38,6 +42,7 @@ use state::State;
 #[derive(Clone, Default)]
 pub struct MemoryTimerStore {
     state: Arc<Mutex<State>>,
+    instance: Instance,
 }
 
 impl MemoryTimerStore {
@@ -46,9 +51,32 @@ impl MemoryTimerStore {
         Self::default()
     }
 
+    /// Another instance on the same timers, as another process has them: what one has claimed, the other
+    /// does not get.
+    #[must_use]
+    pub fn another_instance(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            instance: Instance::after(&self.instance),
+        }
+    }
+
     /// The state after a crash: every acknowledged write, and no claims.
     pub fn crash_and_reopen(&self) {
-        lock(&self.state).forget_claims();
+        let mut state = lock(&self.state);
+        state.forget_claims();
+        state.positions.end_all();
+    }
+
+    /// Loses all claims while the instances run on, as a crash of a database does.
+    pub fn lose_claims(&self) {
+        lock(&self.state).lose_claims();
+    }
+
+    /// Stops a clock of the store's own at an instant. Without one, as at first, the store has none, and
+    /// the time that a caller gives is its time.
+    pub fn set_clock(&self, now: Option<Timestamp>) {
+        lock(&self.state).clock.set(now);
     }
 
     /// Removes a timer together with its call. A deletion leaves a tombstone, a purge does not.
@@ -120,7 +148,7 @@ impl TimerQueuePort for MemoryTimerStore {
         lease: Duration,
         excluded: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
-        Ok(lock(&self.state).claim_due(now, limit, lease, &excluded))
+        Ok(lock(&self.state).claim_due(self.instance.number(), now, limit, lease, &excluded))
     }
 
     async fn retry_later(&self, batch: Vec<RetryLater>) -> BatchResult<ClaimOutcome> {
@@ -147,8 +175,8 @@ impl TimerQueuePort for MemoryTimerStore {
         now: Timestamp,
         lease: Duration,
     ) -> BatchResult<ClaimOutcome> {
-        let until = now.saturating_add(lease);
         each(&self.state, batch, |state, claim| {
+            let until = state.clock.or(now).saturating_add(lease);
             Ok(state.renew(&claim, until))
         })
     }
@@ -193,12 +221,22 @@ impl DeadLetterPort for MemoryTimerStore {
 #[async_trait]
 impl BusPositionPort for MemoryTimerStore {
     async fn load(&self, stream: String) -> Result<Option<BusPosition>, PortError> {
-        Ok(lock(&self.state).positions.get(&stream).cloned())
+        Ok(lock(&self.state).positions.load(&self.instance, &stream))
     }
 
     async fn save(&self, position: BusPosition) -> Result<(), PortError> {
-        let stream = position.stream.clone();
-        lock(&self.state).positions.insert(stream, position);
+        lock(&self.state).positions.save(&self.instance, position);
         Ok(())
+    }
+
+    async fn own_republication(
+        &self,
+        stream: String,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<bool, PortError> {
+        let mut state = lock(&self.state);
+        let now = state.clock.or(now);
+        Ok(state.positions.own(&self.instance, stream, now, lease))
     }
 }

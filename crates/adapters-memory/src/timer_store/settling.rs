@@ -21,8 +21,22 @@ impl State {
     }
 
     pub(super) fn renew(&mut self, claim: &ClaimRef, until: Timestamp) -> ClaimOutcome {
-        let token = claim.token;
-        self.with_claimed(claim, |row| row.lease = Some(Lease { token, until }))
+        self.record_again(claim);
+        self.with_claimed(claim, |row| {
+            row.lease = row.lease.map(|lease| Lease { until, ..lease });
+        })
+    }
+
+    /// Records a claim again that was lost in a crash, and nobody has made since.
+    fn record_again(&mut self, claim: &ClaimRef) {
+        let is_lost = self.rows.get(&claim.firing_id.key).is_some_and(|row| {
+            row.timer.registration == claim.firing_id.registration
+                && row.lost.is_some_and(|lost| lost.token == claim.token)
+        });
+        if is_lost && let Some(mut row) = self.take(&claim.firing_id.key) {
+            row.lease = row.lost.take();
+            self.put(row);
+        }
     }
 
     pub(super) fn dead_letter(&mut self, dead: DeadLetterClaim) -> ClaimOutcome {

@@ -9,15 +9,19 @@ use punctual_domain::{
     CorrelationId, Existing, Failures, ReachedTimer, ScheduledTimer, ServiceCallId, TenantId,
     TimerEntry, TimerKey, Timestamp,
 };
-use punctual_ports::{
-    BusPosition, ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter,
-};
+use punctual_ports::{ClaimToken, DeadLetter, RecordOutcome, RemoveOutcome, StoredDeadLetter};
+
+use super::instances::{ClaimsKnown, StoreClock};
+use super::positions::Positions;
 
 /// Lease on a row.
 #[derive(Clone, Copy)]
 pub(super) struct Lease {
     pub(super) token: ClaimToken,
+    /// By the store's clock, if it has one.
     pub(super) until: Timestamp,
+    /// The instance that made the claim.
+    pub(super) owner: u64,
 }
 
 #[derive(Clone)]
@@ -27,6 +31,8 @@ pub(super) struct Row {
     pub(super) failures: Failures,
     pub(super) retry_at: Option<Timestamp>,
     pub(super) lease: Option<Lease>,
+    /// The lease that the store has lost in a crash, until the timer is claimed again.
+    pub(super) lost: Option<Lease>,
 }
 
 impl Row {
@@ -37,6 +43,7 @@ impl Row {
             failures: Failures::default(),
             retry_at: None,
             lease: None,
+            lost: None,
         }
     }
 
@@ -51,6 +58,7 @@ impl Row {
     pub(super) fn reach(&mut self, reached_at: Timestamp) {
         self.reached_at = Some(reached_at);
         self.lease = None;
+        self.lost = None;
         self.retry_at = None;
     }
 
@@ -77,8 +85,9 @@ pub(super) struct State {
     /// Tombstones, and when the timers were deleted.
     pub(super) tombstones: BTreeMap<TimerKey, Timestamp>,
     pub(super) dead_letters: DeadLetters,
-    /// The acknowledged position of each stream of a broker.
-    pub(super) positions: BTreeMap<String, BusPosition>,
+    pub(super) positions: Positions,
+    pub(super) clock: StoreClock,
+    pub(super) claims_known: ClaimsKnown,
     /// Unclaimed scheduled rows, by when they may be claimed.
     pub(super) ready: BTreeSet<(Timestamp, TimerKey)>,
     /// The same by tenant, for sharing a claim between tenants.
@@ -89,8 +98,8 @@ pub(super) struct State {
     pub(super) reached: BTreeSet<(Timestamp, TimerKey)>,
     pub(super) by_due: BTreeSet<(TenantId, Timestamp, ServiceCallId)>,
     pub(super) by_correlation: BTreeMap<CorrelationId, BTreeSet<TimerKey>>,
-    /// The tenant that was served last when a claim had to be shared.
-    pub(super) last_served: Option<TenantId>,
+    /// The tenant that each instance served last when it had to share a claim.
+    pub(super) last_served: BTreeMap<u64, TenantId>,
     pub(super) last_token: u64,
 }
 
@@ -160,6 +169,15 @@ impl State {
                 self.ready_by_tenant.remove(&key.tenant_id);
             }
         }
+    }
+
+    /// Ends all claims, which their owners do not know.
+    pub(super) fn lose_claims(&mut self) {
+        for row in self.rows.values_mut() {
+            row.lost = row.lease.or(row.lost);
+        }
+        self.forget_claims();
+        self.claims_known.lose();
     }
 
     /// Ends all claims.

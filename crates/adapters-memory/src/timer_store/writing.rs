@@ -8,6 +8,7 @@ use super::state::{Row, State};
 
 impl State {
     pub(super) fn save(&mut self, requested: SaveTimer, now: Timestamp) -> SaveOutcome {
+        let now = self.clock.or(now);
         let existing = self.existing(&requested.key);
         let due_at = requested.due_at;
         let decision = requested.origin.decide(existing, due_at, now);
@@ -40,8 +41,14 @@ impl State {
     }
 
     pub(super) fn delete(&mut self, key: &TimerKey, now: Timestamp) -> DeleteOutcome {
-        let lease = self.rows.get(key).and_then(|row| row.lease);
-        let is_firing = || lease.is_some_and(|lease| lease.until > now);
+        let now = self.clock.or(now);
+        let are_known = self.claims_known.at(now);
+        let is_firing = || {
+            self.rows.get(key).is_some_and(|row| {
+                let is_leased = row.lease.is_some_and(|lease| lease.until > now);
+                is_leased || (!are_known && row.ready_at() <= now)
+            })
+        };
         let outcome = self.existing(key).delete(is_firing);
         if outcome == DeleteOutcome::Deleted {
             self.remove(key, Some(now));

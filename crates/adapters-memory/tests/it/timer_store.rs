@@ -24,6 +24,23 @@ impl TimerStoreFixture for Bare {
     fn claims_survive_a_crash(&self) -> bool {
         false
     }
+
+    async fn second_instance(&self) -> Option<TimerStores> {
+        Some(TimerStores::new(self.0.another_instance()))
+    }
+
+    fn has_store_clock(&self) -> bool {
+        true
+    }
+
+    fn set_store_clock(&self, now: Option<Timestamp>) {
+        self.0.set_clock(now);
+    }
+
+    async fn crash_store(&self) -> bool {
+        self.0.lose_claims();
+        true
+    }
 }
 
 /// The same store behind both wrappers without any fault: they must not change its behaviour.
@@ -42,13 +59,17 @@ impl Decorated {
             clock,
         }
     }
+
+    fn decorated(&self, store: MemoryTimerStore) -> TimerStores {
+        let awaited = Awaited::new(Arc::new(store), &self.clock);
+        TimerStores::new(Faulty::new(Arc::new(awaited), &self.faults))
+    }
 }
 
 #[async_trait]
 impl TimerStoreFixture for Decorated {
     fn timer_stores(&self) -> TimerStores {
-        let awaited = Awaited::new(Arc::new(self.store.clone()), &self.clock);
-        TimerStores::new(Faulty::new(Arc::new(awaited), &self.faults))
+        self.decorated(self.store.clone())
     }
 
     async fn crash_and_reopen(&mut self) {
@@ -57,6 +78,10 @@ impl TimerStoreFixture for Decorated {
 
     fn claims_survive_a_crash(&self) -> bool {
         false
+    }
+
+    async fn second_instance(&self) -> Option<TimerStores> {
+        Some(self.decorated(self.store.another_instance()))
     }
 }
 

@@ -79,11 +79,11 @@ impl Claimer {
         now: Timestamp,
         limit: usize,
         lease: Duration,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
     ) -> rusqlite::Result<ClaimBatch> {
         // Before the snapshot, so that every later change is recorded as out of date in it.
         let in_flight = claims.lock().begin_poll(now);
-        let polled = self.poll(&in_flight, passed_over, now, limit);
+        let polled = self.poll(&in_flight, excluded, now, limit);
         let mut claims = claims.lock();
         let (rows, chosen) = polled.inspect_err(|_| claims.end_poll())?;
         let (mut more_due, mut next_due_at) = (chosen.more_due, chosen.next_due_at);
@@ -115,23 +115,21 @@ impl Claimer {
     fn poll(
         &mut self,
         in_flight: &HashMap<RowId, Timestamp>,
-        passed_over: &BTreeSet<TenantId>,
+        excluded: &BTreeSet<TenantId>,
         now: Timestamp,
         limit: usize,
     ) -> rusqlite::Result<(Vec<TimerRow>, Chosen<RowId>)> {
         self.unreadable.expire(now);
         self.by_tenant_since = self.by_tenant_since.filter(|since| {
-            !passed_over.is_empty() && now >= *since && now.since(*since) < TENANT_BY_TENANT_FOR
+            !excluded.is_empty() && now >= *since && now.since(*since) < TENANT_BY_TENANT_FOR
         });
-        let passed_over = passed_over.iter();
+        let excluded = excluded.iter();
         let mut poll = Poll {
             connection: &self.connection,
             snapshot: None,
             next_tenant: None,
             in_flight,
-            passed_over: passed_over
-                .map(|tenant| tenant.as_str().as_bytes())
-                .collect(),
+            excluded: excluded.map(|tenant| tenant.as_str().as_bytes()).collect(),
             unreadable: &mut self.unreadable.rows,
             now,
             until: now.to_string(),
@@ -169,7 +167,7 @@ struct Poll<'a> {
     next_tenant: Option<CachedStatement<'a>>,
     in_flight: &'a HashMap<RowId, Timestamp>,
     /// Saturated tenants, whose timers are not claimed; as bytes, as the file has them.
-    passed_over: HashSet<&'a [u8]>,
+    excluded: HashSet<&'a [u8]>,
     unreadable: &'a mut HashMap<RowId, Timestamp>,
     now: Timestamp,
     until: String,
@@ -177,8 +175,8 @@ struct Poll<'a> {
 
 impl Poll<'_> {
     /// Whether a row belongs to a saturated tenant.
-    fn is_passed_over(&self, row: RowId) -> rusqlite::Result<bool> {
-        if self.passed_over.is_empty() {
+    fn is_excluded(&self, row: RowId) -> rusqlite::Result<bool> {
+        if self.excluded.is_empty() {
             return Ok(false);
         }
         let mut statement = self.connection.prepare_cached(sql::TENANT_OF)?;
@@ -186,7 +184,7 @@ impl Poll<'_> {
         let Some(row) = rows.next()? else {
             return Ok(false);
         };
-        Ok(self.passed_over.contains(row.get_ref(0)?.as_bytes()?))
+        Ok(self.excluded.contains(row.get_ref(0)?.as_bytes()?))
     }
 
     /// Opens the snapshot that the rest of the poll reads.
@@ -226,7 +224,7 @@ impl Poll<'_> {
             if self.is_in_flight(ready) {
                 continue;
             }
-            if self.is_passed_over(ready.1)? {
+            if self.is_excluded(ready.1)? {
                 skipped += 1;
                 if skipped > MAX_SKIPPED {
                     return Ok(None);
@@ -298,7 +296,7 @@ impl DueTimers for Poll<'_> {
             if ready.0 > self.now || self.is_in_flight(ready) {
                 continue;
             }
-            if self.is_passed_over(ready.1)? {
+            if self.is_excluded(ready.1)? {
                 skipped += 1;
                 if skipped > MAX_SKIPPED_BEFORE_NEWEST {
                     break;
@@ -328,7 +326,7 @@ impl DueTimers for Poll<'_> {
         tenant: &Vec<u8>,
         mut takes_more: impl FnMut(RowId, Timestamp) -> bool,
     ) -> rusqlite::Result<Option<Timestamp>> {
-        if self.passed_over.contains(tenant.as_slice()) {
+        if self.excluded.contains(tenant.as_slice()) {
             return Ok(None);
         }
         let mut statement = self.connection.prepare_cached(sql::READY_OF_TENANT)?;

@@ -242,7 +242,7 @@ impl TimerQueuePort for SqliteTimerStore {
         now: Timestamp,
         limit: usize,
         lease: Duration,
-        passed_over: BTreeSet<TenantId>,
+        excluded: BTreeSet<TenantId>,
     ) -> Result<ClaimBatch, PortError> {
         let operation = "claim due timers";
         if self.role != Role::Timer {
@@ -261,7 +261,7 @@ impl TimerQueuePort for SqliteTimerStore {
         let polling = tokio::task::spawn_blocking(move || {
             // A panic in an earlier poll leaves no state behind: it dropped its snapshot.
             let mut claimer = claimer.lock().unwrap_or_else(PoisonError::into_inner);
-            claimer.claim_due(&claims, now, limit, lease, &passed_over)
+            claimer.claim_due(&claims, now, limit, lease, &excluded)
         });
         let batch = polling.await.map_err(|_| stopped(operation))?;
         let batch = batch.map_err(|error| port_error(operation, error))?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use punctual_adapters_memory::FakeClock;
-use punctual_adapters_sqlite::{Role, SchemaSet, SqliteTimerStore};
+use punctual_adapters_sqlite::{SchemaSet, SqliteTimerStore};
 use punctual_domain::{TimerKey, Timestamp};
 use punctual_ports::{
     ClockPort, DeleteOutcome, FiredTimer, MarkOutcome, PortErrorKind, SaveOutcome,
@@ -15,12 +15,6 @@ use punctual_ports::{
 };
 
 use crate::store::{OnFile, at, save_some, timer, with_end};
-
-fn client_of(file: &OnFile) -> SqliteTimerStore {
-    let mut settings = file.settings.clone();
-    settings.role = Role::Client;
-    SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap()
-}
 
 async fn delete(store: &SqliteTimerStore, key: TimerKey, now: i64) -> DeleteOutcome {
     store
@@ -90,7 +84,7 @@ async fn a_lock_that_is_not_released_is_a_retryable_busy_error() {
 #[tokio::test]
 async fn a_client_that_ends_does_not_checkpoint_the_log() {
     let file = OnFile::new(SchemaSet::TimersOnly);
-    let client = client_of(&file);
+    let client = file.client();
     save_some(&client, 0..1).await;
     client.close().await;
     // A complete checkpoint would wait for every reader while it holds the write lock.
@@ -101,7 +95,7 @@ async fn a_client_that_ends_does_not_checkpoint_the_log() {
 #[tokio::test]
 async fn what_another_program_commits_is_noticed_and_our_own_commits_are_not() {
     let file = OnFile::new(SchemaSet::TimersOnly);
-    let client = client_of(&file);
+    let client = file.client();
     let clock = FakeClock::new(Timestamp::MIN);
     let noticed = Arc::new(AtomicUsize::new(0));
     let (store, shared) = (file.store.clone(), Arc::clone(&noticed));
@@ -143,7 +137,7 @@ async fn until(clock: &FakeClock, noticed: &AtomicUsize, expected: usize) {
 #[tokio::test]
 async fn a_client_deletes_nothing_that_the_other_process_may_be_firing() {
     let file = OnFile::new(SchemaSet::TimersOnly);
-    let client = client_of(&file);
+    let client = file.client();
     save_some(&file.store, 0..100).await;
     let (soon, later) = (timer(15).key, timer(60).key);
     assert_eq!(
@@ -162,7 +156,7 @@ async fn a_client_alone_on_the_file_deletes_what_is_due() {
     let file = OnFile::new(SchemaSet::TimersOnly);
     save_some(&file.store, 0..10).await;
     file.store.close().await;
-    let client = client_of(&file);
+    let client = file.client();
     assert_eq!(
         delete(&client, timer(5).key, 9_000).await,
         DeleteOutcome::Deleted
@@ -172,7 +166,7 @@ async fn a_client_alone_on_the_file_deletes_what_is_due() {
 #[tokio::test]
 async fn a_timer_that_another_program_reschedules_can_be_claimed_again() {
     let file = OnFile::new(SchemaSet::TimersOnly);
-    let client = client_of(&file);
+    let client = file.client();
     save_some(&file.store, 5..6).await;
     let lease = Duration::from_mins(10);
     let first = file.store.claim_due(at(5_000), 10, lease).await.unwrap();
@@ -195,7 +189,7 @@ async fn a_timer_that_another_program_reschedules_can_be_claimed_again() {
 #[tokio::test]
 async fn a_firing_marks_neither_a_rescheduled_timer_nor_one_that_reuses_its_rowid() {
     let file = OnFile::new(SchemaSet::TimersOnly);
-    let client = client_of(&file);
+    let client = file.client();
     save_some(&file.store, 5..7).await;
     let lease = Duration::from_mins(10);
     let claims = file
@@ -267,7 +261,7 @@ async fn opening_a_file_once_more_keeps_the_locks_that_this_process_has_on_it() 
     save_some(&file.store, 0..1).await;
     let before = locks_seen_on(file.path());
     assert!(!before.is_empty(), "it is in use");
-    let client = client_of(&file);
+    let client = file.client();
     client.close().await;
     let refused = SqliteTimerStore::open(&file.settings, at(0));
     assert!(refused.is_err(), "its role is taken");

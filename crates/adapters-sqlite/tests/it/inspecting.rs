@@ -7,6 +7,7 @@ use std::path::Path;
 use punctual_adapters_sqlite::{
     OpenError, SchemaSet, SqliteCallStore, SqliteSettings, Wholeness, inspect, migrate, served_by,
 };
+use punctual_migrations::Dialect;
 
 use crate::scratch::{Scratch, now};
 use crate::store::{OnFile, save_some, with_end};
@@ -118,7 +119,7 @@ fn pending_migrations_are_reported_and_stay_pending() {
     let seen = seen.unwrap().unwrap();
     assert_eq!(
         seen.status.pending(),
-        SchemaSet::TimersOnly.migrations().len()
+        SchemaSet::TimersOnly.migrations(Dialect::Sqlite).len()
     );
     assert!(!seen.has_write_ahead_log);
     assert_eq!(fs::read(scratch.path()).unwrap(), b"");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_adapters_sqlite::{SchemaSet, migrate};
 use punctual_domain::Timestamp;
-use punctual_migrations::SQLITE_HISTORY;
+use punctual_migrations::{Dialect, SQLITE_HISTORY};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params};
 use tempfile::TempDir;
@@ -42,7 +42,7 @@ impl Scratch {
         let scratch = Self::new();
         let connection = scratch.open();
         connection.execute_batch(SQLITE_HISTORY).unwrap();
-        for migration in &set.migrations()[..count] {
+        for migration in &set.migrations(Dialect::Sqlite)[..count] {
             connection.execute_batch(migration.sql).unwrap();
             connection
                 .execute(

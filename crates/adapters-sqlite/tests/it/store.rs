@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous};
+use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, SqliteTimerStore, Synchronous};
 use punctual_domain::{CorrelationId, ScheduleOrigin, TenantId, TimerKey, Timestamp};
 use punctual_ports::{SaveOutcome, SaveTimer, TimerPersistencePort};
 use tempfile::TempDir;
@@ -54,6 +54,13 @@ impl OnFile {
 
     pub(crate) fn path(&self) -> &Path {
         &self.settings.path
+    }
+
+    /// Another process that does not fire.
+    pub(crate) fn client(&self) -> SqliteTimerStore {
+        let mut settings = self.settings.clone();
+        settings.role = Role::Client;
+        SqliteTimerStore::open(&settings, Timestamp::MIN).unwrap()
     }
 
     /// A connection of another program.

@@ -29,6 +29,11 @@ impl TimerStoreFixture for Fixture {
     fn claims_survive_a_crash(&self) -> bool {
         false
     }
+
+    /// One process fires a file, and others schedule and delete beside it.
+    async fn client(&self) -> Option<TimerStores> {
+        Some(TimerStores::new(self.0.client()))
+    }
 }
 
 mod timers_only {

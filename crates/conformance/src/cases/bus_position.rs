@@ -3,7 +3,8 @@
 use punctual_ports::{BusPosition, PortErrorKind};
 
 use crate::TimerStoreFixture;
-use crate::store::{Store, at};
+use crate::instances::{Other, other_or_return};
+use crate::store::{LEASE, Store, at};
 
 suite! { $ bus_position_suite, bus_position =>
     a_stream_without_a_position_has_none,
@@ -12,6 +13,9 @@ suite! { $ bus_position_suite, bus_position =>
     each_stream_has_a_position_of_its_own,
     the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then,
     a_position_survives_a_crash,
+    each_instance_has_a_position_of_its_own,
+    a_new_instance_loads_the_positions_of_all_as_one,
+    one_instance_at_a_time_republishes,
 }
 
 fn position(stream: &str, last_sequence: u64) -> BusPosition {
@@ -103,4 +107,63 @@ pub async fn a_position_survives_a_crash(mut fixture: impl TimerStoreFixture) {
     keep(&fixture, &kept).await;
     fixture.crash_and_reopen().await;
     assert_eq!(load(&fixture, "TIMER").await, Some(kept));
+}
+
+/// No instance overwrites what another has noted.
+pub async fn each_instance_has_a_position_of_its_own(fixture: impl TimerStoreFixture) {
+    let other = other_or_return!(second of fixture);
+    let (mine, others) = (position("TIMER", 5), position("TIMER", 3));
+    keep(&fixture, &mine).await;
+    keep(&other, &others).await;
+    assert_eq!(load(&fixture, "TIMER").await, Some(mine));
+    assert_eq!(load(&other, "TIMER").await, Some(others));
+}
+
+/// What is in doubt for any of them is in doubt for it, until it has saved a position of its own. Those of
+/// instances that run count on.
+pub async fn a_new_instance_loads_the_positions_of_all_as_one(fixture: impl TimerStoreFixture) {
+    let other = other_or_return!(second of fixture);
+    let highest = BusPosition {
+        last_message_id: "the highest".to_owned(),
+        ..position("TIMER", 9)
+    };
+    let in_doubt = BusPosition {
+        covers_until: at(100_000),
+        ..position("TIMER", 7)
+    };
+    keep(&fixture, &highest).await;
+    keep(&other, &in_doubt).await;
+    let merged = BusPosition {
+        covers_until: at(100_000),
+        ..highest.clone()
+    };
+    let third = other_or_return!(second of fixture);
+    assert_eq!(load(&third, "TIMER").await, Some(merged.clone()));
+    assert_eq!(load(&third, "OTHER").await, None);
+    let own = position("TIMER", 8);
+    keep(&third, &own).await;
+    assert_eq!(load(&third, "TIMER").await, Some(own));
+    assert_eq!(load(&fixture, "TIMER").await, Some(highest));
+    let fourth = other_or_return!(second of fixture);
+    assert_eq!(load(&fourth, "TIMER").await, Some(merged));
+}
+
+/// Until it has not said for a lease that it still does.
+pub async fn one_instance_at_a_time_republishes(fixture: impl TimerStoreFixture) {
+    let other = other_or_return!(second of fixture);
+    let (first, second) = (fixture.positions(), other.positions());
+    let stream = || "TIMER".to_owned();
+    for (positions, now, expected) in [
+        (&first, 1_000, true),
+        (&second, 1_000, false),
+        (&first, 11_000, true),
+        (&second, 40_999, false),
+        (&second, 41_000, true),
+        (&first, 41_001, false),
+    ] {
+        let owns = positions.own_republication(stream(), at(now), LEASE).await;
+        assert_eq!(owns.expect("own_republication answers"), expected, "{now}");
+    }
+    let another = second.own_republication("OTHER".to_owned(), at(41_001), LEASE);
+    assert!(another.await.expect("own_republication answers"));
 }

@@ -13,6 +13,7 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     no_tenant_waits_for_another_s_backlog,
     many_tenants_are_served_in_turn,
     a_claim_of_one_goes_round_the_tenants,
+    tenants_with_nothing_due_delay_no_turn,
     the_newest_due_timer_is_among_the_claimed,
     a_backlog_is_drained_to_its_end_and_each_timer_once,
     timers_in_backoff_delay_no_others,
@@ -88,6 +89,22 @@ pub async fn a_claim_of_one_goes_round_the_tenants(store: impl TimerStoreFixture
         served.extend(tenants(&store.claim(9_000, 1).await));
     }
     assert_eq!(served.len(), 4);
+}
+
+/// However many of them lie between a backlog and the next tenant.
+pub async fn tenants_with_nothing_due_delay_no_turn(store: impl TimerStoreFixture) {
+    backlog(&store, "big", 500).await;
+    let idle = (0..60).map(|n| direct(key_of(&format!("idle-{n}"), 1), 60_000_000));
+    store.save_all(idle.collect(), 0).await;
+    store.save(direct(key_of("small", 1), 5_000), 0).await;
+    // Newer than the small one, so that the share of the newest does not help it.
+    let newest = (1_000..1_200).map(|n| direct(key_of("big", n), 6_000));
+    store.save_all(newest.collect(), 0).await;
+    let mut served = BTreeSet::new();
+    for _ in 0..=62 {
+        served.extend(tenants(&store.claim(9_000, 8).await));
+    }
+    assert!(served.contains(&key_of("small", 1).tenant_id), "{served:?}");
 }
 
 /// A timer that has just become due does not queue behind a night's downtime.

@@ -38,6 +38,8 @@ pub(super) enum Event {
     Pass { millis: i64 },
     /// The wall clock is set.
     Jump { millis: i64 },
+    /// The connections of the first instance are cut.
+    Disconnect,
 }
 
 const TIMERS: u8 = 6;
@@ -67,12 +69,26 @@ fn event() -> impl Strategy<Value = Event> {
         1 => claim.prop_map(|claim| Event::DeadLetter { claim }),
         1 => (0..60_000_i64, 1..4_usize).prop_map(|(age, limit)| Event::Purge { age, limit }),
         1 => Just(Event::Crash),
+        1 => Just(Event::Disconnect),
         6 => prop_oneof![Just(1), 0..50_i64, 0..40_000_i64]
             .prop_map(|millis| Event::Pass { millis }),
         1 => (-30_000..30_000_i64).prop_map(|millis| Event::Jump { millis }),
     ]
 }
 
-pub(super) fn histories() -> impl Strategy<Value = Vec<Event>> {
-    prop::collection::vec(event(), 1..160)
+/// An event, and the instance that it happens on.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) event: Event,
+    /// Whether it is the second of two.
+    pub(super) on_second: bool,
+}
+
+/// Histories of one instance, or of two in turns.
+pub(super) fn histories(has_two: bool) -> impl Strategy<Value = Vec<Step>> {
+    let step = (event(), any::<bool>()).prop_map(move |(event, on_second)| Step {
+        event,
+        on_second: on_second && has_two,
+    });
+    prop::collection::vec(step, 1..160)
 }

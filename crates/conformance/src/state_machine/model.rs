@@ -8,6 +8,7 @@ use punctual_ports::{
     Claim, ClaimOutcome, ClaimToken, DeleteOutcome, MarkOutcome, SaveOutcome, SaveTimer,
 };
 
+use crate::instances::LEASE_END_KNOWN_WITHIN;
 use crate::store::LEASE;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,17 @@ pub(super) struct Row {
     pub(super) reached_at: Option<Timestamp>,
     pub(super) attempts: u32,
     pub(super) retry_at: Option<Timestamp>,
-    pub(super) claim: Option<(ClaimToken, Timestamp)>,
+    pub(super) claim: Option<Lease>,
+}
+
+/// A claim of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) token: ClaimToken,
+    pub(super) until: Timestamp,
+    /// The instance that made it, and when.
+    pub(super) owner: u32,
+    pub(super) made_at: Timestamp,
 }
 
 impl Row {
@@ -78,7 +89,7 @@ impl Model {
         if row.reached_at.is_some() {
             return DeleteOutcome::AlreadyReached;
         }
-        if row.claim.is_some_and(|(_, until)| until > now) {
+        if row.claim.is_some_and(|lease| lease.until > now) {
             return DeleteOutcome::Firing;
         }
         self.deleted
@@ -89,7 +100,7 @@ impl Model {
 
     /// The timers that may be claimed, by when.
     pub(super) fn claimable(&self, now: Timestamp) -> Vec<(Timestamp, TimerKey)> {
-        let free = |row: &Row| row.claim.is_none_or(|(_, until)| until <= now);
+        let free = |row: &Row| row.claim.is_none_or(|lease| lease.until <= now);
         let mut claimable: Vec<_> = self
             .rows
             .iter()
@@ -101,7 +112,12 @@ impl Model {
     }
 
     /// Takes over a claim that the store has given, after checking that it was right to.
-    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<(), String> {
+    pub(super) fn claim(
+        &mut self,
+        claim: &Claim,
+        owner: u32,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let Some(row) = self.rows.get_mut(&claim.timer.key) else {
             return Err(format!(
                 "{:?} was claimed but does not exist",
@@ -114,7 +130,7 @@ impl Model {
                 claim.timer.key
             ));
         }
-        if row.claim.is_some_and(|(_, until)| until > now) {
+        if row.claim.is_some_and(|lease| lease.until > now) {
             return Err(format!("{:?} was claimed twice", claim.timer.key));
         }
         if row.ready_at() > now || row.registration.due_at > now {
@@ -123,7 +139,12 @@ impl Model {
         if (claim.timer.registration, claim.attempts) != (row.registration, row.attempts) {
             return Err(format!("{claim:?} is not the stored {row:?}"));
         }
-        row.claim = Some((claim.token, now.saturating_add(LEASE)));
+        row.claim = Some(Lease {
+            token: claim.token,
+            until: now.saturating_add(LEASE),
+            owner,
+            made_at: now,
+        });
         Ok(())
     }
 
@@ -146,7 +167,7 @@ impl Model {
         match self.rows.get_mut(&claim.timer.key) {
             Some(row)
                 if row.registration == claim.timer.registration
-                    && row.claim.is_some_and(|(token, _)| token == claim.token) =>
+                    && row.claim.is_some_and(|lease| lease.token == claim.token) =>
             {
                 change(row);
                 ClaimOutcome::Applied
@@ -172,13 +193,26 @@ impl Model {
         self.rows
             .get(&claim.timer.key)
             .and_then(|row| row.claim)
-            .is_some_and(|(token, until)| token == claim.token && until <= now)
+            .is_some_and(|lease| lease.token == claim.token && lease.until <= now)
     }
 
     /// Whether a lease has ended whose timer no worker has claimed again.
     pub(super) fn has_ended_leases(&self, now: Timestamp) -> bool {
         let mut claims = self.rows.values().filter_map(|row| row.claim);
-        claims.any(|(_, until)| until <= now)
+        claims.any(|lease| lease.until <= now)
+    }
+
+    /// By when the end of another instance's lease has to be announced to an instance, at the latest. It
+    /// need not know yet of a lease that was only just made.
+    pub(super) fn foreign_lease_end(&self, instance: u32, now: Timestamp) -> Option<Timestamp> {
+        let scheduled = self.rows.values().filter(|row| row.reached_at.is_none());
+        let leases = scheduled.filter_map(|row| row.claim);
+        let known = leases.filter(|lease| {
+            let known_at = lease.made_at.saturating_add(LEASE_END_KNOWN_WITHIN);
+            lease.owner != instance && lease.until > now && known_at <= now
+        });
+        let ends = known.map(|lease| lease.until.saturating_add(LEASE_END_KNOWN_WITHIN));
+        ends.min()
     }
 
     /// What a purge may remove.

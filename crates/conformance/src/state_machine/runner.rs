@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use punctual_domain::claim_sharing::earlier;
 use punctual_domain::{TimerEntry, TimerKey, Timestamp};
-use punctual_ports::{Claim, ClaimOutcome, SaveTimer};
+use punctual_ports::{Claim, ClaimBatch, ClaimOutcome, SaveTimer};
 
-use super::history::Event;
-use super::model::Model;
+use super::history::{Event, Step};
+use super::instances::Instances;
+use super::model::{Lease, Model};
 use crate::TimerStoreFixture;
 use crate::store::{LEASE, Store, at, command, direct, ensured, key_of, replacement, with_data};
 
 struct Runner<F> {
-    store: F,
+    store: Instances<F>,
     model: Model,
     now: Timestamp,
     claims: Vec<Claim>,
@@ -27,7 +29,10 @@ fn timer_key(timer: u8) -> TimerKey {
     )
 }
 
-pub(super) async fn run<F: TimerStoreFixture>(store: F, history: &[Event]) -> Result<(), String> {
+pub(super) async fn run<F: TimerStoreFixture>(
+    store: Instances<F>,
+    history: &[Step],
+) -> Result<(), String> {
     let mut runner = Runner {
         store,
         model: Model::default(),
@@ -36,13 +41,14 @@ pub(super) async fn run<F: TimerStoreFixture>(store: F, history: &[Event]) -> Re
         last_command: BTreeMap::new(),
         saves: 0,
     };
-    for (step, event) in history.iter().enumerate() {
-        let outcome = runner.play(event).await;
+    for (number, step) in history.iter().enumerate() {
+        runner.store.choose(step.on_second);
+        let outcome = runner.play(&step.event).await;
         let outcome = match outcome {
             Ok(()) => runner.compare_rows().await,
             failed => failed,
         };
-        outcome.map_err(|why| format!("step {step}, {event:?} at {}: {why}", runner.now))?;
+        outcome.map_err(|why| format!("step {number}, {step:?} at {}: {why}", runner.now))?;
     }
     Ok(())
 }
@@ -93,6 +99,10 @@ impl<F: TimerStoreFixture> Runner<F> {
                 }
                 Ok(())
             }
+            Event::Disconnect => {
+                self.store.disconnect().await;
+                Ok(())
+            }
             // Whether a lease that has ended begins again when the clock is set back is left open by
             // the contract, so the history does not ask.
             Event::Jump { millis } if millis < 0 && self.model.has_ended_leases(self.now) => Ok(()),
@@ -134,14 +144,43 @@ impl<F: TimerStoreFixture> Runner<F> {
             .find(|at| *at > self.now);
         let batch = self.store.claim_batch(self.now.as_millis(), limit).await;
         same(&batch.claims.len(), &due.min(limit))?;
-        same(&batch.more_due, &(due > limit))?;
-        same(&batch.next_due_at, &next)?;
+        if self.store.has_others() {
+            self.compare_hints(&batch, due > limit, next)?;
+        } else {
+            same(&batch.more_due, &(due > limit))?;
+            same(&batch.next_due_at, &next)?;
+        }
         for claim in batch.claims {
-            self.model.claim(&claim, self.now)?;
+            self.model.claim(&claim, self.store.number(), self.now)?;
             self.claims
                 .retain(|old| old.timer.key != claim.timer.key || old.token != claim.token);
             self.claims.insert(0, claim);
             self.claims.truncate(8);
+        }
+        Ok(())
+    }
+
+    /// What a claim says about the rest, where other instances may have claims: it may ask for another poll
+    /// without need, but never for one in a busy loop or too late.
+    fn compare_hints(
+        &self,
+        batch: &ClaimBatch,
+        is_more_due: bool,
+        next: Option<Timestamp>,
+    ) -> Result<(), String> {
+        if is_more_due && !batch.more_due {
+            return Err("more is due than the store says".to_owned());
+        }
+        let foreign = self.model.foreign_lease_end(self.store.number(), self.now);
+        let latest = earlier(next, foreign);
+        let is_soon_enough = match (batch.next_due_at, latest) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(at), Some(latest)) => at <= latest,
+        };
+        if !is_soon_enough || batch.next_due_at.is_some_and(|at| at <= self.now) {
+            let next = batch.next_due_at;
+            return Err(format!("{next:?} is not after now or after {latest:?}"));
         }
         Ok(())
     }
@@ -171,8 +210,9 @@ impl<F: TimerStoreFixture> Runner<F> {
             ),
             Event::Renew { .. } => (
                 self.store.renew(claim, now).await,
-                self.model
-                    .settle(claim, |row| row.claim = Some((claim.token, until))),
+                self.model.settle(claim, |row| {
+                    row.claim = row.claim.map(|lease| Lease { until, ..lease });
+                }),
             ),
             _ => self.dead_letter(claim).await,
         };

@@ -69,6 +69,13 @@ impl WorkerSettings {
         }
     }
 
+    /// The same for a store that several instances fire: what one that has crashed had claimed waits for the
+    /// end of its lease.
+    pub const fn for_several_instances(self) -> Self {
+        let lease = Duration::from_secs(8);
+        Self { lease, ..self }
+    }
+
     /// Settings for service calls in the same process: their handler waits only for the store, which
     /// commits many as cheaply as a few.
     pub fn for_calls() -> Self {
@@ -157,6 +164,11 @@ mod tests {
         assert_eq!(WorkerSettings::default().check(), Ok(()));
         assert_eq!(WorkerSettings::for_a_broker().check(), Ok(()));
         assert_eq!(WorkerSettings::for_calls().check(), Ok(()));
+        let shared = WorkerSettings::default().for_several_instances();
+        assert_eq!(shared.check(), Ok(()));
+        // Two renewals may fail before a lease ends, and a take-over waits for no longer than that.
+        assert!(shared.renewal_interval() * 3 <= shared.lease);
+        assert_eq!(shared.lease, Duration::from_secs(8));
     }
 
     #[test]

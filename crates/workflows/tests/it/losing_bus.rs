@@ -72,6 +72,7 @@ impl LosingBus {
     pub(crate) fn loses(&self, number: u64, since: Timestamp) {
         self.losses.lock().unwrap().push_back(DataLoss {
             number,
+            stream: "EVENTS".to_owned(),
             since,
             reason: format!("loss number {number}"),
         });

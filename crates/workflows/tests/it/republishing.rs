@@ -7,8 +7,8 @@ use std::time::Duration;
 use punctual_adapters_memory::faults::Fault;
 use punctual_domain::{MessageEnvelope, TimerKey};
 use punctual_ports::{
-    DeadLetter, DeadLetterPort, FiredTimer, MarkOutcome, PortErrorKind, PublishOutcome,
-    TimerPersistencePort,
+    BusPositionPort, DeadLetter, DeadLetterPort, FiredTimer, MarkOutcome, PortErrorKind,
+    PublishOutcome, TimerPersistencePort, TimerStores,
 };
 use punctual_workflows::{RepublishLost, TimerPorts, TimerRequest, WorkerStopped};
 use tokio::sync::oneshot;
@@ -50,7 +50,8 @@ impl Lossy {
 
     fn start(&self) -> Task {
         let (stop, stopped) = oneshot::channel::<()>();
-        let republish = RepublishLost::new(&self.ports(), Arc::new(self.world.store.clone()));
+        let store = TimerStores::new(self.world.store.clone());
+        let republish = RepublishLost::new(&self.ports(), &store);
         let task = tokio::spawn(republish.run(async move { _ = stopped.await }));
         Task { stop, task }
     }
@@ -557,4 +558,29 @@ async fn the_bus_hears_up_to_where_all_is_published_again() {
         assert_eq!(lossy.bus.recovered_until(), expected);
         task.stop().await;
     }
+}
+
+/// Another instance that has detected the same loss does not publish the same at the same moment.
+#[tokio::test]
+async fn an_instance_waits_while_another_one_publishes_again() {
+    let lossy = Lossy::new().await;
+    lossy.fire(&["a"]).await;
+    let other = lossy.world.store.another_instance();
+    let now = lossy.world.now();
+    let owned = other.own_republication("EVENTS".to_owned(), now, secs(15));
+    assert!(owned.await.unwrap());
+    lossy.bus.loses(1, now.saturating_sub(secs(60)));
+    let task = lossy.start();
+    lossy.world.advance(secs(14)).await;
+    lossy.settle().await;
+    assert!(lossy.bus.timers().is_empty());
+    // The other one has ended, or is done.
+    lossy.world.advance(secs(3)).await;
+    lossy.settle().await;
+    assert_eq!(lossy.bus.timers(), [key("a")]);
+    assert_eq!(lossy.bus.recovered(), [(1, 1)]);
+    let now = lossy.world.now();
+    let owned = other.own_republication("EVENTS".to_owned(), now, secs(15));
+    assert!(!owned.await.unwrap(), "it is owned now");
+    task.stop().await;
 }

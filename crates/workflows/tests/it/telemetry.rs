@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use punctual_domain::{CorrelationId, TimerData};
-use punctual_ports::Answer;
+use punctual_ports::{Answer, TimerStores};
 use punctual_workflows::{RepublishLost, TimerRequest, metric_names};
 use uuid::Uuid;
 
@@ -250,8 +250,7 @@ async fn recover(world: &World, since: punctual_domain::Timestamp) {
             tokio::task::yield_now().await;
         }
     };
-    let dead_letters = Arc::new(world.store.clone());
-    let republish = RepublishLost::new(&ports, dead_letters);
+    let republish = RepublishLost::new(&ports, &TimerStores::new(world.store.clone()));
     republish.run(until).await.unwrap();
 }
 

@@ -1,0 +1,74 @@
+//! Another instance of a store under test, which speaks the same words as the first.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use punctual_domain::TimerKey;
+use punctual_ports::{ClaimBatch, TimerStores};
+
+use crate::TimerStoreFixture;
+use crate::store::at;
+
+/// The other instance, or the end of the case where there is none.
+macro_rules! other_or_return {
+    ($how:ident of $store:expr) => {
+        match Other::$how(&$store).await {
+            Some(other) => other,
+            None => return,
+        }
+    };
+}
+pub(crate) use other_or_return;
+
+/// How late an instance may be told of the end of another's lease: a store need not ask with every poll.
+pub(crate) const LEASE_END_KNOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Nothing was claimed, and the next poll is late enough not to be a busy loop, and soon enough to take over
+/// when a lease ends.
+pub(crate) fn assert_announced(batch: &ClaimBatch, now: i64, lease_end: i64) {
+    assert_eq!(batch.claims, []);
+    let latest = at(lease_end).saturating_add(LEASE_END_KNOWN_WITHIN);
+    let next = batch
+        .next_due_at
+        .expect("the end of the lease is announced");
+    assert!(at(now) < next && next <= latest, "{next}");
+}
+
+/// Another opened handle of the store that a fixture has.
+pub(crate) struct Other<'a, F> {
+    first: &'a F,
+    stores: TimerStores,
+}
+
+impl<'a, F: TimerStoreFixture> Other<'a, F> {
+    /// Another instance that fires, where the store may have one.
+    pub(crate) async fn second(first: &'a F) -> Option<Self> {
+        let stores = first.second_instance().await?;
+        Some(Self { first, stores })
+    }
+
+    /// Another instance that may not fire.
+    pub(crate) async fn client(first: &'a F) -> Option<Self> {
+        let stores = first.client().await?;
+        Some(Self { first, stores })
+    }
+}
+
+#[async_trait]
+impl<F: TimerStoreFixture> TimerStoreFixture for Other<'_, F> {
+    fn timer_stores(&self) -> TimerStores {
+        self.stores.clone()
+    }
+
+    async fn prepare(&self, key: &TimerKey) {
+        self.first.prepare(key).await;
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        panic!("a case lets only the first instance crash");
+    }
+
+    fn claims_survive_a_crash(&self) -> bool {
+        self.first.claims_survive_a_crash()
+    }
+}
