@@ -2,24 +2,17 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::log::{Log, Silence};
+use crate::ports::on_a_free_port;
+use crate::process::Process;
 use crate::{shared, store};
-
-/// Below the range from which systems take the ports of outgoing connections: a client that tries
-/// to reconnect while the server is away would otherwise take its port one day, by connecting to
-/// itself.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// How often another port is tried, if somebody else was faster.
-const TRIES: usize = 10;
 
 /// How long the greeting of a server that has said it is ready may take.
 const GREETING_LIMIT: Duration = Duration::from_secs(30);
@@ -34,12 +27,6 @@ pub struct NatsServer {
     folder: TempDir,
     port: u16,
     running: Option<Process>,
-}
-
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    log: Log,
 }
 
 impl NatsServer {
@@ -65,16 +52,14 @@ impl NatsServer {
             port: 0,
             running: None,
         };
-        for _ in 0..TRIES {
-            server.port = free_port();
+        let (port, process) = on_a_free_port("nats-server", |port| {
+            server.port = port;
             server.write_configuration(extra_config);
-            match server.launch() {
-                Ok(()) => return Some(server),
-                Err(said) if said.contains("address already in use") => {}
-                Err(said) => panic!("failed to start nats-server:\n{said}"),
-            }
-        }
-        panic!("failed to find a free port for nats-server in {TRIES} tries");
+            server.launch()
+        });
+        server.port = port;
+        server.running = Some(process);
+        Some(server)
     }
 
     /// Where clients find it, without user and password.
@@ -118,8 +103,9 @@ impl NatsServer {
     /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        if let Err(said) = self.launch() {
-            panic!("failed to restart nats-server:\n{said}");
+        match self.launch() {
+            Ok(process) => self.running = Some(process),
+            Err(said) => panic!("failed to restart nats-server:\n{said}"),
         }
     }
 
@@ -128,10 +114,7 @@ impl NatsServer {
     /// # Panics
     /// If it is not running.
     pub fn pause(&self) {
-        self.signal(Signal::STOP);
-        let process = self.running.as_ref().expect("the server is running");
-        waitpid(Some(Pid::from_child(&process.child)), WaitOptions::UNTRACED)
-            .expect("the server can be waited for");
+        self.process().pause();
     }
 
     /// SIGCONT: goes on after [`NatsServer::pause`].
@@ -139,7 +122,7 @@ impl NatsServer {
     /// # Panics
     /// If it is not running.
     pub fn resume(&self) {
-        self.signal(Signal::CONT);
+        self.process().signal(Signal::CONT);
     }
 
     /// Copies the store, for [`NatsServer::replace_store_from`]; what was at `to` is gone
@@ -177,28 +160,14 @@ impl NatsServer {
     }
 
     /// Starts the process and waits for its greeting; otherwise what it said.
-    fn launch(&mut self) -> Result<(), String> {
-        let mut child = Command::new(&self.program)
-            .arg("-c")
-            .arg(self.configuration())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let log = Log::of(child.stderr.take().unwrap());
-        let mut process = Process { child, log };
-        let answer = match process.log.wait_for("Server is ready") {
-            Ok(()) => greeting(self.port).map_err(|error| format!("no greeting: {error}")),
-            Err(Silence::Ended) => Err("it has ended".to_owned()),
-            Err(Silence::Hangs) => Err("it says nothing more".to_owned()),
-        };
-        if let Err(why) = answer {
-            process.end(Signal::KILL);
-            return Err(format!("{}\n{why}", process.log.tail()));
+    fn launch(&self) -> Result<Process, String> {
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(self.configuration());
+        let process = Process::launch(&mut command, "nats-server", "Server is ready")?;
+        match greeting(self.port) {
+            Ok(_) => Ok(process),
+            Err(error) => Err(process.give_up(&format!("no greeting: {error}"))),
         }
-        self.running = Some(process);
-        Ok(())
     }
 
     fn end(&mut self, signal: Signal) {
@@ -207,49 +176,14 @@ impl NatsServer {
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        let process = self.running.as_ref().expect("the server is running");
-        process.signal(signal);
+    fn process(&self) -> &Process {
+        self.running.as_ref().expect("the server is running")
     }
 }
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-impl Process {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("the server can be signalled");
-    }
-
-    /// Sends the signal and waits for the end, which shows in the log: that wait is bounded.
-    fn end(&mut self, signal: Signal) {
-        self.signal(signal);
-        let has_ended = self.log.wait_for_end();
-        if !has_ended {
-            self.signal(Signal::KILL);
-        }
-        self.child.wait().expect("the server can be waited for");
-        // Not during a panic: a second one would hide the first.
-        assert!(
-            has_ended || std::thread::panicking(),
-            "nats-server did not end on {signal:?}:\n{}",
-            self.log.tail()
-        );
-    }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let span = u64::from(PORTS.end - PORTS.start);
-    loop {
-        let offset = u16::try_from(shared::random() % span).unwrap();
-        let port = PORTS.start + offset;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

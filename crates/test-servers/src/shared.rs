@@ -55,7 +55,8 @@ pub(crate) fn installed(name: &str, otherwise: &str) -> Option<PathBuf> {
     found(program, otherwise)
 }
 
-fn variable(name: &str) -> Option<String> {
+/// What `cargo xtask test` has left in a variable.
+pub(crate) fn variable(name: &str) -> Option<String> {
     let value = std::env::var(name).ok().filter(|value| !value.is_empty());
     found(value, &format!("{name} is not set: use `cargo xtask test`"))
 }
@@ -79,7 +80,7 @@ pub(crate) fn random() -> u64 {
 }
 
 /// On the CI machine what is missing is a failure; elsewhere it is said and passed over.
-fn found<T>(server: Option<T>, otherwise: &str) -> Option<T> {
+pub(crate) fn found<T>(server: Option<T>, otherwise: &str) -> Option<T> {
     if server.is_none() {
         assert!(std::env::var_os("CI").is_none(), "{otherwise}");
         eprintln!("skipped: {otherwise}");
