@@ -1,0 +1,82 @@
+//! The store as an engine takes it: every port, the watch over other instances, its health and its end.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use punctual_ports::{
+    Backend, Capabilities, ClockPort, OnChange, PortError, PortErrorKind, TimerStores, WriteHealth,
+};
+
+use crate::lane::BEGIN_DURABLE;
+use crate::{PostgresTimerStore, Role, SchemaSet};
+
+/// Clocks that differ by more than this are a reason not to be ready.
+const MAX_OFFSET_MILLIS: i64 = 5_000;
+
+impl PostgresTimerStore {
+    /// Why timers would not be fired in time by this instance, if so.
+    fn clock_problem(&self) -> Option<PortError> {
+        let offset = self.inner.offset.load(Ordering::Acquire).abs();
+        (offset > MAX_OFFSET_MILLIS).then(|| {
+            let reason = format!(
+                "the clocks of this machine and of the database server differ by {offset} ms: synchronize both"
+            );
+            PortError::new(PortErrorKind::Unavailable, "agree about time", reason)
+        })
+    }
+}
+
+#[async_trait]
+impl Backend for PostgresTimerStore {
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.clone())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fires: self.inner.role != Role::Client,
+            standalone_timers: self.inner.set == SchemaSet::TimersOnly,
+            several_instances: true,
+        }
+    }
+
+    fn name(&self) -> String {
+        Self::name(self).to_owned()
+    }
+
+    async fn watch(&self, _clock: Arc<dyn ClockPort>, on_change: OnChange) -> PortError {
+        Box::pin(self.watch_others(on_change)).await;
+        // It was closed.
+        pending().await
+    }
+
+    fn write_health(&self) -> WriteHealth {
+        let mut health = self.inner.connector.health.get();
+        health.problem = health.problem.or_else(|| self.clock_problem());
+        health
+    }
+
+    async fn probe_write(&self) -> Result<(), PortError> {
+        let probed = self.query(
+            &self.inner.write,
+            "test whether timers can be stored",
+            BEGIN_DURABLE,
+            |sql| &sql.probe,
+            Vec::new(),
+            |_| Ok(()),
+        );
+        probed.await?;
+        // What is stored now would fire late, or wait for an instance whose clock is right.
+        self.clock_problem().map_or(Ok(()), Err)
+    }
+
+    async fn close(&self) {
+        Self::close(self).await;
+    }
+
+    fn close_soon(&self) {
+        Self::close_soon(self);
+    }
+}
