@@ -1,7 +1,7 @@
 //! The command line, parsed by hand: a few commands do not earn a dependency that every build of
 //! this tool would wait for.
 
-use crate::torture::Victim;
+use crate::torture::{Fleet, Victim};
 
 pub(crate) const HELP: &str = "\
 usage: cargo xtask <command>
@@ -27,13 +27,19 @@ commands:
       --json FILE    also write everything as JSON; `-` is stdout
       --dir FOLDER   where the databases are meanwhile; on a real disk (default: target)
       --plots FOLDER draw lateness and cost there as SVG
-  torture [--broker | --calls] [--rounds N]
+  torture [--broker | --calls | --postgres | --full-disk] [--rounds N]
                      kill the real binary under load, N times (500 by default), and
                      see that no timer is lost, early, or fired under two ids
       --broker       kill it and its broker in turn (50 times by default), and see
                      that every command that the broker has acknowledged yields its event
       --calls        kill it while it makes service calls (60 times by default), and
                      see that none is made twice or early, and that each has one outcome
+      --postgres     treat several instances and their PostgreSQL badly, for N seconds (200 by
+                     default): kills, a suspension past the lease, commits that are cut, ended
+                     listeners, a shifted clock
+          [--instances N] [--timers N] [--no-faults] [--pgbouncer]
+                     how many (4, 100000), without any fault, with PgBouncer in front
+      --full-disk    the same on a disk that fills up again and again (60 seconds by default)
   help               this text
 
 exit code: 0 all is well, 1 something is wrong with the tree, 2 the command line was not understood
@@ -58,6 +64,7 @@ pub(crate) enum Command {
     Torture {
         victim: Victim,
         rounds: u32,
+        fleet: Fleet,
     },
 }
 
@@ -65,6 +72,8 @@ pub(crate) enum Command {
 const ROUNDS: u32 = 500;
 const ROUNDS_WITH_BROKER: u32 = 50;
 const ROUNDS_WITH_CALLS: u32 = 60;
+const ROUNDS_OF_INSTANCES: u32 = 200;
+const ROUNDS_WITHOUT_ROOM: u32 = 60;
 
 /// How to run the tests.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -134,32 +143,52 @@ fn bench_arguments(args: &[String]) -> Result<(), String> {
 
 fn torture(args: &[String]) -> Result<Command, String> {
     let (mut victim, mut rounds) = (Victim::Service, None);
+    let mut fleet = Fleet::default();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
+        let mut number = || number_of(arg, args.next().map_or("", String::as_str));
         match arg.as_str() {
             "--broker" => victim = Victim::ServiceAndBroker,
             "--calls" => victim = Victim::ServiceWithCalls,
-            "--rounds" => rounds = Some(number_of_rounds(args.next().map_or("", String::as_str))?),
+            "--postgres" => victim = Victim::InstancesAndPostgres,
+            "--full-disk" => victim = Victim::PostgresWithoutRoom,
+            "--rounds" => rounds = Some(number()?),
+            "--instances" => fleet.instances = Some(number()?),
+            "--timers" => fleet.timers = Some(number()?),
+            "--no-faults" => fleet.no_faults = true,
+            "--pgbouncer" => fleet.pgbouncer = true,
             flag if flag.starts_with('-') => return Err(unknown_flag("torture", flag)),
             word => {
                 return Err(refusal(&format!(
-                    "`torture` takes --broker or --calls, and --rounds with a number, but got `{word}`"
+                    "`torture` takes --broker, --calls, --postgres or --full-disk, and --rounds with a number, but got `{word}`"
                 )));
             }
         }
+    }
+    if fleet != Fleet::default() && !victim.is_fleet() {
+        let sentence =
+            "--instances, --timers, --no-faults and --pgbouncer need --postgres or --full-disk";
+        return Err(refusal(sentence));
     }
     let rounds = rounds.unwrap_or(match victim {
         Victim::Service => ROUNDS,
         Victim::ServiceAndBroker => ROUNDS_WITH_BROKER,
         Victim::ServiceWithCalls => ROUNDS_WITH_CALLS,
+        Victim::InstancesAndPostgres => ROUNDS_OF_INSTANCES,
+        Victim::PostgresWithoutRoom => ROUNDS_WITHOUT_ROOM,
     });
-    Ok(Command::Torture { victim, rounds })
+    Ok(Command::Torture {
+        victim,
+        rounds,
+        fleet,
+    })
 }
 
-fn number_of_rounds(given: &str) -> Result<u32, String> {
-    let rounds = given.parse().ok().filter(|rounds| *rounds > 0);
-    let sentence = || format!("`--rounds` needs a number of rounds, not `{given}`");
-    rounds.ok_or_else(|| refusal(&sentence()))
+fn number_of(flag: &str, given: &str) -> Result<u32, String> {
+    let number = given.parse().ok().filter(|number| *number > 0);
+    let what = flag.trim_start_matches('-');
+    let sentence = || format!("`{flag}` needs a number of {what}, not `{given}`");
+    number.ok_or_else(|| refusal(&sentence()))
 }
 
 fn nothing_more(command: &str, rest: &[String]) -> Result<(), String> {
@@ -232,7 +261,13 @@ mod tests {
 
     #[test]
     fn torture_takes_a_number_of_rounds_and_may_kill_the_broker_too() {
-        let torture = |victim, rounds| Ok(Command::Torture { victim, rounds });
+        let torture = |victim, rounds| {
+            Ok(Command::Torture {
+                victim,
+                rounds,
+                fleet: Fleet::default(),
+            })
+        };
         let (service, both) = (Victim::Service, Victim::ServiceAndBroker);
         assert_eq!(parsed("torture"), torture(service, 500));
         assert_eq!(parsed("torture --rounds 7"), torture(service, 7));
@@ -240,6 +275,24 @@ mod tests {
         assert_eq!(parsed("torture --rounds 7 --broker"), torture(both, 7));
         let calls = Victim::ServiceWithCalls;
         assert_eq!(parsed("torture --calls"), torture(calls, 60));
+        let full = Victim::PostgresWithoutRoom;
+        assert_eq!(parsed("torture --full-disk"), torture(full, 60));
+    }
+
+    #[test]
+    fn torture_of_several_instances_takes_how_many_and_what_comes_upon_them() {
+        let line = "torture --postgres --instances 2 --timers 9 --no-faults --pgbouncer";
+        let torture = Command::Torture {
+            victim: Victim::InstancesAndPostgres,
+            rounds: 200,
+            fleet: Fleet {
+                instances: Some(2),
+                timers: Some(9),
+                no_faults: true,
+                pgbouncer: true,
+            },
+        };
+        assert_eq!(parsed(line), Ok(torture));
     }
 
     #[test]
@@ -265,6 +318,8 @@ mod tests {
             ("torture --rounds", "number"),
             ("torture --rounds 0", "`0`"),
             ("torture --rounds 1 2", "`2`"),
+            ("torture --instances 2", "--postgres"),
+            ("torture --postgres --instances", "number of instances"),
         ] {
             let sentence = parsed(line).unwrap_err();
             assert!(sentence.contains(named), "{line}: {sentence}");
@@ -286,6 +341,8 @@ mod tests {
             "--rounds",
             "--broker",
             "--calls",
+            "--postgres",
+            "--full-disk",
         ] {
             assert!(HELP.contains(command), "{command}");
         }

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::process;
-use crate::servers::{Kind, Servers};
+use crate::servers::{Kind, Servers, install};
 use crate::test_command;
 
 const PACKAGE: &str = "punctual-bench";
@@ -19,8 +19,11 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
     if !process::succeeds(&mut build(root))? {
         return Ok(false);
     }
-    let servers = Servers::start(&[Kind::Nats])?;
-    if let Some(sentence) = test_command::not_run(servers.missing()) {
+    let servers = Servers::start(&[Kind::Nats, Kind::PgBouncer])?;
+    // The benchmark starts its own, which is durable.
+    let missing = install::install_missing(&[Kind::Postgres]);
+    let missing = [servers.missing(), &missing].concat();
+    if let Some(sentence) = test_command::not_run(&missing) {
         println!("{sentence}");
     }
     process::succeeds(&mut measure(root, arguments, &servers.environment())?)

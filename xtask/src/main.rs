@@ -52,6 +52,10 @@ fn carry_out(command: &Command) -> anyhow::Result<bool> {
         Command::Embedding => embedding::run(&root),
         Command::Mutants { names } => mutants::run(&root, names),
         Command::Bench { arguments } => bench::run(&root, arguments),
-        Command::Torture { victim, rounds } => torture::run(&root, *victim, *rounds),
+        Command::Torture {
+            victim,
+            rounds,
+            fleet,
+        } => torture::run(&root, *victim, *rounds, *fleet),
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn report(root: &Path, options: &TestOptions) -> Result<Report> {
     let mut building = build
         .spawn()
         .with_context(|| format!("failed to start `{}`", process::command_line(&build)))?;
-    let servers = Servers::start(&[Kind::Nats, Kind::Postgres]);
+    let servers = Servers::start(&[Kind::Nats, Kind::Postgres, Kind::PgBouncer]);
     let python = workspace::load(root).map(|it| python::prepare(root, &it.target_dir));
     let promtool = install::promtool();
     // The build is waited for even if the servers did not start, or it would go on unattended.

@@ -51,8 +51,10 @@ pub struct Builder {
     pub(crate) bus: Option<Box<dyn BusSource>>,
     takes_commands: bool,
     pub(crate) calls: Option<CallOptions>,
-    /// `None`: whatever suits the clock.
+    /// `None`: whatever suits clock, bus and store.
     worker: Option<WorkerSettings>,
+    /// `None`: that of the worker's settings.
+    polling_interval: Option<Duration>,
     retention: RetentionSettings,
     /// `None`: the machine's.
     pub(crate) clock: Option<Arc<dyn EngineClock>>,
@@ -68,6 +70,7 @@ impl Builder {
             takes_commands: false,
             calls: None,
             worker: None,
+            polling_interval: None,
             retention: RetentionSettings::default(),
             clock: None,
         }
@@ -169,10 +172,8 @@ impl Builder {
 
     /// How often to poll the store although nothing is known to be due: the safety net. Unless it is
     /// set, 5 s; on a fake clock, which polls at the beginning of every `advance`, an hour.
-    pub fn polling_interval(mut self, interval: Duration) -> Self {
-        let mut settings = self.worker_settings();
-        settings.polling_interval = interval;
-        self.worker = Some(settings);
+    pub const fn polling_interval(mut self, interval: Duration) -> Self {
+        self.polling_interval = Some(interval);
         self
     }
 
@@ -185,6 +186,7 @@ impl Builder {
     /// All settings of the worker at once.
     pub const fn worker(mut self, settings: WorkerSettings) -> Self {
         self.worker = Some(settings);
+        self.polling_interval = None;
         self
     }
 
@@ -243,8 +245,8 @@ impl Builder {
         };
         let ports = TimerPorts {
             ids: clock.ids(),
-            persistence: store.persistence,
-            queue: store.queue,
+            persistence: Arc::clone(&store.persistence),
+            queue: Arc::clone(&store.queue),
             bus: connected.bus,
             clock: clock.port(),
             wake: WakeSignal::new(),
@@ -266,7 +268,7 @@ impl Builder {
             Some(Plan {
                 worker: TimerWorker::new(&ports, worker)?,
                 retention: Retention::worker(&ports, self.retention)?,
-                republish: RepublishLost::new(&ports, Arc::clone(&store.dead_letters)),
+                republish: RepublishLost::new(&ports, &store),
                 receiver: self.receivers.pop(),
                 takes_commands: self.takes_commands,
                 calls: calls_plan,
@@ -299,7 +301,7 @@ impl Builder {
         wrong(no_receiver && !is_client, NO_RECEIVER);
         wrong(
             is_client && !no_receiver,
-            "a client of a store fires nothing, so it needs neither `on_due` nor a bus: drop them, or open the file with `sqlite`",
+            "a client of a store fires nothing, so it needs neither `on_due` nor a bus: drop them, or open it with `sqlite` or `postgres`",
         );
         wrong(
             self.receivers.len() > 1,
@@ -309,6 +311,7 @@ impl Builder {
             self.takes_commands && self.bus.is_none(),
             "`take_commands` needs the bus that they come from: call `bus` or `nats`",
         );
+        problems.extend(self.storage.iter().filter_map(|storage| storage.problem()));
         if let Some(bus) = &self.bus {
             let is_fake = self.clock.as_ref().is_some_and(|clock| clock.is_fake());
             problems.extend(bus.problems(is_fake));
@@ -319,11 +322,16 @@ impl Builder {
         problems
     }
 
-    fn worker_settings(&self) -> WorkerSettings {
-        if let Some(given) = self.worker {
-            return given;
+    pub(crate) fn worker_settings(&self) -> WorkerSettings {
+        let settings = self.worker.unwrap_or_else(|| self.usual_worker_settings());
+        WorkerSettings {
+            polling_interval: self.polling_interval.unwrap_or(settings.polling_interval),
+            ..settings
         }
-        let usual = match &self.bus {
+    }
+
+    fn usual_worker_settings(&self) -> WorkerSettings {
+        let mut usual = match &self.bus {
             Some(bus) if bus.is_broker() => WorkerSettings::for_a_broker(),
             None if self.calls.is_some() && self.receivers.is_empty() => {
                 WorkerSettings::for_calls()
@@ -331,6 +339,9 @@ impl Builder {
             // A handler may be slow, and must not delay other timers.
             _ => WorkerSettings::default(),
         };
+        if self.storage.iter().any(|it| it.several_instances()) {
+            usual = usual.for_several_instances();
+        }
         match &self.clock {
             // Days have to pass in milliseconds.
             Some(clock) if clock.is_fake() => WorkerSettings {
@@ -342,7 +353,7 @@ impl Builder {
     }
 }
 
-const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), `store`, or `in_memory` in tests (feature `testing`)";
+const NO_STORAGE: &str = "there is no place for the timers: call `sqlite` (feature `sqlite`), `postgres` (feature `postgres`), `store`, or `in_memory` in tests (feature `testing`)";
 const NO_RECEIVER: &str =
     "nothing receives the timers that are due: call `on_due`, `bus`, or `nats` (feature `nats`)";
 

@@ -54,7 +54,7 @@ impl ErrorKind {
                 "correct the call of the builder or of the engine: trying again does not help"
             }
             Self::Unusable => {
-                "mend or replace the file, or name another: trying again does not help"
+                "mend or replace the database, or name another: trying again does not help"
             }
             Self::Broker => "correct the broker or our settings for it: trying again does not help",
             Self::InUse => {

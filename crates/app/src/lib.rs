@@ -1,6 +1,7 @@
 //! Durable timers for your service: schedule `(tenant, key, due time)`, and at or just after that
 //! instant your handler is called, at least once, whatever crashed, restarted or was cut off in
-//! between. Storage is one SQLite file, or [a store of your own](Builder::store); no server is needed.
+//! between. Storage is one SQLite file, which needs no server, a PostgreSQL database, or
+//! [a store of your own](Builder::store).
 //!
 //! One rule settles every trade-off: **a duplicate is acceptable, a lost or early timer never is.**
 //!
@@ -97,14 +98,15 @@
 //!
 //! # Your rows and your timers, together
 //!
-//! [`Punctual::schedule_in`] stores a timer inside your own `rusqlite` transaction on the same file,
-//! so that an order and its reminder are both there or both not.
+//! [`Punctual::schedule_in`] stores a timer inside your own transaction of `rusqlite` on the same file, or of
+//! `tokio_postgres` on the same database, so that an order and its reminder are both there or both not.
 //!
 //! # Features
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` (default) | timers on one SQLite file |
+//! | `postgres` | timers in a PostgreSQL database that any number of engines fire together: [`Builder::postgres`] |
 //! | `calls` | service calls: HTTP requests that are made once, at their due time: [`Builder::service_calls`] |
 //! | `nats` | commands in and events out through NATS JetStream: [`Builder::nats`] |
 //! | `testing` | the module `testing`: a fake clock and timers in memory |
@@ -141,6 +143,8 @@ macro_rules! opaque_debug {
 
 mod builder;
 mod bus;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod caller_transaction;
 #[cfg(feature = "calls")]
 mod calls;
 #[cfg(not(feature = "calls"))]
@@ -156,6 +160,8 @@ mod hints;
 #[cfg(feature = "nats")]
 mod nats;
 mod outcomes;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod punctual;
 mod readiness;
 mod running;
@@ -166,6 +172,8 @@ mod timer;
 mod write_check;
 
 pub use builder::Builder;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub use caller_transaction::CallerTransaction;
 #[cfg(feature = "calls")]
 pub use calls::{CallOptions, ServiceCalls};
 pub use error::{Error, ErrorKind};
@@ -176,6 +184,10 @@ pub use punctual::Punctual;
 pub use punctual_adapters_http as http;
 #[cfg(feature = "nats")]
 pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Prefix};
+#[cfg(feature = "postgres")]
+pub use punctual_adapters_postgres::{
+    CommitNotify, ConnectError, PostgresSettings, PostgresUrl, tokio_postgres,
+};
 #[cfg(feature = "sqlite")]
 pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
 pub use punctual_domain::{

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use punctual_adapters_sqlite::{
     OpenError, Role, SqliteSettings, SqliteTimerStore, rusqlite, schedule_in,
 };
-use punctual_domain::{CorrelationId, ScheduleOrigin};
-use punctual_ports::{Backend, SaveTimer};
+use punctual_ports::Backend;
 
+use crate::caller_transaction::CallerTransaction;
 use crate::clock::{EngineClock, current_runtime};
 use crate::stores::Storage;
 use crate::{Builder, Error, ErrorKind, Punctual, ScheduleOutcome, Timer};
@@ -98,64 +98,6 @@ impl From<OpenError> for Error {
 }
 
 impl Punctual {
-    /// Schedules a timer inside your own transaction, on your own connection to the same file:
-    /// your rows and the timer commit together, or neither does.
-    ///
-    /// Begin the transaction with `TransactionBehavior::Immediate`: a transaction that reads
-    /// first may fail later with a `SQLITE_BUSY` that no waiting can cure. It is `rusqlite`'s
-    /// own type, which this crate [re-exports](crate::rusqlite). While you hold the write lock,
-    /// the engine's own writes wait, so keep it short.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use std::time::Duration;
-    /// # use punctual::*;
-    /// # let folder = tempfile::tempdir()?;
-    /// # let path = folder.path().join("app.db");
-    /// # let punctual = Punctual::builder().sqlite(&path).on_due(|_| async { Ok(()) }).build().await?;
-    /// use punctual::rusqlite::{Connection, TransactionBehavior};
-    ///
-    /// let mut mine = Connection::open(&path)?;
-    /// mine.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY)")?;
-    /// let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    /// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
-    /// let key = TimerKey::named(TenantId::default(), "order-123");
-    /// let timer = Timer::after(key.clone(), Duration::from_hours(1));
-    /// let _ = punctual.schedule_in(&transaction, timer)?;
-    /// transaction.commit()?; // both, or neither
-    /// assert!(punctual.find(&key).await?.is_some());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// If it cannot be stored, has fired already, or the transaction is on another file. What the
-    /// transaction did before still stands, and you decide what becomes of it.
-    pub fn schedule_in(
-        &self,
-        transaction: &rusqlite::Transaction<'_>,
-        timer: Timer,
-    ) -> Result<ScheduleOutcome, Error> {
-        let (key, request) = self.request(timer)?;
-        let (engine, sqlite) = (&self.engine, self.sqlite()?);
-        check_file(transaction.path(), sqlite.path())?;
-        sqlite.check_file()?;
-        let save = SaveTimer {
-            key,
-            correlation_id: request
-                .correlation_id
-                .unwrap_or_else(|| CorrelationId::from_uuid(engine.ports.ids.next_id())),
-            due_at: request.due_at,
-            data: request.data,
-            origin: ScheduleOrigin::Direct,
-        };
-        let saved = schedule_in(transaction, &save, engine.ports.clock.now());
-        let outcome = ScheduleOutcome::of(saved, &save.key).map_err(begin_immediate)?;
-        engine.hints.leave(save.due_at);
-        Ok(outcome)
-    }
-
     /// Copies the file as it is at this moment, while timers go on being scheduled and fired.
     /// The copy is complete and on the disk when this returns.
     ///
@@ -173,6 +115,50 @@ impl Punctual {
             let message = "this needs timers on SQLite, but these are elsewhere: build with `sqlite`, which works with `fake_clock` too";
             Error::new(ErrorKind::Config, message)
         })
+    }
+}
+
+/// A transaction of `rusqlite`, which this crate [re-exports](crate::rusqlite), on your own connection to the
+/// same file. The call blocks, as `rusqlite`'s do.
+///
+/// Begin it with `TransactionBehavior::Immediate`: a transaction that reads first may fail later with a
+/// `SQLITE_BUSY` that no waiting can cure. While you hold the write lock, the engine's own writes wait, so
+/// keep it short.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// # use punctual::*;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("app.db");
+/// # let punctual = Punctual::builder().sqlite(&path).on_due(|_| async { Ok(()) }).build().await?;
+/// use punctual::rusqlite::{Connection, TransactionBehavior};
+///
+/// let mut mine = Connection::open(&path)?;
+/// mine.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY)")?;
+/// let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate)?;
+/// transaction.execute("INSERT INTO orders VALUES ('order-123')", [])?;
+/// let key = TimerKey::named(TenantId::default(), "order-123");
+/// let timer = Timer::after(key.clone(), Duration::from_hours(1));
+/// let _ = punctual.schedule_in(&transaction, timer)?;
+/// transaction.commit()?; // both, or neither
+/// assert!(punctual.find(&key).await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+impl CallerTransaction for &rusqlite::Transaction<'_> {
+    type Scheduled = Result<ScheduleOutcome, Error>;
+
+    fn schedule(self, punctual: &Punctual, timer: Timer) -> Self::Scheduled {
+        let save = punctual.save_in_transaction(timer)?;
+        let (engine, sqlite) = (&punctual.engine, punctual.sqlite()?);
+        check_file(self.path(), sqlite.path())?;
+        sqlite.check_file()?;
+        let saved = schedule_in(self, &save, engine.ports.clock.now());
+        let outcome = ScheduleOutcome::of(saved, &save.key).map_err(begin_immediate)?;
+        engine.hints.leave(save.due_at);
+        Ok(outcome)
     }
 }
 

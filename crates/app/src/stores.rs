@@ -16,6 +16,16 @@ pub(crate) trait Storage: Send + Sync {
     /// Whether it schedules beside the engine that fires.
     fn is_client(&self) -> bool;
 
+    /// Whether several engines may fire its timers at once.
+    fn several_instances(&self) -> bool {
+        false
+    }
+
+    /// What is wrong with it, as far as can be told before it is opened.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
     /// Every command that schedules a timer belongs to a call that was accepted, because nothing else
     /// publishes on the bus: a limit on the size of the store must not refuse it.
     fn takes_commands_of_calls_alone(&mut self) {}
@@ -31,6 +41,10 @@ pub(crate) struct OwnStore(pub(crate) Arc<dyn Backend>);
 impl Storage for OwnStore {
     fn is_client(&self) -> bool {
         !self.0.capabilities().fires
+    }
+
+    fn several_instances(&self) -> bool {
+        self.0.capabilities().several_instances
     }
 
     async fn open(self: Box<Self>, _clock: &dyn EngineClock) -> Result<Arc<dyn Backend>, Error> {

@@ -10,7 +10,7 @@ use punctual_workflows::{ScheduleTimers, TimerRequest, WorkerSettings};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::ours::{Ours, Running, all_created, join};
+use crate::ours::{Ours, Running, Store, all_created, join};
 use crate::rows::Rows;
 use crate::stats::float;
 
@@ -142,12 +142,17 @@ const AHEAD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 impl Steady {
     /// From now on.
     pub(crate) fn new(per_second: u32, lasts: Duration) -> Self {
+        Self::ahead(per_second, lasts, AHEAD)
+    }
+
+    /// The same for timers that are due this far ahead.
+    pub(crate) fn ahead(per_second: u32, lasts: Duration, ahead: (Duration, Duration)) -> Self {
         let from = Timestamp::from(SystemTime::now()).saturating_add(WARM_UP);
         Self {
             load: Load {
                 per_second,
-                lasts: WARM_UP + lasts + AHEAD.1,
-                ahead: AHEAD,
+                lasts: WARM_UP + lasts + ahead.1,
+                ahead,
             },
             lasts,
             lateness: Lateness::of(from, from.saturating_add(lasts)),
@@ -155,16 +160,22 @@ impl Steady {
     }
 
     /// Schedules all of them, and returns the engine that has fired them.
-    pub(crate) async fn fire(
+    pub(crate) async fn fire<S: Store>(
         &self,
-        ours: &Ours,
+        ours: &Ours<S>,
         rows: Rows,
         handler: Arc<dyn MessageHandler>,
     ) -> Outcome<Running> {
         let running = ours.run(WorkerSettings::default(), handler).await?;
-        self.load.schedule(&ours.scheduling(), rows).await?;
-        tokio::time::sleep(AHEAD.1).await;
+        self.schedule(&ours.scheduling(), rows).await?;
         Ok(running)
+    }
+
+    /// Schedules all of them, until the last is due.
+    pub(crate) async fn schedule(&self, scheduling: &ScheduleTimers, rows: Rows) -> Outcome<()> {
+        self.load.schedule(scheduling, rows).await?;
+        tokio::time::sleep(self.load.ahead.1).await;
+        Ok(())
     }
 
     /// How late each was, if about as many fired as were to: the load is random within each second.

@@ -101,13 +101,10 @@ impl Usage {
         let total = ticks.iter().sum();
         // The fourth and fifth are idle, and idle while something waits for a disk.
         let idle: u64 = ticks.iter().skip(3).take(2).sum();
-        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // After the name, which may hold anything: user, system, and both of children that ended.
-        let own = own.rsplit(')').next().unwrap_or_default();
         Self {
             total,
             busy: total - idle,
-            ours: numbers(own, 11, 4).iter().sum(),
+            ours: ticks_of(Path::new("/proc/self")),
         }
     }
 
@@ -130,6 +127,36 @@ pub(crate) fn processor_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime)
         .try_into()
         .unwrap_or_default()
+}
+
+/// The processor time of a process, of the children that it has now, and of those that have ended, in whole
+/// hundredths of a second.
+pub(crate) fn processor_time_with_children(pid: u32) -> Duration {
+    let own = ticks_of(Path::new(&format!("/proc/{pid}")));
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let children = all.map(|entry| entry.path()).filter(|entry| {
+        let parent = after_name(entry).split_whitespace().nth(1).map(str::parse);
+        parent == Some(Ok(pid))
+    });
+    // What the children have waited for is theirs, and not in the sums of their parent yet.
+    let others: u64 = children.map(|entry| ticks_of(&entry)).sum();
+    Duration::from_millis((own + others) * 10)
+}
+
+/// The same of this process, without the children that it has now.
+pub(crate) fn processor_time_with_ended_children() -> Duration {
+    Duration::from_millis(ticks_of(Path::new("/proc/self")) * 10)
+}
+
+/// User and system time in ticks, with those of children that have ended.
+fn ticks_of(process: &Path) -> u64 {
+    numbers(&after_name(process), 11, 4).iter().sum()
+}
+
+/// The state of a process after its name, which may hold anything.
+fn after_name(process: &Path) -> String {
+    let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().unwrap_or_default().to_owned()
 }
 
 /// The most memory that was resident at any time, in mebibytes.

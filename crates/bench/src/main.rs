@@ -18,6 +18,7 @@ mod lines;
 mod machine;
 mod ours;
 mod plots;
+mod postgres;
 mod report;
 mod rows;
 mod stats;
@@ -85,7 +86,7 @@ fn measure(options: &Options) -> Outcome<()> {
         let before = Usage::now();
         bench.line = name;
         let found = run(&mut bench);
-        let mut found = found.map_err(|error| format!("{name} could not be measured: {error}"))?;
+        let mut found = found.map_err(|error| unmeasured(name, error))?;
         for measure in &mut found {
             if measure.line.is_empty() {
                 measure.line = name;
@@ -135,6 +136,18 @@ fn measure(options: &Options) -> Outcome<()> {
     });
     let file = options.json.as_deref();
     file.map_or(Ok(()), |file| write_json(file, &json))
+}
+
+/// What was in the way of a line, with its causes: a driver's own text may leave them out.
+fn unmeasured(line: &str, error: Box<dyn Error + Send + Sync>) -> String {
+    let error: Box<dyn Error> = error;
+    let mut text = format!("{line} could not be measured: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn write_json(file: &str, json: &serde_json::Value) -> Outcome<()> {

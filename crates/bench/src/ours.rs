@@ -8,8 +8,8 @@ use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::{MessageEnvelope, Timestamp, Topic};
 use punctual_ports::{
-    Answer, BatchResult, ClockPort, ConsumerName, EventBusPort, MessageHandler, SaveOutcome,
-    Subscribe, Subscription,
+    Answer, Backend, BatchResult, ClockPort, ConsumerName, EventBusPort, MessageHandler, PortError,
+    SaveOutcome, Subscribe, Subscription, TimerPersistencePort, TimerQueuePort,
 };
 use punctual_workflows::{
     Drained, ScheduleTimers, TimerPorts, TimerRequest, TimerWorker, WorkerSettings, WorkerStopped,
@@ -23,9 +23,14 @@ use crate::Outcome;
 /// A worker that takes longer than this has lost something.
 const LONGEST: Duration = Duration::from_mins(2);
 
+/// A store whose timers are scheduled and fired here.
+pub(crate) trait Store: Backend + TimerPersistencePort + TimerQueuePort + Clone {}
+
+impl<S: Backend + TimerPersistencePort + TimerQueuePort + Clone> Store for S {}
+
 /// An open database and what works on it. Made inside a runtime.
-pub(crate) struct Ours {
-    pub(crate) store: SqliteTimerStore,
+pub(crate) struct Ours<S = SqliteTimerStore> {
+    pub(crate) store: S,
     pub(crate) ports: TimerPorts,
     pub(crate) bus: InProcessBus,
 }
@@ -45,9 +50,16 @@ impl Ours {
 
     pub(crate) fn open(settings: &SqliteSettings, clock: &SystemClock) -> Outcome<Self> {
         let store = SqliteTimerStore::open(settings, clock.now())?;
+        Ok(Self::on(store, clock))
+    }
+}
+
+impl<S: Store> Ours<S> {
+    /// Works on a store that is open.
+    pub(crate) fn on(store: S, clock: &SystemClock) -> Self {
         let bus = InProcessBus::new(Handlers::Spawned(tokio::runtime::Handle::current()));
         let ports = TimerPorts::new(clock.clone(), UuidIds, store.clone(), bus.clone());
-        Ok(Self { store, ports, bus })
+        Self { store, ports, bus }
     }
 
     pub(crate) async fn close(self) {
@@ -107,10 +119,9 @@ impl Ours {
         let (stop, stopped) = oneshot::channel();
         let worker = tokio::spawn(worker.run(async { _ = stopped.await }));
         let (store, ports) = (self.store.clone(), self.ports.clone());
-        let watching = tokio::spawn(async move {
-            let wake = || ports.wake.due_at(Timestamp::MIN);
-            store.watch_foreign_commits(ports.clock.clone(), wake).await;
-        });
+        let clock = Arc::clone(&ports.clock);
+        let wake = Arc::new(move || ports.wake.due_at(Timestamp::MIN));
+        let watching = tokio::spawn(async move { store.watch(clock, wake).await });
         Ok(Running {
             stop,
             worker,
@@ -147,7 +158,7 @@ impl Ours {
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     worker: JoinHandle<Result<Drained, WorkerStopped>>,
-    watching: JoinHandle<()>,
+    watching: JoinHandle<PortError>,
     subscription: Box<dyn Subscription>,
 }
 

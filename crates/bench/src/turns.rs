@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::databases::{Copy, Databases, Recipe};
 use crate::ours::Ours;
 use crate::plots::Plots;
+use crate::postgres::{Database, Layout, Server};
 use crate::rows::{Rows, tenants};
 use crate::stats::Rounds;
 
@@ -29,6 +30,7 @@ pub(crate) struct Bench {
     pub(crate) not_measured: BTreeMap<&'static str, String>,
     /// The line that is measured now.
     pub(crate) line: &'static str,
+    postgres: Option<Server>,
     quick: bool,
     seeds: u64,
 }
@@ -46,6 +48,7 @@ impl Bench {
             plots: Plots::default(),
             not_measured: BTreeMap::new(),
             line: "",
+            postgres: None,
             quick,
             seeds: 1_000,
         })
@@ -67,6 +70,46 @@ impl Bench {
         broker
             .map_err(|reason| self.not_measured.insert(self.line, reason))
             .ok()
+    }
+
+    /// The PostgreSQL of this run, for a line that needs one. Without it the line is not measured, and that
+    /// is said.
+    pub(crate) fn postgres(&mut self) -> Option<&mut Server> {
+        if self.postgres.is_none() {
+            self.postgres = Server::start();
+        }
+        if self.postgres.is_none() {
+            let reason = "PostgreSQL is not installed".to_owned();
+            self.not_measured.insert(self.line, reason);
+        }
+        self.postgres.as_mut()
+    }
+
+    /// Copies a recipe's database on PostgreSQL, works on the copy, and removes it.
+    pub(crate) fn on_postgres<T>(
+        &mut self,
+        recipe: Recipe,
+        layout: Layout,
+        work: impl AsyncFnOnce(&Database) -> Outcome<T>,
+    ) -> Outcome<T> {
+        let copy = self.postgres_copy(recipe, layout)?;
+        let done = self.runtime.block_on(work(&copy));
+        self.remove_from_postgres(&copy);
+        done
+    }
+
+    /// A copy of a recipe's database on PostgreSQL.
+    pub(crate) fn postgres_copy(&mut self, recipe: Recipe, layout: Layout) -> Outcome<Database> {
+        let server = self.postgres.as_mut().ok_or("PostgreSQL was not started")?;
+        let copy = server.copy(recipe, layout, &self.clock);
+        self.runtime.block_on(copy)
+    }
+
+    /// Removes such a copy.
+    pub(crate) fn remove_from_postgres(&self, copy: &Database) {
+        if let Some(server) = &self.postgres {
+            server.remove(copy);
+        }
     }
 
     /// A copy of a recipe's file, to be changed and thrown away.
@@ -100,6 +143,13 @@ impl Bench {
     pub(crate) fn rows(&mut self, of_tenants: usize) -> Outcome<Rows> {
         self.seeds += 1;
         Ok(Rows::new(tenants(of_tenants)?, self.seeds, self.now()))
+    }
+
+    /// The same of all tenants but the first, who may have a backlog.
+    pub(crate) fn rows_of_others(&mut self, of_tenants: usize) -> Outcome<Rows> {
+        self.seeds += 1;
+        let others = tenants(of_tenants)?.split_off(1);
+        Ok(Rows::new(others, self.seeds, self.now()))
     }
 
     /// Takes turns for a number of rounds; each round begins with another one, so that none always

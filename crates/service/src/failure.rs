@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use punctual_adapters_postgres as postgres;
 use punctual_adapters_sqlite::OpenError;
 use punctual_ports::PortError;
 
@@ -52,6 +53,17 @@ impl From<OpenError> for Failure {
         match error {
             OpenError::Missing { .. } => Self::failed(format!(
                 "{error}: name another with --db or TIMER_DB_PATH, or make it with `timer-service migrate`"
+            )),
+            _ => Self::refused(error),
+        }
+    }
+}
+
+impl From<postgres::OpenError> for Failure {
+    fn from(error: postgres::OpenError) -> Self {
+        match error {
+            postgres::OpenError::Missing { .. } => Self::failed(format!(
+                "{error}, or make them with `timer-service migrate`"
             )),
             _ => Self::refused(error),
         }

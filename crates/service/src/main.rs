@@ -1,4 +1,4 @@
-//! `timer-service`: a durable timer service on one SQLite file.
+//! `timer-service`: a durable timer service, on one SQLite file or on PostgreSQL.
 //!
 //! This crate only wires: it reads the command line and the settings, puts the adapters together,
 //! and turns signals and failures into exit codes. What a timer is and when it fires is decided in
@@ -80,7 +80,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
             runtime.block_on(commands::dead_letters::run(args, &environment))
         }
         Command::Backup(args) => commands::backup::run(&args, &environment),
-        Command::Migrate(args) => commands::migrate::run(&args, &environment),
+        Command::Migrate(args) => runtime.block_on(commands::migrate::run(&args, &environment)),
         Command::Check(args) => runtime.block_on(check::check(&args, &environment)),
         Command::Completions(args) => commands::completions::run(&args),
     };

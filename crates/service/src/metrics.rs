@@ -32,7 +32,7 @@ const COUNT_TO: usize = 1_000_000;
 const COUNT_ATTEMPTS_TO: usize = 100_000;
 
 /// Installs the recorder.
-pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
+pub(crate) fn install(settings: &ServeSettings) -> Result<PrometheusHandle, Failure> {
     let failed = |error| Failure::refused(format!("metrics cannot be recorded: {error}"));
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)
@@ -41,6 +41,9 @@ pub(crate) fn install() -> Result<PrometheusHandle, Failure> {
         .map_err(failed)?;
     metric_names::describe();
     punctual_api::metric_names::describe();
+    if settings.database.sqlite().is_none() {
+        punctual_adapters_postgres::metric_names::describe();
+    }
     // Counters are exported from the start as 0, so that an alert can be set on them.
     for name in [
         metric_names::COMMANDS_RECEIVED,
@@ -72,7 +75,9 @@ pub(crate) async fn keep(
     let mut turns = (0..COUNT_EVERY).cycle();
     loop {
         set_writable(&punctual.writable_as_known().await);
-        measure("timers", &settings.database.path);
+        if let Some(timers) = settings.database.sqlite() {
+            measure("timers", &timers.path);
+        }
         if let Some(calls) = calls {
             measure("calls", &calls.path);
         }

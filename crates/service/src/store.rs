@@ -1,9 +1,12 @@
 //! Opens databases for commands, which may block: nothing else runs in their process.
 
-use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, migration_status};
-use punctual_adapters_system::SystemClock;
-use punctual_ports::ClockPort;
 use std::path::Path;
+use std::sync::Arc;
+
+use punctual_adapters_postgres::{PostgresSettings, PostgresTimerStore};
+use punctual_adapters_sqlite::{SqliteSettings, SqliteTimerStore, migration_status};
+use punctual_adapters_system::{SystemClock, UuidIds};
+use punctual_ports::{ClockPort, IdPort};
 
 use crate::failure::Failure;
 
@@ -44,4 +47,14 @@ pub(crate) fn open_existing(
         )));
     }
     open(settings, clock)
+}
+
+/// Opens a PostgreSQL database beside those who fire its timers.
+pub(crate) async fn open_postgres(
+    settings: &PostgresSettings,
+    clock: &SystemClock,
+) -> Result<PostgresTimerStore, Failure> {
+    let clock = Arc::new(clock.clone());
+    let opened = PostgresTimerStore::open(settings, clock, UuidIds.next_id());
+    Ok(opened.await?)
 }

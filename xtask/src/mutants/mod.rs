@@ -50,7 +50,7 @@ fn try_all(root: &Path, mutants: &[Mutant]) -> Result<bool> {
         return Ok(true);
     }
     let base = workspace::load(root)?.target_dir.join("mutants");
-    let servers = Servers::start(&[Kind::Nats])?;
+    let servers = Servers::start(&[Kind::Nats, Kind::Postgres])?;
     if let Some(sentence) = test_command::not_run(servers.missing()) {
         println!("{sentence}");
     }

@@ -14,7 +14,7 @@ struct Wanted {
     installed: fn() -> bool,
 }
 
-const WANTED: [Wanted; 2] = [
+const WANTED: [Wanted; 3] = [
     Wanted {
         kind: Kind::Nats,
         name: "nats-server",
@@ -27,10 +27,16 @@ const WANTED: [Wanted; 2] = [
         package: "postgresql",
         installed: || postgres::find().is_some(),
     },
+    Wanted {
+        kind: Kind::PgBouncer,
+        name: "PgBouncer",
+        package: "pgbouncer",
+        installed: || process::find_program("pgbouncer").is_some(),
+    },
 ];
 
 /// Installs those that are missing. What stays missing comes back as the tests that can not be run.
-pub(super) fn install_missing(kinds: &[Kind]) -> Vec<String> {
+pub(crate) fn install_missing(kinds: &[Kind]) -> Vec<String> {
     let absent = || {
         let wanted = WANTED.iter().filter(|it| kinds.contains(&it.kind));
         wanted.filter(|server| !(server.installed)())
@@ -53,6 +59,14 @@ pub(crate) fn promtool() -> Result<(), String> {
     match process::find_program("promtool") {
         Some(_) => Ok(()),
         None => apt_get(&["prometheus"]),
+    }
+}
+
+/// Installs what shifts the clock of a single process, if it is missing.
+pub(crate) fn faketime() -> Result<(), String> {
+    match process::find_program("faketime") {
+        Some(_) => Ok(()),
+        None => apt_get(&["faketime"]),
     }
 }
 

@@ -23,11 +23,13 @@ const START_LIMIT: Duration = Duration::from_mins(1);
 /// How long the end of a server is waited for; the janitor loses patience before this.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// What can be started.
+/// What tests talk to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nats,
     Postgres,
+    /// Only found or installed: it stands in front of one server, so each test starts its own.
+    PgBouncer,
 }
 
 /// The running servers. Dropping it stops them and removes their folder.
@@ -58,6 +60,7 @@ impl Servers {
             let server = match kind {
                 Kind::Nats => nats::find().map(|program| nats::start(&program, janitor)),
                 Kind::Postgres => postgres::find().map(|it| postgres::start(&it, janitor)),
+                Kind::PgBouncer => None,
             };
             servers.running.extend(server.transpose()?);
         }
@@ -180,6 +183,16 @@ mod tests {
         let variables: Vec<_> = servers.environment().into_iter().map(|it| it.0).collect();
         assert_eq!(variables, ["PUNCTUAL_TEST_NATS_URL"]);
         nothing_is_left_after(servers);
+    }
+
+    #[test]
+    fn a_pooler_is_found_and_not_started() {
+        if found(process::find_program("pgbouncer"), "PgBouncer").is_none() {
+            return;
+        }
+        let servers = Servers::start(&[Kind::PgBouncer]).unwrap();
+        assert_eq!(servers.missing(), [""; 0]);
+        assert_eq!(servers.environment(), []);
     }
 
     #[test]

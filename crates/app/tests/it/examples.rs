@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use punctual_test_servers::SharedDatabase;
 use tempfile::TempDir;
 
 /// An example's program, which `cargo test` and `cargo nextest run` build beside the tests.
@@ -46,6 +47,18 @@ fn embed_fires_what_it_has_scheduled_in_every_run() {
 fn an_order_that_was_rolled_back_has_no_reminder() {
     let (_folder, mut shop) = example("in_transaction");
     let text = said(&shop.output().unwrap());
+    assert!(text.contains("order-1: please pay"), "{text}");
+    assert!(text.contains("order-3: please pay"), "{text}");
+    assert!(!text.contains("order-2: please pay"), "{text}");
+}
+
+#[test]
+fn the_same_holds_on_postgresql() {
+    let Some(database) = SharedDatabase::create() else {
+        return;
+    };
+    let (_folder, mut shop) = example("postgres_transaction");
+    let text = said(&shop.env("DATABASE_URL", database.url()).output().unwrap());
     assert!(text.contains("order-1: please pay"), "{text}");
     assert!(text.contains("order-3: please pay"), "{text}");
     assert!(!text.contains("order-2: please pay"), "{text}");

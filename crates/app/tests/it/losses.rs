@@ -68,6 +68,7 @@ fn forgetful(breaks: bool) -> (Forgetful, mpsc::UnboundedReceiver<FiringId>) {
 fn everything() -> DataLoss {
     DataLoss {
         number: 1,
+        stream: "EVENTS".to_owned(),
         since: at("1970-01-01T00:00:00Z"),
         reason: "the stream was made anew".to_owned(),
     }

@@ -3,6 +3,7 @@
 mod pragmas;
 mod s1;
 mod s10;
+mod s11;
 mod s12;
 mod s13;
 mod s14;
@@ -33,11 +34,12 @@ pub(crate) struct Line(
 );
 
 /// Every line, in the order in which they are run: neighbours share their files.
-const ALL: [Line; 17] = [
+const ALL: [Line; 18] = [
     Line("S1", s1::WHAT, s1::run),
     Line("S2", s2::WHAT, s2::run),
     Line("S10", s10::WHAT, s10::run),
     Line("S9", s9::WHAT, s9::run),
+    Line("S11", s11::WHAT, s11::run),
     Line("SUBMIT", submit::WHAT, submit::run),
     Line("S12", s12::WHAT, s12::run),
     Line("S20", s20::WHAT, s20::run),
@@ -54,11 +56,24 @@ const ALL: [Line; 17] = [
 ];
 
 /// What the benchmark does in processes of their own.
-pub(crate) const CHILDREN: [Child; 4] = [s6::CHILD, s7::CHILD, s8::CHILD, s13::CHILD];
+pub(crate) const CHILDREN: [Child; 6] = [
+    s6::CHILD,
+    s7::CHILD,
+    s8::CHILD,
+    s11::DRAIN,
+    s11::HOLD,
+    s13::CHILD,
+];
 
 /// What is measured on request only: what explains a choice and has no target, and what
 /// takes minutes by itself.
-const BY_NAME: [Line; 2] = [
+const BY_NAME: [Line; 8] = [
+    Line("S11-SCHEDULE", s11::WHAT, s11::schedules),
+    Line("S11-FIRING", s11::WHAT, s11::firings),
+    Line("S11-LATE", s11::WHAT, s11::lateness),
+    Line("S11-POLL", s11::WHAT, s11::polls),
+    Line("S11-INSTANCES", s11::WHAT, s11::instances),
+    Line("S11-10M", s11::WHAT, s11::ten_million),
     Line("PRAGMAS", pragmas::WHAT, pragmas::run),
     Line("BUILD", s14::BUILD, s14::builds),
 ];

@@ -6,9 +6,11 @@ mod api;
 mod broker;
 mod database;
 mod disk;
+mod postgres;
 mod report;
 
 use crate::cli::CheckArgs;
+use crate::commands::clock;
 use crate::commands::output::Answers;
 use crate::failure::Failure;
 use crate::settings::table::{ALL, About, DB_MAX_MIB};
@@ -23,10 +25,14 @@ pub(crate) async fn check(args: &CheckArgs, environment: &Environment<'_>) -> Re
     for about in ALL {
         check_setting(about, &sources, &mut report);
     }
-    for problem in sources.not_yet() {
-        report.wrong("environment", problem);
-    }
-    let is_served = check_databases(&sources, &mut report);
+    let is_served = match sources.postgres() {
+        Ok(Some(database)) => {
+            postgres::check(&database, &clock()?, &mut report).await;
+            false
+        }
+        // What is wrong with its settings is reported below.
+        Ok(None) | Err(_) => check_databases(&sources, &mut report),
+    };
     api::check(&sources, is_served, &mut report);
     broker::check(&sources, &mut report).await;
     // Any other problem that `serve` would report.

@@ -11,7 +11,7 @@ use super::output::Answers;
 use crate::cli::BackupArgs;
 use crate::display;
 use crate::failure::Failure;
-use crate::settings::Environment;
+use crate::settings::{Environment, TimerDatabase};
 use crate::store::refuse_what_is_no_file;
 
 /// A copy that was made.
@@ -78,11 +78,20 @@ fn databases(
     environment: &Environment<'_>,
 ) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
     let flags = &args.database;
-    let mut both = environment.good_sources(&flags.0)?.databases()?;
+    let sources = environment.good_sources(&flags.0)?;
+    if let Some(database) = sources.postgres()? {
+        return Err(Failure::refused(format!(
+            "the timers are in {}, which is not a file to copy: pg_dump copies it while it is in use, as do the backups of your server",
+            database.url
+        )));
+    }
+    let mut both = sources.databases()?;
     if flags.named() == (false, false) && both.len() > 1 {
         both.reverse();
         return Ok(both);
     }
-    let one = chosen(environment.client(flags)?);
-    Ok(vec![(one.path, one.set)])
+    match chosen(environment.client(flags)?) {
+        TimerDatabase::Sqlite(one) => Ok(vec![(one.path, one.set)]),
+        TimerDatabase::Postgres(_) => Ok(Vec::new()),
+    }
 }

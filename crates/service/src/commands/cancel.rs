@@ -1,7 +1,7 @@
 //! Removing a timer that has not fired.
 
 use punctual_domain::{ServiceCallId, TenantId, TimerEntry};
-use punctual_ports::{DeleteOutcome, TimerPersistencePort};
+use punctual_ports::DeleteOutcome;
 use serde::Serialize;
 
 use super::output::Answers;
@@ -35,12 +35,12 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
     let (key, name) = key(args.key)?;
     // Nothing is cancelled if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
-    let session = Session::open(&args.answer.database, environment)?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let timer = described(&key, name.as_deref());
     let has_fired = format!("{timer} has fired already and cannot be cancelled");
     if session.is_of_calls() {
-        let found = session.store.find(key.clone()).await;
-        session.store.close().await;
+        let found = session.stores.persistence.find(key.clone()).await;
+        session.close().await;
         return Err(Failure::failed(match found? {
             None => format!("there is no {timer}"),
             Some(TimerEntry::Reached { .. }) => has_fired,
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
         }));
     }
     let done = session.timers().cancel(vec![key.clone()]).await;
-    session.store.close().await;
+    session.close().await;
     match only(done?)? {
         DeleteOutcome::Deleted => {
             let cancelled = Cancelled {

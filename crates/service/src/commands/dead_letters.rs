@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use punctual_domain::{TenantId, Timestamp};
-use punctual_ports::{DeadLetterPort, RemoveOutcome, StoredDeadLetter};
+use punctual_ports::{RemoveOutcome, StoredDeadLetter};
 use serde::Serialize;
 
 use super::output::{Answers, say_rest};
@@ -50,18 +50,19 @@ pub(crate) async fn run(
     args: DeadLettersArgs,
     environment: &Environment<'_>,
 ) -> Result<(), Failure> {
-    let session = Session::open(&args.answer.database, environment)?;
+    let session = Session::open(&args.answer.database, environment).await?;
     let done = match args.remove {
         Some(sequence) => remove(&session, sequence).await,
         None => list(&session, &args).await,
     };
-    session.store.close().await;
+    session.close().await;
     done
 }
 
 async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> {
     let one_more = args.limit.saturating_add(1);
-    let mut dead_letters = session.store.list(args.after, one_more).await?;
+    let stored = session.stores.dead_letters.list(args.after, one_more);
+    let mut dead_letters = stored.await?;
     let has_more = dead_letters.len() > args.limit;
     dead_letters.truncate(args.limit);
     let last = dead_letters.last().map(|it| it.sequence);
@@ -81,7 +82,8 @@ async fn list(session: &Session, args: &DeadLettersArgs) -> Result<(), Failure> 
 async fn remove(session: &Session, sequence: u64) -> Result<(), Failure> {
     // Nothing is removed if its removal cannot be reported.
     let mut answers = Answers::open_for_changes()?;
-    match only(session.store.remove(vec![sequence]).await?)? {
+    let removed = session.stores.dead_letters.remove(vec![sequence]);
+    match only(removed.await?)? {
         RemoveOutcome::Removed => answers.line(&serde_json::json!({ "removed": sequence })),
         _ => Err(Failure::failed(format!(
             "there is no dead letter {sequence}"

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_adapters_postgres::{self as postgres, PostgresSettings};
 use punctual_adapters_sqlite::{
     MigrationState, OpenError, SchemaSet, migrate as apply, migration_status,
 };
@@ -41,9 +42,13 @@ struct Migration {
 
 /// Migrates the timers' database, and the shared one if it is named; or shows how far they are. What
 /// is wrong with one of them does not keep the other from its turn.
-pub(crate) fn run(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
+pub(crate) async fn run(args: &MigrateArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let clock = clock()?;
     let mut answers = Answers::open()?;
+    let sources = environment.good_sources(&args.database.0)?;
+    if let Some(settings) = sources.postgres()? {
+        return answers.line(&schema(&settings, args.status, &clock).await?);
+    }
     let mut done = Ok(());
     for (path, set) in databases(args, environment)? {
         match one(&path, set, args.status, &clock) {
@@ -77,6 +82,33 @@ fn one(
     let report = apply(path, set, clock.now())?;
     let applied_now = Some(report.applied_now);
     Ok(how_far(path, set, applied_now, report.migrations))
+}
+
+/// A schema of a PostgreSQL database.
+async fn schema(
+    settings: &PostgresSettings,
+    reads_only: bool,
+    clock: &SystemClock,
+) -> Result<HowFar, Failure> {
+    let report = if reads_only {
+        postgres::migration_status(settings, clock).await?
+    } else {
+        postgres::migrate(settings, clock).await?
+    };
+    Ok(HowFar {
+        pending: report.pending(),
+        database: report.name,
+        set: settings.set.name(),
+        applied_now: (!reads_only).then_some(report.applied_now),
+        migrations: report
+            .migrations
+            .into_iter()
+            .map(|it| Migration {
+                name: it.name,
+                applied_at: it.applied_at,
+            })
+            .collect(),
+    })
 }
 
 /// The file that `--db` names, or else those that would be served.

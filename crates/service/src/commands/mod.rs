@@ -15,84 +15,115 @@ pub(crate) mod schedule;
 pub(crate) mod send;
 pub(crate) mod trace;
 
-use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, SqliteTimerStore, served_by};
+use std::sync::Arc;
+
+use punctual_adapters_sqlite::{SchemaSet, SqliteSettings, served_by};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_domain::TimerKey;
-use punctual_ports::PortError;
-use punctual_workflows::{ScheduleTimers, TimerPorts};
+use punctual_ports::{Backend, PortError, TimerStores};
+use punctual_workflows::{InFlightEpoch, LastPoll, ScheduleTimers, TimerPorts, WakeSignal};
 
 use crate::cli::KeyArgs;
 use crate::display::cut;
 use crate::failure::Failure;
-use crate::settings::{ClientDatabases, Environment, TraceFlags};
+use crate::settings::{ClientDatabases, Environment, TimerDatabase, TraceFlags};
 use crate::store;
 
-/// A database that may be served by another process at the same time.
+/// A database that may be served by other processes at the same time.
 struct Session {
     clock: SystemClock,
-    store: SqliteTimerStore,
+    backend: Arc<dyn Backend>,
+    /// The ports of the timers.
+    stores: TimerStores,
     /// Which it is.
-    settings: SqliteSettings,
+    database: TimerDatabase,
 }
 
 impl Session {
     /// Opens a database that has to be there.
-    fn open(flags: &TraceFlags, environment: &Environment<'_>) -> Result<Self, Failure> {
-        let (clock, settings) = (clock()?, chosen(environment.client(flags)?));
-        Ok(Self {
-            store: store::open_existing(&settings, &clock)?,
-            clock,
-            settings,
-        })
+    async fn open(flags: &TraceFlags, environment: &Environment<'_>) -> Result<Self, Failure> {
+        let (clock, database) = (clock()?, chosen(environment.client(flags)?));
+        let backend: Arc<dyn Backend> = match &database {
+            TimerDatabase::Sqlite(settings) => Arc::new(store::open_existing(settings, &clock)?),
+            TimerDatabase::Postgres(settings) => {
+                Arc::new(store::open_postgres(settings, &clock).await?)
+            }
+        };
+        Ok(Self::on(clock, backend, database))
     }
 
-    /// Opens a database to schedule timers in, and creates it if it is not there.
-    fn open_or_create(
+    /// Opens a database to schedule timers in. A file is created if it is not there.
+    async fn open_or_create(
         clock: SystemClock,
         flags: &TraceFlags,
         environment: &Environment<'_>,
     ) -> Result<Self, Failure> {
-        let settings = chosen(environment.client(flags)?);
-        if settings.set == SchemaSet::Shared {
-            return Err(Failure::refused(format!(
-                "the timers of {} belong to service calls, and others do not fire there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
-                crate::display::path(&settings.path)
-            )));
-        }
-        Ok(Self {
-            store: store::open(&settings, &clock)?,
+        let database = chosen(environment.client(flags)?);
+        let backend: Arc<dyn Backend> = match &database {
+            TimerDatabase::Sqlite(settings) if settings.set == SchemaSet::Shared => {
+                return Err(Failure::refused(format!(
+                    "the timers of {} belong to service calls, and others do not fire there: submit a call with `timer-service call`, or serve timers with `timer-service --modules timer` and name their file with --db",
+                    crate::display::path(&settings.path)
+                )));
+            }
+            TimerDatabase::Sqlite(settings) => Arc::new(store::open(settings, &clock)?),
+            TimerDatabase::Postgres(settings) => {
+                Arc::new(store::open_postgres(settings, &clock).await?)
+            }
+        };
+        Ok(Self::on(clock, backend, database))
+    }
+
+    fn on(clock: SystemClock, backend: Arc<dyn Backend>, database: TimerDatabase) -> Self {
+        Self {
             clock,
-            settings,
-        })
+            stores: backend.timer_stores(),
+            backend,
+            database,
+        }
     }
 
     /// Whether its timers belong to service calls.
     fn is_of_calls(&self) -> bool {
-        self.settings.set == SchemaSet::Shared
+        !self.backend.capabilities().standalone_timers
     }
 
-    /// Prints a note if no process serves the database.
+    /// Prints a note if no process serves the database, as far as that can be told.
     fn say_if_unserved(&self) {
-        if is_unserved(&self.settings) {
+        if let Some(settings) = self.database.sqlite()
+            && is_unserved(settings)
+        {
             crate::say(&format!(
                 "note: no process serves {} at the moment: `timer-service --modules timer` does, and fires what is overdue then",
-                crate::display::path(&self.settings.path)
+                crate::display::path(&settings.path)
             ));
         }
     }
 
     fn timers(&self) -> ScheduleTimers {
-        // Nothing is published here: the process that serves the file does that.
-        let bus = InProcessBus::new(Handlers::Inline);
-        let ports = TimerPorts::new(self.clock.clone(), UuidIds, self.store.clone(), bus);
-        ScheduleTimers::new(&ports)
+        ScheduleTimers::new(&TimerPorts {
+            clock: Arc::new(self.clock.clone()),
+            ids: Arc::new(UuidIds),
+            persistence: Arc::clone(&self.stores.persistence),
+            queue: Arc::clone(&self.stores.queue),
+            // Nothing is published here: the process that serves the database does that.
+            bus: Arc::new(InProcessBus::new(Handlers::Inline)),
+            wake: WakeSignal::new(),
+            in_flight_epoch: InFlightEpoch::default(),
+            last_poll: LastPoll::default(),
+        })
+    }
+
+    async fn close(&self) {
+        self.backend.close().await;
     }
 }
 
 /// Of two files that may be meant, the one that is served; otherwise the one that is there.
-fn chosen(databases: ClientDatabases) -> SqliteSettings {
+fn chosen(databases: ClientDatabases) -> TimerDatabase {
     let (own, shared) = match databases {
-        ClientDatabases::One(settings) => return settings,
+        ClientDatabases::Postgres(settings) => return TimerDatabase::Postgres(settings),
+        ClientDatabases::One(settings) => return TimerDatabase::Sqlite(settings),
         ClientDatabases::Either { own, shared } => (own, shared),
     };
     let (served, calls_served) = (!is_unserved(&own), !is_unserved(&shared));
@@ -101,7 +132,7 @@ fn chosen(databases: ClientDatabases) -> SqliteSettings {
     } else {
         calls_served
     };
-    if is_of_calls { shared } else { own }
+    TimerDatabase::Sqlite(if is_of_calls { shared } else { own })
 }
 
 fn is_unserved(settings: &SqliteSettings) -> bool {

@@ -1,7 +1,7 @@
 //! Reading timers: one, or a tenant's.
 
 use punctual_domain::TimerEntry;
-use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery, TimerPersistencePort};
+use punctual_ports::{PageCursor, PortErrorKind, TimerPageQuery};
 use serde::Serialize;
 
 use super::output::{Answers, say_rest, table};
@@ -22,9 +22,9 @@ pub(super) struct Page<'a> {
 /// Prints one timer.
 pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
-    let session = Session::open(&args.answer.database, environment)?;
-    let found = session.store.find(key.clone()).await;
-    session.store.close().await;
+    let session = Session::open(&args.answer.database, environment).await?;
+    let found = session.stores.persistence.find(key.clone()).await;
+    session.close().await;
     let Some(timer) = found? else {
         let timer = described(&key, name.as_deref());
         return Err(Failure::failed(format!("there is no {timer}")));
@@ -34,7 +34,7 @@ pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<
 
 /// Lists a tenant's timers.
 pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let session = Session::open(&args.page.answer.database, environment)?;
+    let session = Session::open(&args.page.answer.database, environment).await?;
     let query = TimerPageQuery {
         tenant_id: args.tenant,
         state: args.state,
@@ -42,8 +42,8 @@ pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Resul
         limit: args.page.limit,
     };
     let had_cursor = query.after.is_some();
-    let page = session.store.page(query).await;
-    session.store.close().await;
+    let page = session.stores.persistence.page(query).await;
+    session.close().await;
     let page = page.map_err(|error| {
         if had_cursor && error.kind() == PortErrorKind::Rejected {
             Failure::usage("--after is no nextCursor of a list: give one as it was printed")

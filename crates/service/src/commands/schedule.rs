@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use punctual_adapters_system::UuidIds;
 use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
-use punctual_ports::{ClockPort, IdPort, SaveOutcome, TimerPersistencePort};
+use punctual_ports::{ClockPort, IdPort, SaveOutcome};
 use punctual_workflows::TimerRequest;
 
 use super::output::Answers;
@@ -20,19 +20,19 @@ pub(crate) async fn run(args: ScheduleArgs, environment: &Environment<'_>) -> Re
     let (database, replaces) = (args.answer.database.clone(), args.replace);
     if let Some(source) = &args.batch {
         let source = batch::Source::open(source)?;
-        let session = Session::open_or_create(clock, &database, environment)?;
+        let session = Session::open_or_create(clock, &database, environment).await?;
         let done = batch::schedule_all(&session, source, replaces).await;
-        session.store.close().await;
+        session.close().await;
         return done;
     }
     let (output, name) = (args.answer.output, args.timer.name.clone());
     let request = request(args, clock.now())?;
-    let session = Session::open_or_create(clock, &database, environment)?;
+    let session = Session::open_or_create(clock, &database, environment).await?;
     let done = schedule_one(&session, request, name.as_deref(), replaces, output).await;
     if done.is_ok() {
         session.say_if_unserved();
     }
-    session.store.close().await;
+    session.close().await;
     done
 }
 
@@ -56,7 +56,7 @@ async fn schedule_one(
     if let Some(refusal) = refusal(only(saved?)?, &timer) {
         return Err(Failure::failed(refusal));
     }
-    match session.store.find(key).await? {
+    match session.stores.persistence.find(key).await? {
         Some(timer) => answers.timer(output, &timer),
         None => Err(Failure::failed(format!(
             "{timer} was scheduled, and has been removed since"

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use punctual_adapters_sqlite::{SchemaSet, SqliteTimerStore};
 use punctual_adapters_system::{Handlers, InProcessBus, SystemClock, UuidIds};
 use punctual_api::TraceView;
 use punctual_domain::{TimerEntry, TimerKey};
-use punctual_ports::{CallStores, PageCursor, TimerPersistencePort};
+use punctual_ports::{Backend, PageCursor};
 use punctual_workflows::calls::{CallPorts, ReadCalls, Trace};
 
 use super::clock;
@@ -15,7 +14,7 @@ use super::output::{Answers, say_rest, table};
 use super::read::Page;
 use crate::cli::{Output, TraceArgs};
 use crate::failure::Failure;
-use crate::settings::Environment;
+use crate::settings::{Environment, TimerDatabase};
 use crate::store;
 
 /// Prints the calls, timers and steps of one request.
@@ -29,15 +28,21 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
     });
     let after = after.transpose()?;
     let databases = environment.to_read(&args.page.answer.database)?;
-    let mut stores = Vec::new();
-    for settings in &databases {
-        // One of two may not have been made yet; a single one has to be there.
-        if databases.len() == 1 || settings.path.exists() {
-            stores.push((settings.set, store::open_existing(settings, &clock)?));
+    let mut stores: Vec<Arc<dyn Backend>> = Vec::new();
+    for database in &databases {
+        match database {
+            // One of two may not have been made yet; a single one has to be there.
+            TimerDatabase::Sqlite(settings) if databases.len() > 1 && !settings.path.exists() => {}
+            TimerDatabase::Sqlite(settings) => {
+                stores.push(Arc::new(store::open_existing(settings, &clock)?));
+            }
+            TimerDatabase::Postgres(settings) => {
+                stores.push(Arc::new(store::open_postgres(settings, &clock).await?));
+            }
         }
     }
     let found = find(&args, after, &stores, &clock).await;
-    for (_, store) in stores {
+    for store in stores {
         store.close().await;
     }
     match found? {
@@ -46,12 +51,11 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
             show_timers(args.page.answer.output, &timers, next.as_ref())
         }
         Found::Nothing => {
-            let paths = databases.iter().map(|it| crate::display::path(&it.path));
-            let paths: Vec<String> = paths.collect();
+            let names: Vec<String> = databases.iter().map(TimerDatabase::to_string).collect();
             Err(Failure::failed(format!(
                 "nothing belongs to correlation id {} in {}",
                 args.correlation,
-                paths.join(" and ")
+                names.join(" and ")
             )))
         }
     }
@@ -69,22 +73,19 @@ enum Found {
 async fn find(
     args: &TraceArgs,
     after: Option<TimerKey>,
-    stores: &[(SchemaSet, SqliteTimerStore)],
+    stores: &[Arc<dyn Backend>],
     clock: &SystemClock,
 ) -> Result<Found, Failure> {
-    let of = |wanted: SchemaSet| {
-        stores
-            .iter()
-            .find(|(set, _)| *set == wanted)
-            .map(|(_, it)| it)
-    };
-    let (shared, alone) = (of(SchemaSet::Shared), of(SchemaSet::TimersOnly));
-    if let Some(shared) = shared {
-        let timers = Arc::new(alone.unwrap_or(shared).clone());
+    let of = |is_wanted: fn(&Arc<dyn Backend>) -> bool| stores.iter().find(|it| is_wanted(it));
+    let shared = of(|it| !it.capabilities().standalone_timers);
+    let alone = of(|it| it.capabilities().standalone_timers);
+    if let Some(shared) = shared
+        && let Some(calls) = shared.call_stores()
+    {
+        let timers = alone.unwrap_or(shared).timer_stores().persistence;
         // Nothing is published here: the process that serves the file does that.
         let bus = Arc::new(InProcessBus::new(Handlers::Inline));
         let clock = Arc::new(clock.clone());
-        let calls = CallStores::new(shared.calls()?);
         let ports = CallPorts::new(clock, Arc::new(UuidIds), bus, calls, timers);
         let trace = ReadCalls::new(&ports)
             .trace(args.correlation, after.clone(), args.page.limit)
@@ -97,7 +98,8 @@ async fn find(
         return Ok(Found::Nothing);
     };
     let limit = args.page.limit.saturating_add(1);
-    let mut timers = alone
+    let timers = alone.timer_stores().persistence;
+    let mut timers = timers
         .find_by_correlation(args.correlation, after, limit)
         .await?;
     let has_more = timers.len() > args.page.limit;

@@ -13,7 +13,7 @@ use punctual_domain::Topic;
 use crate::display;
 use crate::logging;
 use crate::settings::table::{API_LISTEN, TIMERS_ALONE};
-use crate::settings::{CallsSettings, LogFormat, ServeSettings};
+use crate::settings::{CallsSettings, LogFormat, ServeSettings, TimerDatabase};
 
 /// Prints the banner; in the JSON format it is a log line.
 pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
@@ -24,19 +24,23 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         crate::say(&text(settings, api, program.unwrap_or("timer-service")));
         return;
     }
-    let database = &settings.database;
+    let database = settings.database.sqlite();
     let subjects = settings.broker.as_ref().map(subjects);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         process = std::process::id(),
-        database = %absolute(&database.path),
-        synchronous = synchronous(database.synchronous).0,
+        database = place(&settings.database),
+        synchronous = database.map(|it| synchronous(it.synchronous).0),
         settings_file = settings.file.as_deref().map(absolute),
         broker = settings.broker.as_ref().map(NatsSettings::redacted_url),
         commands = subjects.as_ref().map(|(commands, _)| commands),
         events = subjects.as_ref().map(|(_, events)| events),
         api = api.map(|address| format!("http://{address}")),
-        calls_database = settings.calls.as_ref().and_then(|calls| calls.database.as_ref()).map(|it| absolute(&it.path)),
+        calls_database = settings
+            .calls
+            .as_ref()
+            .and_then(|calls| calls.database.as_ref())
+            .map(|it| absolute(&it.path)),
         "{}: {}",
         serving(settings),
         match (&settings.calls, &settings.broker) {
@@ -108,11 +112,13 @@ fn ways(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
             to_send(broker, program)
         );
     }
-    let database = &settings.database;
-    let elsewhere = if database.path == Path::new(TIMERS_ALONE) {
-        String::new()
-    } else {
-        format!(" --db {}", for_a_shell(&absolute(&database.path)))
+    let elsewhere = match &settings.database {
+        TimerDatabase::Sqlite(file) if file.path == Path::new(TIMERS_ALONE) => String::new(),
+        TimerDatabase::Sqlite(file) => format!(" --db {}", for_a_shell(&absolute(&file.path))),
+        TimerDatabase::Postgres(database) => format!(
+            " --database-url {}  # and the password and schema of this one",
+            for_a_shell(&database.url.redacted())
+        ),
     };
     format!(
         "{api}out:   each firing is one line of JSON on standard output\n\
@@ -138,8 +144,15 @@ fn to_send(broker: &NatsSettings, program: &str) -> String {
 }
 
 fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> String {
-    let database = &settings.database;
-    let (setting, survives) = synchronous(database.synchronous);
+    let on = match &settings.database {
+        TimerDatabase::Sqlite(file) => {
+            let (setting, survives) = synchronous(file.synchronous);
+            format!("SQLite, synchronous {setting}: what is acknowledged survives {survives}")
+        }
+        TimerDatabase::Postgres(_) => {
+            "PostgreSQL, together with every instance on the same database".to_owned()
+        }
+    };
     let file = settings.file.as_deref().map_or_else(String::new, |file| {
         format!("from:  {} (settings)\n", absolute(file))
     });
@@ -154,16 +167,26 @@ fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
     };
     format!(
         "timer-service {} {what} (process {})\n\
-         on:    SQLite, synchronous {setting}: what is acknowledged survives {survives}\n\
+         on:    {on}\n\
          data:  {}\n\
          {file}\
          {}\n\
          stop:  Ctrl-C finishes what is in flight",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
-        absolute(&database.path),
+        place(&settings.database),
         ways,
     )
+}
+
+fn place(database: &TimerDatabase) -> String {
+    match database {
+        TimerDatabase::Sqlite(file) => absolute(&file.path),
+        TimerDatabase::Postgres(settings) => match &settings.schema {
+            Some(schema) => format!("the schema {schema} of {}", settings.url),
+            None => settings.url.to_string(),
+        },
+    }
 }
 
 fn absolute(path: &Path) -> String {

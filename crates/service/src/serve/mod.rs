@@ -30,7 +30,7 @@ use punctual_adapters_system::SystemClock;
 
 use crate::failure::Failure;
 use crate::listen;
-use crate::settings::{CallsSettings, ServeSettings};
+use crate::settings::{CallsSettings, ServeSettings, TimerDatabase};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
 use firing_lines::FiringLines;
@@ -77,9 +77,15 @@ async fn build(
     stop: &Stop,
     clock: &SystemClock,
 ) -> Result<Option<Engine>, Failure> {
-    refuse_what_is_no_file(&settings.database.path)?;
-    let mut builder = Punctual::builder()
-        .sqlite_with(settings.database.clone())
+    let builder = Punctual::builder();
+    let builder = match &settings.database {
+        TimerDatabase::Sqlite(file) => {
+            refuse_what_is_no_file(&file.path)?;
+            builder.sqlite_with(file.clone())
+        }
+        TimerDatabase::Postgres(database) => builder.postgres_with((**database).clone()),
+    };
+    let mut builder = builder
         .worker(settings.worker)
         .retention(settings.retention);
     if let Some(broker) = &settings.broker {
@@ -106,7 +112,8 @@ async fn build(
         return Ok(None);
     };
     // Only now that the role is ours: another process may still be writing to the same file.
-    let is_durable = settings.database.synchronous == Synchronous::Full;
+    let file = settings.database.sqlite();
+    let is_durable = file.is_none_or(|file| file.synchronous == Synchronous::Full);
     let stall = OutputStall::new(clock.clone());
     unwritten
         .start(stdout, stop.clone(), is_durable, stall.clone())
@@ -159,7 +166,7 @@ async fn serve(settings: ServeSettings, clock: SystemClock) -> Result<(), Failur
     // Before the database is opened: a failed bind changes nothing.
     let bound = settings.api.as_ref().map(listen::bind).transpose()?;
     let address = bound.as_ref().map(listen::Bound::address).transpose()?;
-    let metrics = crate::metrics::install()?;
+    let metrics = crate::metrics::install(&settings)?;
     let client = settings.calls.as_ref().map(http_client).transpose()?;
     let Some(engine) = build(&settings, client.as_ref(), &stop, &clock).await? else {
         return Ok(());

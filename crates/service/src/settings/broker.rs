@@ -261,7 +261,7 @@ fn unusable(about: &About, path: &Path, error: Option<&io::Error>) -> String {
 }
 
 /// A secret is one line, or the whole file, without the end of its last line.
-fn read_secret(path: &Path) -> io::Result<String> {
+pub(super) fn read_secret(path: &Path) -> io::Result<String> {
     let text = file::read(path)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(text.trim_end_matches(['\n', '\r']).to_owned())

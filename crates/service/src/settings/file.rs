@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::is_given;
-use super::table::{ALL, About, NOT_YET, Shape};
+use super::table::{ALL, About, Shape};
 use crate::display::{cut, reason};
 
 /// The longest file that is read: more is no settings file, and no secret.
@@ -180,13 +180,6 @@ fn entry(key: &str, value: &DeValue<'_>, line: usize) -> Result<Entry, String> {
 }
 
 fn unknown(key: &str, value: &DeValue<'_>) -> String {
-    let is_it = |name: &str| name.eq_ignore_ascii_case(key);
-    if let Some((_, what)) = NOT_YET.iter().find(|(name, _)| is_it(name)) {
-        return format!(
-            "{} is set, but this version cannot use {what} yet: remove it",
-            cut(key)
-        );
-    }
     if matches!(value, DeValue::Table(_)) {
         return format!(
             "there is no section \"{}\": all settings stand at the top, without sections",
@@ -330,7 +323,7 @@ mod tests {
             ),
             (
                 "database_url = \"postgres://secret\"",
-                "p.toml line 1: database_url is set, but this version cannot use PostgreSQL yet: remove it",
+                "p.toml line 1: database_url is wrong: its user: give postgres://user@host:5432/database",
             ),
             (
                 "timer_broker_url = \"ws://me:secret@host\"",

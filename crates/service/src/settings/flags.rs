@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::table::{ALL, About, DB_PATH, TIMER_BROKER_URL, TIMER_DB_PATH};
+use super::table::{ALL, About, DATABASE_URL, DB_PATH, TIMER_BROKER_URL, TIMER_DB_PATH};
 use crate::parse;
 
 const CONFIG: &str = "config";
@@ -120,6 +120,9 @@ macro_rules! flags_of {
 }
 
 flags_of!(ServeFlags, ALL);
-flags_of!(DatabaseFlags, &[TIMER_DB_PATH.about]);
-flags_of!(TraceFlags, &[DB_PATH.about, TIMER_DB_PATH.about]);
+flags_of!(DatabaseFlags, &[TIMER_DB_PATH.about, DATABASE_URL.about]);
+flags_of!(
+    TraceFlags,
+    &[DB_PATH.about, TIMER_DB_PATH.about, DATABASE_URL.about]
+);
 flags_of!(BrokerFlags, &[TIMER_BROKER_URL.about]);

@@ -6,15 +6,18 @@
 pub(crate) mod broker;
 mod file;
 mod flags;
+mod postgres;
 pub(crate) mod table;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use punctual::http::AllowedNets;
 use punctual_adapters_nats::NatsSettings;
+use punctual_adapters_postgres::{PostgresSettings, Role as PostgresRole};
 use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings};
 use punctual_workflows::calls::CallSettings;
 use punctual_workflows::{RetentionSettings, WorkerSettings};
@@ -25,7 +28,7 @@ use crate::parse::{self, Modules};
 pub(crate) use file::SettingsFile;
 pub(crate) use flags::{BrokerFlags, DatabaseFlags, Flags, ServeFlags, TraceFlags};
 use flags::{CONFIG_DEFAULT, CONFIG_VARIABLE};
-use table::{About, NOT_YET, Setting};
+use table::{About, Setting};
 
 /// Reads an environment variable.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -53,11 +56,38 @@ pub(crate) struct CallsSettings {
     pub(crate) allowed: AllowedNets,
 }
 
+/// Where timers are kept.
+#[derive(Debug, Clone)]
+pub(crate) enum TimerDatabase {
+    Sqlite(SqliteSettings),
+    Postgres(Box<PostgresSettings>),
+}
+
+impl TimerDatabase {
+    /// The file, if it is one.
+    pub(crate) const fn sqlite(&self) -> Option<&SqliteSettings> {
+        match self {
+            Self::Sqlite(settings) => Some(settings),
+            Self::Postgres(_) => None,
+        }
+    }
+}
+
+/// Its path or address, without secrets.
+impl fmt::Display for TimerDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(settings) => f.write_str(&crate::display::path(&settings.path)),
+            Self::Postgres(settings) => settings.url.fmt(f),
+        }
+    }
+}
+
 /// Settings of `serve`.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
     /// Where the timers are.
-    pub(crate) database: SqliteSettings,
+    pub(crate) database: TimerDatabase,
     /// `None`: no service calls, only timers.
     pub(crate) calls: Option<CallsSettings>,
     pub(crate) api: Option<ApiSettings>,
@@ -105,23 +135,24 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// The same, if nothing is wrong with the settings file and nothing is set that does not exist.
+    /// The same, if nothing is wrong with the settings file.
     pub(crate) fn good_sources(self, flags: &'a Flags) -> Result<Sources<'a>, Failure> {
         let sources = self.sources(flags);
         let mut file_problems = sources.file.iter().flat_map(SettingsFile::problems);
         if let Some(problem) = file_problems.next() {
             return Err(Failure::refused(&problem.sentence));
         }
-        match sources.not_yet().into_iter().next() {
-            Some(problem) => Err(Failure::refused(problem)),
-            None => Ok(sources),
-        }
+        drop(file_problems);
+        Ok(sources)
     }
 
     /// The databases of timers that a command may open while they are being served. If no setting
     /// names one, both are returned, and the caller takes the one that is served or exists.
     pub(crate) fn client(self, flags: &'a TraceFlags) -> Result<ClientDatabases, Failure> {
         let sources = self.good_sources(&flags.0)?;
+        if let Some(database) = sources.postgres_client()? {
+            return Ok(ClientDatabases::Postgres(Box::new(database)));
+        }
         let own = sources.as_client(sources.timer_database()?, SchemaSet::TimersOnly)?;
         let shared = sources.as_client(sources.calls_database()?, SchemaSet::Shared)?;
         let is_meant = sources.timers_alone()? || sources.get(&table::TIMER_DB_PATH)?.is_some();
@@ -139,8 +170,11 @@ impl<'a> Environment<'a> {
     }
 
     /// The databases that would be served, as a client opens them, those of calls first.
-    pub(crate) fn to_read(self, flags: &'a TraceFlags) -> Result<Vec<SqliteSettings>, Failure> {
+    pub(crate) fn to_read(self, flags: &'a TraceFlags) -> Result<Vec<TimerDatabase>, Failure> {
         let sources = self.good_sources(&flags.0)?;
+        if let Some(database) = sources.postgres_client()? {
+            return Ok(vec![TimerDatabase::Postgres(Box::new(database))]);
+        }
         let mut databases = sources.databases()?;
         if sources.get(&table::MODULES)?.is_none() && databases.len() == 1 {
             // Nothing says that timers are not served alone.
@@ -153,7 +187,7 @@ impl<'a> Environment<'a> {
         };
         let databases = databases.into_iter().filter(|(_, set)| wanted(*set));
         databases
-            .map(|(path, set)| sources.as_client(path, set))
+            .map(|(path, set)| sources.as_client(path, set).map(TimerDatabase::Sqlite))
             .collect()
     }
 }
@@ -161,6 +195,7 @@ impl<'a> Environment<'a> {
 /// Databases of timers that a command may use.
 #[derive(Debug)]
 pub(crate) enum ClientDatabases {
+    Postgres(Box<PostgresSettings>),
     One(SqliteSettings),
     /// No setting names one: timers alone, or those of calls.
     Either {
@@ -202,18 +237,6 @@ impl Sources<'_> {
     /// The settings file, if there is one.
     pub(crate) const fn file(&self) -> Option<&SettingsFile> {
         self.file.as_ref()
-    }
-
-    /// What is set in the environment and cannot be used, each in a sentence. It is not shown: it
-    /// may hold a password.
-    pub(crate) fn not_yet(&self) -> Vec<String> {
-        let set = NOT_YET
-            .iter()
-            .filter(|(name, _)| self.environment.raw(name).is_some());
-        set.map(|(name, what)| {
-            format!("{name} is set, but this version cannot use {what} yet: unset it")
-        })
-        .collect()
     }
 
     /// The effective value, as it was given, and its source.
@@ -277,7 +300,20 @@ impl Sources<'_> {
         Ok(given.unwrap_or_else(|| PathBuf::from(table::TIMERS_ALONE)))
     }
 
-    /// How a command opens a database that may be served by another process.
+    /// The PostgreSQL database of the timers, if one is set.
+    pub(crate) fn postgres(&self) -> Result<Option<PostgresSettings>, Failure> {
+        postgres::read(self)
+    }
+
+    /// The same, as a command opens it beside those who fire its timers.
+    fn postgres_client(&self) -> Result<Option<PostgresSettings>, Failure> {
+        let role = PostgresRole::Client;
+        Ok(self
+            .postgres()?
+            .map(|settings| PostgresSettings { role, ..settings }))
+    }
+
+    /// How a command opens a database file that may be served by another process.
     fn as_client(&self, path: PathBuf, set: SchemaSet) -> Result<SqliteSettings, Failure> {
         Ok(SqliteSettings {
             set,
@@ -356,19 +392,27 @@ impl Sources<'_> {
         let polling_interval = self.get(&table::TIMER_POLLING_INTERVAL)?;
         let batch_size = self.get(&table::TIMER_BATCH_SIZE)?;
         let broker = self.broker()?;
-        let worker = match &broker {
+        let mut worker = match &broker {
             Some(_) => WorkerSettings::for_a_broker(),
             None if modules.calls => WorkerSettings::for_calls(),
             None => WorkerSettings::default(),
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
-        let (database, calls) = if modules.calls {
-            let (database, calls) = self.calls(keep)?;
-            (database, Some(calls))
-        } else {
-            let timers = SqliteSettings::timers(self.timer_database()?);
-            (self.opened_by_rule(timers)?, None)
+        let (database, calls) = match self.postgres()? {
+            Some(_) if modules.calls => return Err(Failure::refused(NO_CALLS)),
+            Some(database) => {
+                worker = worker.for_several_instances();
+                (TimerDatabase::Postgres(Box::new(database)), None)
+            }
+            None if modules.calls => {
+                let (database, calls) = self.calls(keep)?;
+                (TimerDatabase::Sqlite(database), Some(calls))
+            }
+            None => {
+                let timers = SqliteSettings::timers(self.timer_database()?);
+                (TimerDatabase::Sqlite(self.opened_by_rule(timers)?), None)
+            }
         };
         let api = self.api()?;
         // As with the API: refused even if the modules do not use them.
@@ -397,6 +441,9 @@ impl Sources<'_> {
         })
     }
 }
+
+/// Modules that the timers' database cannot serve.
+const NO_CALLS: &str = "DATABASE_URL is set, but service calls are kept in SQLite files only: set MODULES to timer or api,timer, or remove DATABASE_URL";
 
 /// What is wrong with a value, by the name under which it was given.
 pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {
@@ -440,7 +487,7 @@ pub(crate) mod tests {
     fn an_empty_environment_gives_the_documented_defaults() {
         let settings = serve(&[]).unwrap();
         let shared = SqliteSettings::service_calls("./data/event_service.db");
-        assert_eq!(settings.database, shared);
+        assert_eq!(settings.database.sqlite(), Some(&shared));
         let calls = settings.calls.unwrap();
         assert_eq!(calls.database, None);
         assert_eq!(calls.calls, CallSettings::default());
@@ -452,7 +499,8 @@ pub(crate) mod tests {
             ("127.0.0.1:8080", None)
         );
         let alone = serve(&[("MODULES", "timer")]).unwrap();
-        assert_eq!(alone.database, SqliteSettings::timers("./data/timer.db"));
+        let own = SqliteSettings::timers("./data/timer.db");
+        assert_eq!(alone.database.sqlite(), Some(&own));
         assert!(alone.calls.is_none() && alone.api.is_none());
         assert_eq!(alone.worker, WorkerSettings::default());
         assert_eq!(settings.worker, WorkerSettings::for_calls());
@@ -489,9 +537,10 @@ pub(crate) mod tests {
             ("LOG_LEVEL", "debug"),
         ];
         let settings = serve(&variables).unwrap();
-        assert_eq!(settings.database.path, PathBuf::from("/x/t.db"));
-        assert_eq!(settings.database.synchronous, Synchronous::Normal);
-        assert_eq!(settings.database.max_file_bytes, Some(3 * 1024 * 1024));
+        let database = settings.database.sqlite().unwrap();
+        assert_eq!(database.path, PathBuf::from("/x/t.db"));
+        assert_eq!(database.synchronous, Synchronous::Normal);
+        assert_eq!(database.max_file_bytes, Some(3 * 1024 * 1024));
         assert_eq!(settings.worker.polling_interval, Duration::from_millis(250));
         assert_eq!(settings.worker.batch_size, 2_000);
         assert_eq!(settings.worker.check(), Ok(()), "a batch fits in flight");
@@ -522,7 +571,10 @@ pub(crate) mod tests {
             ("EXECUTION_TIMEOUT", "30s", "milliseconds"),
             ("EXECUTION_ALLOW_NETS", "intranet", "10.0.0.0/8"),
             ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
-            ("DATABASE_URL", "postgres://localhost", "unset"),
+            ("DATABASE_URL", "postgres://localhost", "its user"),
+            ("DATABASE_LISTEN_URL", "localhost", "postgres://"),
+            ("DATABASE_SCHEMA", "timers", "set DATABASE_URL too"),
+            ("DATABASE_TIMEOUT", "5s", "milliseconds"),
         ] {
             let failure = serve(&[(name, value)]).unwrap_err();
             let sentence = failure.to_string();

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use punctual::http::AllowedNets;
 use punctual_adapters_nats::{NatsSettings, Prefix};
+use punctual_adapters_postgres::PostgresUrl;
 use punctual_adapters_sqlite::Synchronous;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::broker::{self, Tls};
+use super::postgres;
 use crate::display::cut;
 use crate::parse;
 
@@ -102,6 +104,11 @@ settings! {
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, |it| Ok(parse::number(it, "a size in MiB", 1..=1_000_000)? << 20)), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
+    DATABASE_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), ["database-url" "URL"], "none", "a PostgreSQL database for timers, instead of a file: postgres://user@host:5432/database", display postgres::redacted_address;
+    DATABASE_SCHEMA: String, Text, |raw| parse::text(raw, postgres::schema), [], "none", "the schema of the tables in DATABASE_URL, without it the first of the search_path";
+    DATABASE_PASSWORD_FILE: PathBuf, Text, parse::path, [], "none", "a file with the password of the user in DATABASE_URL";
+    DATABASE_LISTEN_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), [], "none", "where notifications arrive if DATABASE_URL is the address of a pooler: that of the server itself", display postgres::redacted_address;
+    DATABASE_TIMEOUT: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 1_000..=600_000)).map(Duration::from_millis), [], "10000", "milliseconds that an operation on DATABASE_URL may take, 1000 to 600000";
     TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 10..=86_400_000)).map(Duration::from_millis), ["polling-interval" "MS"], "5000", "maximum milliseconds between two polls for due timers, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, |it| parse::number(it, "a number", 1..=10_000)), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "days", 1..=36_500)).map(|days| Duration::from_hours(24 * days)), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";
@@ -127,10 +134,6 @@ settings! {
 
 /// Default database of timers that are served alone.
 pub(crate) const TIMERS_ALONE: &str = "./data/timer.db";
-
-/// Settings of other versions that this one does not support. They are refused rather than ignored:
-/// timers would fire to the wrong target, or be stored in the wrong database.
-pub(crate) static NOT_YET: &[(&str, &str)] = &[("DATABASE_URL", "PostgreSQL")];
 
 /// Lines of the help that are longer would be broken without regard to the columns.
 const HELP_WIDTH: usize = 80;

@@ -151,7 +151,7 @@ fn one_run_shows_everything_that_is_wrong() {
         "punctual.toml line 2: there is no setting \"no_such_thing\"",
         "TIMER_BATCH_SIZE is \"0\": give a number from 1 to 10000",
         "TIMER_BROKER_URL is wrong: it cannot be understood: give nats://host:4222",
-        "DATABASE_URL is set, but this version cannot use PostgreSQL yet",
+        "DATABASE_URL is wrong: its user: give postgres://user@host:5432/database",
         "timer.db is damaged or no SQLite database",
         "punctual.toml is a file: name a folder",
     ];

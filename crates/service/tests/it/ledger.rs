@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
 use punctual_domain::{DueTimeReached, TimerEntry, TimerKey, TimerState, Timestamp};
@@ -72,6 +73,8 @@ pub(crate) struct Ledger {
     pub(crate) acknowledged: usize,
     pub(crate) firings: usize,
     pub(crate) duplicates: usize,
+    /// How long after they were due and known to be stored timers fired first.
+    lateness: Vec<Duration>,
     violations: Vec<String>,
 }
 
@@ -86,6 +89,7 @@ impl Ledger {
             acknowledged: 0,
             firings: 0,
             duplicates: 0,
+            lateness: Vec::new(),
             violations: Vec::new(),
         }
     }
@@ -134,6 +138,11 @@ impl Ledger {
     }
 
     pub(crate) fn fired(&mut self, event: &DueTimeReached) {
+        self.fired_in(self.run, event);
+    }
+
+    /// The same where several runs go on at once.
+    pub(crate) fn fired_in(&mut self, run: usize, event: &DueTimeReached) {
         let now = self.clock.now();
         self.firings += 1;
         let key = event.key();
@@ -162,8 +171,14 @@ impl Ledger {
         if moved.chain(timer.cancelled).any(|at| at < event.due_at) {
             wrong.push("it fired although it had been moved or cancelled before");
         }
+        let stored_at = timer.schedules[n].acknowledged;
         let firings = &mut timer.schedules[n].firings;
-        if !firings.is_empty() {
+        if firings.is_empty() {
+            // By its own account: we may have read it late.
+            let fired_at = now.min(event.reached_at);
+            let since = stored_at.map_or(fired_at, |at| at.max(event.due_at));
+            self.lateness.push(fired_at.since(since));
+        } else {
             self.duplicates += 1;
         }
         if firings.iter().any(|it| it.id != id) {
@@ -173,7 +188,7 @@ impl Ledger {
             wrong.push("a run that was stopped in good order had fired it before");
         }
         firings.push(Firing {
-            run: self.run,
+            run,
             reached_at: event.reached_at,
             id,
         });
@@ -223,6 +238,15 @@ impl Ledger {
         timers
             .filter(|timer| timer.owed().iter().any(|it| it.due_at <= now))
             .count()
+    }
+
+    /// How late timers fired: the median, the 99th percentile and the worst.
+    pub(crate) fn lateness(&self) -> String {
+        let mut all = self.lateness.clone();
+        all.sort_unstable();
+        let at = |percent: usize| all.get(all.len().saturating_sub(1) * percent / 100);
+        let [half, most, worst] = [50, 99, 100].map(|it| at(it).copied().unwrap_or_default());
+        format!("p50 {half:?}, p99 {most:?}, max {worst:?}")
     }
 
     /// How many timers still have to fire.

@@ -87,7 +87,7 @@ fn a_bad_setting_is_named_and_touches_nothing() {
         ("LOG_FORMAT", "xml", "text or json"),
         ("LOG_LEVEL", "loud", "debug"),
         ("TIMER_BROKER_URL", "http://localhost:4222", "nats://host"),
-        ("DATABASE_URL", "postgres://localhost/x", "unset"),
+        ("DATABASE_URL", "postgres://localhost/x", "its user"),
     ] {
         let ended = run(home.command("serve").env(name, value));
         assert_refused(name, &ended, 3, &[name, words]);

@@ -57,6 +57,44 @@ struct Wrong {
 
 const SETTINGS: &[Wrong] = &[
     Wrong {
+        variable: "DATABASE_URL",
+        flag: Some("--database-url"),
+        values: &[
+            "mysql://me@host/timers",
+            "postgres://me@host/timers?sslmode=perhaps",
+        ],
+        in_file: &["\"postgres://me@host:port/timers\"", "5432"],
+        right: "give",
+    },
+    Wrong {
+        variable: "DATABASE_SCHEMA",
+        flag: None,
+        values: &["timers"],
+        in_file: &["\"timers\""],
+        right: "set DATABASE_URL too",
+    },
+    Wrong {
+        variable: "DATABASE_PASSWORD_FILE",
+        flag: None,
+        values: &["absent"],
+        in_file: &["\"absent\""],
+        right: "set DATABASE_URL too",
+    },
+    Wrong {
+        variable: "DATABASE_LISTEN_URL",
+        flag: None,
+        values: &["localhost"],
+        in_file: &["\"localhost\""],
+        right: "postgres://",
+    },
+    Wrong {
+        variable: "DATABASE_TIMEOUT",
+        flag: None,
+        values: &["999", "5s"],
+        in_file: &["600001", "\"5s\""],
+        right: "give",
+    },
+    Wrong {
         variable: "TIMER_DB_PATH",
         flag: Some("--db"),
         values: &[],
