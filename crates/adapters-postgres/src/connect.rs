@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use punctual_ports::ClockPort;
+use tokio::sync::OnceCell;
 use tokio_postgres::config::SslMode as DriverSslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, Notification};
+use tokio_postgres::{Client, Config, Notification, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::ConnectError;
+use crate::direct_session::is_direct;
 use crate::driver::{Driver, RawConnection};
 use crate::explain::{explain, tls_problem};
 use crate::server_facts::{FactsError, ServerFacts};
@@ -26,6 +28,10 @@ pub(crate) struct Connected {
     pub(crate) driver: Driver,
     /// What the server said about itself.
     pub(crate) facts: ServerFacts,
+    /// Whether the session is ours alone, so that settings and statements stay.
+    pub(crate) is_direct: bool,
+    /// The one statement that is then kept prepared.
+    pub(crate) prepared: OnceCell<Statement>,
 }
 
 impl Connected {
@@ -39,8 +45,8 @@ impl Connected {
 
 /// Connects to the first of the hosts that can keep timers, and reads in one round trip whether it can.
 ///
-/// Nothing relies on settings of the session, startup options or named statements, so that it works behind
-/// a pooler in transaction mode, too. `schema` is where the tables are, by default the first of the search
+/// Nothing relies on settings of the session, startup options or named statements unless
+/// [`is_direct`](Connected::is_direct), so that it works behind a pooler in transaction mode, too. `schema` is where the tables are, by default the first of the search
 /// path; `purpose` follows the application name.
 ///
 /// # Errors
@@ -247,10 +253,13 @@ impl Dialler<'_> {
         } else {
             facts.check_server().map_err(FactsError::Refused)?;
         }
+        let is_direct = is_direct(&client, facts.process).await;
         Ok(Connected {
             client,
             driver,
             facts,
+            is_direct,
+            prepared: OnceCell::new(),
         })
     }
 

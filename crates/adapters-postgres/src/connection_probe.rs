@@ -41,6 +41,11 @@ impl ConnectionProbe {
         &self.0.facts.server
     }
 
+    /// Whether no pooler is in between.
+    pub fn is_direct(&self) -> bool {
+        self.0.is_direct
+    }
+
     /// Refuses a schema in which no table can be created.
     pub fn check_may_create(&self) -> Result<(), ConnectError> {
         self.0.facts.check_may_create()

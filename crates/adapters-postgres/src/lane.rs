@@ -240,6 +240,30 @@ pub(crate) const BEGIN_IMPATIENT: &str =
 /// A transaction that only reads.
 pub const BEGIN_READ: &str = begin!("; SET TRANSACTION READ ONLY");
 
+/// As [`BEGIN_GROUPED`], once for a session that is ours alone.
+const SETTINGS_GROUPED: &str = "\
+    SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+    SET statement_timeout = '8s'; SET enable_seqscan = off; SET enable_bitmapscan = off; \
+    SET jit = off; SET lock_timeout = '500ms'";
+
+/// The one statement of a session that is ours alone, as a transaction by itself: settings and plan are made
+/// once, and not for every few rows. Returns its rows.
+pub(crate) async fn grouped(
+    session: &Session,
+    text: &str,
+    params: &[Parameter<'_>],
+) -> Result<Vec<Row>, Failure> {
+    let client = &session.client;
+    let prepare = async || {
+        client.batch_execute(SETTINGS_GROUPED).await?;
+        let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
+        client.prepare_typed(text, &types).await
+    };
+    let prepared = session.prepared.get_or_try_init(prepare).await?;
+    let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+    Ok(client.query(prepared, &values).await?)
+}
+
 /// A whole transaction, sent at once: one round trip. Returns the rows of each statement.
 pub(crate) async fn transaction(
     client: &Client,

@@ -7,6 +7,7 @@ mod connect_error;
 mod connection_probe;
 mod connection_string;
 mod dead_letters;
+mod direct_session;
 mod driver;
 mod explain;
 mod health;

@@ -22,6 +22,7 @@ SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 AS vers
        pg_catalog.current_setting('fsync') AS fsync,
        pg_catalog.current_setting('full_page_writes') AS full_page_writes,
        current_user::pg_catalog.text AS current_user,
+       pg_catalog.pg_backend_pid() AS process,
        wanted.name AS schema,
        found.oid IS NOT NULL AS schema_exists,
        coalesce(pg_catalog.has_schema_privilege(found.oid, 'USAGE'), false) AS may_use,
@@ -66,6 +67,8 @@ pub(crate) struct ServerFacts {
     pub(crate) has_full_page_writes: bool,
     /// The role whose privileges count, which a pooler may have chosen.
     pub(crate) user: String,
+    /// The process that has answered.
+    pub(crate) process: i32,
     /// The schema that was asked for, or the first of the search path.
     pub(crate) schema: Option<String>,
     pub(crate) schema_exists: bool,
@@ -119,6 +122,7 @@ impl ServerFacts {
             has_fsync: is_on("fsync")?,
             has_full_page_writes: is_on("full_page_writes")?,
             user: row.try_get("current_user")?,
+            process: row.try_get("process")?,
             schema: row.try_get("schema")?,
             schema_exists: row.try_get("schema_exists")?,
             may_use: row.try_get("may_use")?,
@@ -296,6 +300,7 @@ mod tests {
             has_fsync: true,
             has_full_page_writes: true,
             user: "me".to_owned(),
+            process: 1,
             schema: Some("public".to_owned()),
             schema_exists: true,
             may_use: true,

@@ -1,7 +1,8 @@
 //! Every statement that reads or writes timers. `tests/it/query_plans.rs` checks the plan of each.
 //!
 //! `%.` in a text is the schema, which is known when the store is opened: a pooler forgets the
-//! `search_path`. Statements are sent unnamed, with the types of their parameters, for the same reason.
+//! `search_path`. Statements are sent unnamed, with the types of their parameters, for the same reason; only
+//! the insert of a group is kept prepared where no pooler is in between.
 //!
 //! Several traps are avoided in the same way everywhere:
 //! - `now()` and not `clock_timestamp()`, which no index can serve;

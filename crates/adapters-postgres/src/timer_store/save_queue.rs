@@ -104,6 +104,8 @@ impl Waiting {
                 None => return Vec::new(),
             },
         };
+        // Those that the last commit has answered schedule again: they take part if they run first.
+        tokio::task::yield_now().await;
         let (mut rows, mut bytes) = (first.timers.len(), first.bytes());
         let mut jobs = vec![first];
         while rows < MAX_ROWS && bytes < MAX_BYTES {
@@ -143,16 +145,19 @@ pub(super) async fn commit_all(store: Weak<Inner>, lane: usize, waiting: SharedW
         let Some(clock) = jobs.first().map(|job| job.clock) else {
             return;
         };
-        let timers: Vec<SaveTimer> = jobs.iter().flat_map(|job| job.timers.clone()).collect();
         let Some(inner) = store.upgrade() else {
             return;
         };
         let store = PostgresTimerStore { inner };
-        let mut outcomes = saving::save(&store, lane, timers, clock).await.into_iter();
+        let (mut timers, mut answers) = (Vec::new(), Vec::with_capacity(jobs.len()));
         for job in jobs {
-            let own: Vec<_> = outcomes.by_ref().take(job.timers.len()).collect();
+            answers.push((job.timers.len(), job.answer));
+            timers.extend(job.timers);
+        }
+        let mut outcomes = saving::save(&store, lane, timers, clock).await.into_iter();
+        for (count, answer) in answers {
             // A caller that no longer waits finds out by reading.
-            let _ = job.answer.send(Ok(own));
+            let _ = answer.send(Ok(outcomes.by_ref().take(count).collect()));
         }
     }
 }

@@ -16,8 +16,8 @@ use super::rows::{Keys, column, instant, instant_or_null, key, registration};
 use super::save_queue::OPERATION;
 use crate::SchemaSet;
 use crate::lane::{
-    BEGIN_DURABLE, BEGIN_GROUPED, BEGIN_SPLIT, Parameter, Statement, beginning, rest, roll_back,
-    transaction,
+    BEGIN_DURABLE, BEGIN_GROUPED, BEGIN_SPLIT, Parameter, Statement, beginning, grouped, rest,
+    roll_back, transaction,
 };
 use crate::port_errors::Failure;
 use crate::sql::Statements;
@@ -186,6 +186,10 @@ impl PostgresTimerStore {
                         SchemaSet::Shared => store.inner.sql.insert_owned.as_str(),
                         SchemaSet::TimersOnly => store.inner.sql.insert.as_str(),
                     };
+                    if begin == BEGIN_GROUPED && session.is_direct {
+                        let rows = grouped(&session, text, &params).await?;
+                        return rows.iter().map(key).collect();
+                    }
                     let statement = [(text, params)];
                     let answers = transaction(&session.client, begin, &statement).await?;
                     answers.iter().flatten().map(key).collect()

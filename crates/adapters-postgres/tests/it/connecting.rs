@@ -325,7 +325,9 @@ async fn through_a_pooler_in_transaction_mode() {
     let Some(pooler) = PgBouncer::start(&server.url()) else {
         return;
     };
-    connect(&pooler.url()).await.unwrap();
+    assert!(connect(&server.url()).await.unwrap().is_direct());
+    // So nothing relies on settings or statements of the session.
+    assert!(!connect(&pooler.url()).await.unwrap().is_direct());
     let error = refusal(&pooler.url().replace("/postgres", "/none")).await;
     assert!(
         matches!(error, ConnectError::MissingDatabase { .. }),

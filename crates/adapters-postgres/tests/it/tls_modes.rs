@@ -77,6 +77,7 @@ async fn is_encrypted(
 ) -> Result<bool, ConnectError> {
     let url = PostgresUrl::new(&format!("{}?{parameters}", server.url())).unwrap();
     let probe = ConnectionProbe::connect(&url, None, clock).await?;
+    assert!(probe.is_direct(), "{parameters}");
     let ours = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     let row = probe.client().query_typed_one(ours, &[]).await.unwrap();
     Ok(row.get(0))
