@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use punctual_adapters_postgres::{PostgresTimerStore, Role};
 use punctual_adapters_system::SystemClock;
 use punctual_domain::MarkOutcome;
-use punctual_ports::{Backend, ClockPort, FiredTimer, TimerPersistencePort, TimerQueuePort};
+use punctual_ports::{
+    Backend, ClockPort, FiredTimer, PortErrorKind, TimerPersistencePort, TimerQueuePort,
+};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -36,12 +38,7 @@ async fn claim_and_mark(store: &PostgresTimerStore, clock: &SystemClock) -> Outc
         let mut marked = 0;
         while let Some(fired) = claimed.recv().await {
             marked += fired.len();
-            for outcome in marking.mark_fired(fired).await? {
-                let outcome = outcome?;
-                if outcome != MarkOutcome::Marked {
-                    return Err(format!("a claimed timer was answered with {outcome:?}").into());
-                }
-            }
+            mark_all(&marking, fired).await?;
         }
         Outcome::Ok(marked)
     });
@@ -61,6 +58,26 @@ async fn claim_and_mark(store: &PostgresTimerStore, clock: &SystemClock) -> Outc
     }
     drop(send);
     marking.await?
+}
+
+/// Marks timers; again, as the worker does, those whose rows another process holds for a moment.
+async fn mark_all(store: &PostgresTimerStore, mut open: Vec<FiredTimer>) -> Outcome<()> {
+    while !open.is_empty() {
+        let outcomes = store.mark_fired(open.clone()).await?;
+        let mut busy = Vec::new();
+        for (fired, outcome) in open.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(MarkOutcome::Marked) => {}
+                Ok(other) => {
+                    return Err(format!("a claimed timer was answered with {other:?}").into());
+                }
+                Err(error) if error.kind() == PortErrorKind::Busy => busy.push(fired),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        open = busy;
+    }
+    Ok(())
 }
 
 /// The other process: says when it is ready, waits for a line, and reports how many it marked.
