@@ -17,6 +17,7 @@ use crate::calls::{CallsPlan, ServiceCalls};
 use crate::clock::EngineClock;
 use crate::handler::Receiver;
 use crate::hints::Hints;
+use crate::readiness::unanswered_polls;
 use crate::stores::Stores;
 use crate::{Error, ErrorKind, NotReady};
 
@@ -135,7 +136,10 @@ impl Engine {
                 return Err(NotReady::Stopped(Error::stopped(reason).to_string()));
             }
         }
-        self.ports.bus.readiness().map_err(NotReady::Bus)
+        self.ports.bus.readiness().map_err(NotReady::Bus)?;
+        let monotonic = self.ports.clock.monotonic();
+        let unanswered = self.ports.last_poll.unanswered_for(monotonic);
+        unanswered_polls(&self.stores.timers().name(), unanswered)
     }
 
     /// From now on it fires.

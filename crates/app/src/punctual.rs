@@ -42,8 +42,8 @@ impl Punctual {
     /// Whether timers that are due now reach their receiver: for a readiness check.
     ///
     /// # Errors
-    /// With the reason: the engine [was not started](NotReady::NotStarted) or has stopped, or the broker is
-    /// away or not as it has to be.
+    /// With the reason: the engine [was not started](NotReady::NotStarted) or has stopped, the broker is
+    /// away or not as it has to be, or the store has not answered a poll for five seconds.
     pub fn readiness(&self) -> Result<(), NotReady> {
         self.engine.readiness()
     }

@@ -21,6 +21,23 @@ pub enum NotReady {
     /// The broker is away or not as it has to be; with the reason.
     #[error("{0}")]
     Bus(String),
+    /// For five seconds no poll for due timers has succeeded; with the name of the store.
+    #[error("{0}")]
+    Polls(String),
+}
+
+/// How long polls for due timers may go unanswered. A restart of a database takes less, as a rule.
+const POLL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why an engine whose polls have been unanswered for so long is not ready, if so.
+pub(crate) fn unanswered_polls(store: &str, since: Option<Duration>) -> Result<(), NotReady> {
+    match since {
+        Some(since) if since > POLL_PATIENCE => Err(NotReady::Polls(format!(
+            "{store}: no poll for due timers has succeeded for {} s",
+            since.as_secs()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// How long an engine with timers may wait for its start before it warns.

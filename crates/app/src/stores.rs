@@ -4,6 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use punctual_ports::{Backend, ClockPort, OnChange, PortError};
 
 use crate::Error;
@@ -119,13 +120,13 @@ impl Stores {
         clock: &dyn ClockPort,
         probe: Probe,
     ) -> Option<String> {
-        for store in self.each() {
+        // At once: two stores that do not answer take no longer than one.
+        let checks = self.each().map(|store| async move {
             let problem = store.write_check.problem(&store.backend, clock, probe);
-            if let Some(problem) = problem.await {
-                return Some(format!("{}: {problem}", store.backend.name()));
-            }
-        }
-        None
+            let problem = problem.await?;
+            Some(format!("{}: {problem}", store.backend.name()))
+        });
+        join_all(checks).await.into_iter().flatten().next()
     }
 
     /// Watches all of them until one cannot be relied on any more. Timers that were committed elsewhere

@@ -13,7 +13,7 @@ use crate::clock::current_runtime;
 const FRESH: Duration = Duration::from_secs(2);
 /// Maximum wait for the small write.
 const PATIENCE: Duration = Duration::from_secs(2);
-const NOTHING_WRITTEN: &str = "nothing could be written for two seconds: another program holds the database's write lock, or the disk does not answer";
+const NOTHING_WRITTEN: &str = "nothing could be written for two seconds: another program holds a lock, or the database or its disk does not answer";
 
 /// When a small write is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

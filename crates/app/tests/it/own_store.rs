@@ -15,6 +15,7 @@ use punctual::{
     CallOptions, DueTimeReached, ErrorKind, NotReady, Punctual, Timer, TimerKey, TimerState,
     Timestamp, http,
 };
+use punctual_adapters_memory::faults::{Call, Fault, Faults, Faulty};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::fixture::{Heard, SECOND, at, clock, key};
@@ -36,6 +37,8 @@ struct Mine {
     feed: UnboundedSender<Report>,
     reports: Arc<tokio::sync::Mutex<UnboundedReceiver<Report>>>,
     problem: Arc<Mutex<Option<PortError>>>,
+    /// Of the queue.
+    faults: Faults,
     closed: Arc<AtomicUsize>,
     dropped: Arc<AtomicUsize>,
 }
@@ -49,6 +52,7 @@ impl Mine {
             feed,
             reports: Arc::new(tokio::sync::Mutex::new(reports)),
             problem: Arc::default(),
+            faults: Faults::new(Arc::new(clock())),
             closed: Arc::default(),
             dropped: Arc::default(),
         }
@@ -75,7 +79,11 @@ impl Mine {
 #[async_trait]
 impl Backend for Mine {
     fn timer_stores(&self) -> TimerStores {
-        TimerStores::new(self.timers.clone())
+        let stores = TimerStores::new(self.timers.clone());
+        TimerStores {
+            queue: Arc::new(Faulty::new(Arc::new(self.timers.clone()), &self.faults)),
+            ..stores
+        }
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -212,6 +220,31 @@ async fn why_it_takes_nothing_new_is_said_with_its_name() {
     *mine.problem.lock().unwrap() = None;
     clock.advance(2 * SECOND).await;
     assert_eq!(punctual.writable().await, Ok(()));
+}
+
+#[tokio::test]
+async fn an_engine_whose_polls_fail_for_more_than_five_seconds_is_not_ready() {
+    let (mine, clock) = (Mine::new(), clock());
+    let builder = Heard::default().builder().store(mine.clone());
+    let punctual = builder.fake_clock(clock.clone()).build().await.unwrap();
+    let running = punctual.start().await.unwrap();
+    clock.advance(60 * SECOND).await;
+    assert_eq!(punctual.readiness(), Ok(()));
+    let fails = Fault::FailBefore(PortErrorKind::Unavailable);
+    let is_claim = |operation: &str| operation.starts_with("claim_due");
+    let decide = move |call: Call| is_claim(call.operation).then_some(fails);
+    mine.faults.decide(decide);
+    // The first one fails when time begins to pass.
+    clock.advance(5 * SECOND).await;
+    assert_eq!(punctual.readiness(), Ok(()));
+    clock.advance(SECOND).await;
+    let why = "my store: no poll for due timers has succeeded for 6 s".to_owned();
+    assert_eq!(punctual.readiness(), Err(NotReady::Polls(why)));
+    assert_eq!(punctual.writable().await, Ok(()));
+    mine.faults.clear();
+    clock.advance(5 * SECOND).await;
+    assert_eq!(punctual.readiness(), Ok(()));
+    running.shutdown().await.unwrap();
 }
 
 /// A handler commits a timer past the handle while time passes, and announces it.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::join;
 use metrics_exporter_prometheus::PrometheusHandle;
-use punctual::Punctual;
+use punctual::{NotReady, Punctual};
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_api::{
     ApiParts, ApiSettings as Limits, CallsApi, Readiness, ReadinessCheck, TimersApi,
@@ -23,6 +24,9 @@ use crate::listen::Bound;
 
 /// Maximum age of the worker's last poll while it counts as ready.
 const POLLS_WITHIN: Duration = Duration::from_secs(30);
+
+/// Maximum wait for the answer to a read. Whoever asks whether we are ready has little patience.
+const READ_WITHIN: Duration = Duration::from_secs(2);
 
 /// Maximum time to finish requests at a shutdown; the attempts of calls have the rest.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -120,25 +124,41 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
         let lines = stall.as_ref();
         let lines = lines.map(|stall| check("standard output", stall.problem()));
         async move {
-            let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
-            let absent = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
-            let database = store.find(absent).await.err();
-            let writable = punctual.writable().await;
+            let (database, writable) = join(readable(&punctual, &clock), punctual.writable()).await;
             crate::metrics::set_writable(&writable);
-            let worker = match punctual.last_poll() {
-                Some(at) if clock.now().since(at) <= POLLS_WITHIN => None,
-                Some(at) => Some(format!("its last poll for due timers was at {at}")),
-                None => Some("it has not polled for due timers yet".to_owned()),
+            let (worker, broker) = match punctual.readiness() {
+                Err(NotReady::Polls(why)) => (Some(why), None),
+                Err(why) => (poll_problem(&punctual, &clock), Some(why.to_string())),
+                Ok(()) => (poll_problem(&punctual, &clock), None),
             };
-            let broker = punctual.readiness().err();
             let checks = [
-                check("database", database.map(|error| error.to_string())),
+                check("database", database),
                 check("writing", writable.err()),
-                check("broker", broker.map(|why| why.to_string())),
+                check("broker", broker),
                 check("worker", worker),
             ];
             checks.into_iter().chain(lines).collect()
         }
         .boxed()
     })
+}
+
+/// Why the timers cannot be read, if so.
+async fn readable(punctual: &Punctual, clock: &SystemClock) -> Option<String> {
+    let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
+    let absent = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
+    tokio::select! {
+        biased;
+        found = store.find(absent) => found.err().map(|error| error.to_string()),
+        () = clock.sleep_for(READ_WITHIN) => Some("it has not answered for two seconds".to_owned()),
+    }
+}
+
+/// Why the worker does not seem to poll, if so.
+fn poll_problem(punctual: &Punctual, clock: &SystemClock) -> Option<String> {
+    match punctual.last_poll() {
+        Some(at) if clock.now().since(at) <= POLLS_WITHIN => None,
+        Some(at) => Some(format!("its last poll for due timers was at {at}")),
+        None => Some("it has not polled for due timers yet".to_owned()),
+    }
 }

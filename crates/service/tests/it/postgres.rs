@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
-use punctual_test_servers::{PgBouncer, PostgresServer, SharedSchema};
+use punctual_test_servers::{PgBouncer, PostgresServer, SharedSchema, psql};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -71,6 +71,16 @@ impl Database {
         let mut serving = Running::start(&mut self.command("serve"));
         serving.wait_until_ready();
         serving
+    }
+
+    /// Serves with an API.
+    fn serve_api(&self) -> (Running, Api) {
+        let mut command = self.command("serve --modules api,timer --listen 127.0.0.1:0");
+        let mut serving = Running::start(&mut command);
+        let line = serving.wait_until_it_says("serving timers");
+        let said: Value = serde_json::from_str(&line).unwrap();
+        let api = said["api"].as_str().unwrap().trim_start_matches("http://");
+        (serving, Api(api.parse().unwrap()))
     }
 
     /// Schedules many timers, named by their numbers.
@@ -222,32 +232,17 @@ fn an_outage_of_the_server_loses_nothing_and_shows_in_readiness() {
         return;
     };
     let database = Database::on(&server);
-    let mut command = database.command("serve --modules api,timer --listen 127.0.0.1:0");
-    let mut serving = Running::start(&mut command);
-    let line = serving.wait_until_it_says("serving timers");
-    let said: Value = serde_json::from_str(&line).unwrap();
-    let api = said["api"].as_str().unwrap().trim_start_matches("http://");
-    let api = Api(api.parse().unwrap());
-    let status_becomes = |wanted: u16| {
-        until(PATIENCE, || {
-            let answer = api.ask("GET", "/readyz", None);
-            if answer.status == wanted {
-                Ok(answer)
-            } else {
-                Err(format!("{answer:?}"))
-            }
-        })
-    };
-    status_becomes(200);
+    let (serving, api) = database.serve_api();
+    becomes(api, 200);
     database.schedule_many(50, Duration::from_secs(1), "");
     server.kill();
-    let away = status_becomes(503);
-    assert!(away.body.contains("does not answer"), "{away:?}");
+    let away = format!("{:?}", becomes(api, 503));
+    assert!(away.contains("does not answer"), "{away}");
     let refused = database.run("schedule --tenant a --in 0s");
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.stderr.contains("does not answer"), "{refused:?}");
     server.restart();
-    status_becomes(200);
+    becomes(api, 200);
     let mut ids: Vec<String> = Vec::new();
     while ids.len() < 50 {
         ids.push(serving.firing().firing_id.to_string());
@@ -262,6 +257,83 @@ fn an_outage_of_the_server_loses_nothing_and_shows_in_readiness() {
     ] {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
+    stop(serving);
+}
+
+/// Asks until it is so, each time with an answer that does not wait for the database. Returns the checks that
+/// failed, with their problems.
+fn becomes(api: Api, status: u16) -> Vec<(String, String)> {
+    let clock = SystemClock::start().unwrap();
+    until(PATIENCE, || {
+        let asked_at = clock.monotonic();
+        let answer = api.ask("GET", "/readyz", None);
+        let took = clock.monotonic().saturating_sub(asked_at);
+        assert!(took < Duration::from_secs(4), "{took:?}: {answer:?}");
+        let checks = answer.json()["checks"].as_array().unwrap().clone();
+        let checks = checks.iter().filter(|check| check["ok"] == false);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let failed = checks.map(|check| (text(&check["name"]), text(&check["problem"])));
+        if answer.status == status {
+            Ok(failed.collect())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+}
+
+#[test]
+fn readiness_answers_soon_while_the_server_does_not() {
+    let Some(server) = PostgresServer::start() else {
+        return;
+    };
+    let database = Database::on(&server);
+    let (serving, api) = database.serve_api();
+    becomes(api, 200);
+    server.pause();
+    let failed = becomes(api, 503);
+    assert!(
+        failed.iter().any(|(check, problem)| check == "database"
+            && problem == "it has not answered for two seconds"),
+        "{failed:?}"
+    );
+    server.resume();
+    becomes(api, 200);
+    stop(serving);
+}
+
+/// Everything else works.
+#[test]
+fn an_instance_that_cannot_claim_is_not_ready() {
+    let Some(database) = Database::shared() else {
+        return;
+    };
+    let (serving, api) = database.serve_api();
+    becomes(api, 200);
+    let schema = database.schema.as_ref().unwrap().name();
+    let lock = format!(
+        "BEGIN; LOCK TABLE {schema}.timer_claims IN SHARE MODE; SELECT pg_sleep(60), '{schema}'"
+    );
+    let url = database.url.clone();
+    let locking = std::thread::spawn(move || psql(&url, &lock));
+    let of_lock = format!(
+        "FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%{schema}%' AND pid <> pg_backend_pid()"
+    );
+    until(PATIENCE, || {
+        let held = psql(&database.url, &format!("SELECT count(*) {of_lock}"))?;
+        (held == "1").then_some(()).ok_or(held)
+    });
+    database.json("schedule --tenant a --in 0s");
+    let failed = becomes(api, 503);
+    assert!(
+        matches!(&failed[..], [(check, problem)] if check == "worker"
+            && problem.contains("no poll for due timers has succeeded for")),
+        "{failed:?}"
+    );
+    let end = format!("SELECT pg_terminate_backend(pid) {of_lock}");
+    psql(&database.url, &end).unwrap();
+    assert!(locking.join().unwrap().is_err(), "the lock has ended");
+    becomes(api, 200);
+    serving.firing();
     stop(serving);
 }
 

@@ -281,6 +281,7 @@ impl TimerWorker {
         self.next_poll = monotonic.saturating_add(self.settings.polling_interval);
         self.backlog.next_from_reserve = monotonic.saturating_add(RESERVE_EVERY);
         self.ports.wake.begin_poll();
+        self.ports.last_poll.begin(monotonic);
         let mut limit = if is_full { 1 } else { size.limit };
         if self.bus_pause.is_probing() {
             limit = limit.min(PROBE);
