@@ -110,6 +110,9 @@ pub struct PostgresSettings {
     pub commit_notify: CommitNotify,
     /// How long an operation may take before it answers `Unavailable`.
     pub time_limit: Duration,
+    /// How long opening waits for a server that does not answer, or takes no connections yet. What does not
+    /// pass by itself, such as a wrong password, is an error at once. Not at all by default.
+    pub wait: Duration,
 }
 
 impl PostgresSettings {
@@ -124,6 +127,7 @@ impl PostgresSettings {
             time: StoreClock::Server,
             commit_notify: CommitNotify::IfSoon,
             time_limit: Duration::from_secs(10),
+            wait: Duration::ZERO,
         }
     }
 

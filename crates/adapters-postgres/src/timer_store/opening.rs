@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use punctual_domain::Backoff;
 use punctual_ports::{ClockPort, OnChange};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -22,16 +23,47 @@ use crate::sql::Statements;
 
 /// How long closing waits for what is under way.
 const CLOSE_TIME: Duration = Duration::from_secs(5);
+/// Backoff of attempts to open a store whose server is away.
+const WAIT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+/// Interval of the warnings meanwhile.
+const WAIT_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 impl PostgresTimerStore {
     /// Opens a store, and creates or migrates its tables unless it is a client's. `instance` is unique to
     /// this opening.
     ///
     /// # Errors
-    /// If the database cannot be used. Nothing was written to it then.
+    /// If the database cannot be used, or not in the time to wait for it. Nothing was written to it then.
     pub async fn open(
         settings: &PostgresSettings,
         clock: Arc<dyn ClockPort>,
+        instance: Uuid,
+    ) -> Result<Self, OpenError> {
+        let begun = clock.monotonic();
+        let mut attempts = 0;
+        let mut warn_after = Duration::ZERO;
+        loop {
+            let opened = Box::pin(Self::try_open(settings, &clock, instance)).await;
+            let waited = clock.monotonic().saturating_sub(begun);
+            let left = settings.wait.saturating_sub(waited);
+            match opened {
+                Err(error) if error.is_retryable() && !left.is_zero() => {
+                    if waited >= warn_after {
+                        tracing::warn!(%error, left_s = left.as_secs(), "waiting for the database");
+                        warn_after = waited.saturating_add(WAIT_WARNING_INTERVAL);
+                    }
+                    attempts += 1;
+                    let pause = WAIT_BACKOFF.after(attempts, &instance);
+                    clock.sleep_for(pause.min(left)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn try_open(
+        settings: &PostgresSettings,
+        clock: &Arc<dyn ClockPort>,
         instance: Uuid,
     ) -> Result<Self, OpenError> {
         let wanted = settings.schema.as_deref();
@@ -49,7 +81,7 @@ impl PostgresTimerStore {
         };
         prepared.await?;
         drop(connected);
-        Ok(Self::start(settings, clock, instance, &place))
+        Ok(Self::start(settings, Arc::clone(clock), instance, &place))
     }
 
     fn start(

@@ -305,12 +305,15 @@ impl Sources<'_> {
         postgres::read(self)
     }
 
-    /// The same, as a command opens it beside those who fire its timers.
+    /// The same, as a command opens it beside those who fire its timers: whoever types one sees at once why
+    /// it fails.
     fn postgres_client(&self) -> Result<Option<PostgresSettings>, Failure> {
-        let role = PostgresRole::Client;
-        Ok(self
-            .postgres()?
-            .map(|settings| PostgresSettings { role, ..settings }))
+        let settings = self.postgres()?;
+        Ok(settings.map(|settings| PostgresSettings {
+            role: PostgresRole::Client,
+            wait: Duration::ZERO,
+            ..settings
+        }))
     }
 
     /// How a command opens a database file that may be served by another process.
@@ -575,6 +578,7 @@ pub(crate) mod tests {
             ("DATABASE_LISTEN_URL", "localhost", "postgres://"),
             ("DATABASE_SCHEMA", "timers", "set DATABASE_URL too"),
             ("DATABASE_TIMEOUT", "5s", "milliseconds"),
+            ("DATABASE_WAIT", "30s", "milliseconds"),
         ] {
             let failure = serve(&[(name, value)]).unwrap_err();
             let sentence = failure.to_string();

@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
 use punctual_adapters_postgres::{ConnectError, PostgresSettings, PostgresUrl};
 
 use super::broker::read_secret;
 use super::table::{
     self, ALL, About, DATABASE_LISTEN_URL, DATABASE_PASSWORD_FILE, DATABASE_SCHEMA,
-    DATABASE_TIMEOUT, DATABASE_URL,
+    DATABASE_TIMEOUT, DATABASE_URL, DATABASE_WAIT,
 };
 use super::{Sources, refusal};
 use crate::display::reason;
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 
 /// The longest name of a schema, in bytes; the server cuts longer ones.
 const LONGEST_NAME: usize = 63;
+/// A machine that boots starts us before its database, as a rule.
+const WAIT: Duration = Duration::from_secs(30);
 
 pub(super) fn address(text: &str) -> Result<PostgresUrl, String> {
     PostgresUrl::new(text).map_err(|error| match error {
@@ -65,6 +68,7 @@ pub(super) fn read(sources: &Sources<'_>) -> Result<Option<PostgresSettings>, Fa
     if let Some(limit) = sources.get(&DATABASE_TIMEOUT)? {
         settings.time_limit = limit;
     }
+    settings.wait = sources.get(&DATABASE_WAIT)?.unwrap_or(WAIT);
     Ok(Some(settings))
 }
 
@@ -129,8 +133,6 @@ fn refuse_given(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::settings::TimerDatabase;
     use crate::settings::tests::serve;
@@ -162,11 +164,13 @@ mod tests {
             ("DATABASE_SCHEMA", "mine"),
             ("DATABASE_LISTEN_URL", "postgres://me@server/timers"),
             ("DATABASE_TIMEOUT", "2500"),
+            ("DATABASE_WAIT", "0"),
             ("DATABASE_PASSWORD_FILE", file.to_str().unwrap()),
         ]);
         let settings = settings.unwrap();
         assert_eq!(settings.schema.as_deref(), Some("mine"));
         assert_eq!(settings.time_limit, Duration::from_millis(2_500));
+        assert_eq!((usual.wait, settings.wait), (WAIT, Duration::ZERO));
         let with_password = |address: &str| {
             let url = PostgresUrl::new(address).unwrap();
             url.with_password("hunter2")

@@ -109,6 +109,7 @@ settings! {
     DATABASE_PASSWORD_FILE: PathBuf, Text, parse::path, [], "none", "a file with the password of the user in DATABASE_URL";
     DATABASE_LISTEN_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), [], "none", "where notifications arrive if DATABASE_URL is the address of a pooler: that of the server itself", display postgres::redacted_address;
     DATABASE_TIMEOUT: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 1_000..=600_000)).map(Duration::from_millis), [], "10000", "milliseconds that an operation on DATABASE_URL may take, 1000 to 600000";
+    DATABASE_WAIT: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 0..=3_600_000)).map(Duration::from_millis), [], "30000", "milliseconds that the start waits for a DATABASE_URL that does not answer, 0 to 3600000";
     TIMER_POLLING_INTERVAL: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 10..=86_400_000)).map(Duration::from_millis), ["polling-interval" "MS"], "5000", "maximum milliseconds between two polls for due timers, 10 to 86400000";
     TIMER_BATCH_SIZE: usize, Number, |raw| parse::text(raw, |it| parse::number(it, "a number", 1..=10_000)), ["batch-size" "N"], "100", "how many timers are claimed at once, 1 to 10000";
     RETENTION_DAYS: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "days", 1..=36_500)).map(|days| Duration::from_hours(24 * days)), ["retention-days" "DAYS"], "30", "how many days fired timers are kept, 1 to 36500";

@@ -260,6 +260,33 @@ fn an_outage_of_the_server_loses_nothing_and_shows_in_readiness() {
     stop(serving);
 }
 
+#[test]
+fn a_start_waits_for_the_server_and_only_as_long_as_it_may() {
+    let Some(mut server) = PostgresServer::start() else {
+        return;
+    };
+    let database = Database::on(&server);
+    server.stop();
+    let mut serving = Running::start(&mut database.command("serve"));
+    let waits = serving.wait_until_it_says("waiting for the database");
+    assert!(waits.contains("does not answer"), "{waits}");
+    let listed = database.run("list --tenant a");
+    assert_eq!(listed.code, Some(3), "{listed:?}");
+    server.restart();
+    serving.wait_until_ready();
+    stop(serving);
+    server.stop();
+    let ended = run(database.command("serve").env("DATABASE_WAIT", "200"));
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let (warned, refused) = ended.stderr.split_once('\n').unwrap();
+    assert!(warned.contains("waiting for the database"), "{ended:?}");
+    assert!(refused.starts_with("error: the database"), "{ended:?}");
+    assert_eq!(refused.lines().count(), 1, "{ended:?}");
+    let mut waiting = Running::start(&mut database.command("serve"));
+    waiting.wait_until_it_says("waiting for the database");
+    stop(waiting);
+}
+
 /// Asks until it is so, each time with an answer that does not wait for the database. Returns the checks that
 /// failed, with their problems.
 fn becomes(api: Api, status: u16) -> Vec<(String, String)> {

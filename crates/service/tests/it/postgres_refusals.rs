@@ -28,6 +28,7 @@ fn on(home: &Home, url: &str, line: &str) -> Command {
     command
         .env_remove("TIMER_DB_PATH")
         .env("LOG_LEVEL", "error")
+        .env("DATABASE_WAIT", "0")
         .env("DATABASE_URL", url);
     command
 }

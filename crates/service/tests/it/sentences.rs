@@ -95,6 +95,13 @@ const SETTINGS: &[Wrong] = &[
         right: "give",
     },
     Wrong {
+        variable: "DATABASE_WAIT",
+        flag: None,
+        values: &["-1", "30s"],
+        in_file: &["3600001", "\"30s\""],
+        right: "give",
+    },
+    Wrong {
         variable: "TIMER_DB_PATH",
         flag: Some("--db"),
         values: &[],
