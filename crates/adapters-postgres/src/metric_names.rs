@@ -10,6 +10,8 @@ pub const TAKE_OVERS: &str = "postgres_lease_take_overs_total";
 pub const CLOCK_OFFSET: &str = "postgres_clock_offset_seconds";
 /// Age of the oldest snapshot that keeps dead rows from being removed, in transactions.
 pub const OLDEST_XMIN_AGE: &str = "postgres_oldest_xmin_age";
+/// Bytes of write-ahead log that the database server has written since this store was opened.
+pub const WAL_BYTES: &str = "postgres_wal_bytes_total";
 /// Whether notifications of other instances arrive: 1, or 0 while the store polls instead.
 pub const LISTENING: &str = "postgres_listening";
 
@@ -30,13 +32,17 @@ pub const ALL: &[(&str, &str)] = &[
         "Age in transactions of the oldest snapshot on the database server",
     ),
     (
+        WAL_BYTES,
+        "Bytes of write-ahead log written by the whole database server, for whomever",
+    ),
+    (
         LISTENING,
         "1 while notifications of other instances arrive, 0 while this one polls",
     ),
 ];
 
 /// Counters among them.
-const COUNTERS: [&str; 3] = [CONNECTIONS, CLAIMS, TAKE_OVERS];
+const COUNTERS: [&str; 4] = [CONNECTIONS, CLAIMS, TAKE_OVERS, WAL_BYTES];
 
 /// Describes all metrics to the installed recorder, and exports the counters from the start as 0, so that
 /// an alert can be set on them.

@@ -23,9 +23,10 @@ const VACUUM_INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum time of it.
 const VACUUM_TIME: Duration = Duration::from_mins(5);
 
-/// The age of the oldest snapshot, as far as this role may see.
-const OLDEST_XMIN: &str = "\
-SELECT coalesce(max(pg_catalog.age(backend_xmin)), 0)::pg_catalog.float8 AS age
+/// The age of the oldest snapshot, as far as this role may see, and the end of the write-ahead log.
+const FIGURES: &str = "\
+SELECT coalesce(max(pg_catalog.age(backend_xmin)), 0)::pg_catalog.float8 AS age,
+       pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::pg_catalog.int8 AS wal_end
   FROM pg_catalog.pg_stat_activity WHERE pid <> pg_catalog.pg_backend_pid()";
 
 impl PostgresTimerStore {
@@ -99,10 +100,11 @@ impl PostgresTimerStore {
     /// Removes dead rows of the tables whose rows live shortly, for ever.
     pub(super) async fn clean_up(&self) {
         let clock = &self.inner.connector.clock;
+        let mut wal = WalMeter::default();
         loop {
             clock.sleep_for(VACUUM_INTERVAL).await;
             tokio::select! {
-                () = self.vacuum() => {}
+                () = self.vacuum(&mut wal) => {}
                 () = clock.sleep_for(VACUUM_TIME) => {
                     tracing::warn!("removing dead rows takes more than five minutes");
                 }
@@ -110,22 +112,47 @@ impl PostgresTimerStore {
         }
     }
 
-    async fn vacuum(&self) {
+    async fn vacuum(&self, wal: &mut WalMeter) {
         let connector = &self.inner.connector;
         let schema = Some(connector.schema.as_str());
         let connected = connect(&connector.url, schema, connector.clock.as_ref(), "vacuum").await;
         let Ok(connected) = connected else {
             return;
         };
-        if let Ok(row) = connected.client.query_typed_one(OLDEST_XMIN, &[]).await
-            && let Ok(age) = column::<f64>(&row, "age")
+        if let Ok(row) = connected.client.query_typed_one(FIGURES, &[]).await
+            && let (Ok(age), Ok(wal_end)) = (column::<f64>(&row, "age"), column(&row, "wal_end"))
         {
             metrics::gauge!(metric_names::OLDEST_XMIN_AGE).set(age);
+            metrics::counter!(metric_names::WAL_BYTES).increment(wal.written(wal_end));
         }
         let schema = quoted(&connector.schema);
         let vacuum = format!("VACUUM (SKIP_LOCKED) {schema}.timer_queue, {schema}.timer_claims");
         if let Err(error) = connected.client.batch_execute(&vacuum).await {
             tracing::debug!(%error, "dead rows were not removed");
         }
+    }
+}
+
+/// How much log was written between two readings of its end.
+#[derive(Default)]
+struct WalMeter(Option<i64>);
+
+impl WalMeter {
+    /// Bytes since the last reading. A server that was restored from a backup begins anew.
+    fn written(&mut self, end: i64) -> u64 {
+        let before = self.0.replace(end).unwrap_or(end);
+        u64::try_from(end.saturating_sub(before)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_counts_from_the_first_reading_on_and_never_backwards() {
+        let mut wal = WalMeter::default();
+        let written = [5_000, 5_700, 5_700, 100, 130].map(|end| wal.written(end));
+        assert_eq!(written, [0, 700, 0, 0, 30]);
     }
 }
