@@ -574,8 +574,14 @@ async fn a_deletion_happens_once_the_foreign_transaction_has_ended() {
     let lock = "BEGIN; SELECT 1 FROM timers WHERE id = 1 FOR UPDATE";
     outsider.client().batch_execute(lock).await.unwrap();
     let ending = async {
-        // Longer than one try waits.
-        machine_clock().sleep_for(Duration::from_millis(800)).await;
+        let waiting = "SELECT xact_start FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let mut tries = HashSet::new();
+        // The second one waits: the first has given up.
+        while tries.len() < 2 {
+            tries.extend(scratch.rows(waiting));
+            tokio::task::yield_now().await;
+        }
         outsider.client().batch_execute("ROLLBACK").await.unwrap();
     };
     let deleting = (0..3).map(|_| delete(&store, key(0)));
