@@ -91,7 +91,7 @@ impl BusPositionPort for PostgresTimerStore {
                         (sql.save_position.as_str(), saved),
                         (&sql.forget_positions, forgotten),
                     ];
-                    transaction(&session.client, BEGIN_DURABLE, &statements).await?;
+                    transaction(&session, BEGIN_DURABLE, &statements).await?;
                     Ok(())
                 })
             })

@@ -1,6 +1,7 @@
 //! From an address to a connection that timers can be entrusted to.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use punctual_ports::ClockPort;
 use tokio::sync::OnceCell;
@@ -32,6 +33,8 @@ pub(crate) struct Connected {
     pub(crate) is_direct: bool,
     /// The one statement that is then kept prepared.
     pub(crate) prepared: OnceCell<Statement>,
+    /// How long the server may work on a statement of a transaction.
+    pub(crate) statement_timeout: Duration,
 }
 
 impl Connected {
@@ -260,6 +263,7 @@ impl Dialler<'_> {
             facts,
             is_direct,
             prepared: OnceCell::new(),
+            statement_timeout: Duration::from_secs(8),
         })
     }
 

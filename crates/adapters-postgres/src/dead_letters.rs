@@ -98,7 +98,7 @@ impl DeadLetterPort for PostgresTimerStore {
                     let letters: Letters = letters.iter().collect();
                     let text = store.inner.sql.record_dead_letters.as_str();
                     let statement = [(text, letters.params())];
-                    let rows = transaction(&session.client, BEGIN_DURABLE, &statement).await?;
+                    let rows = transaction(&session, BEGIN_DURABLE, &statement).await?;
                     rows.iter().flatten().map(|row| column(row, "id")).collect()
                 })
             })

@@ -171,7 +171,8 @@ impl Lane {
         )
         .await;
         match connected {
-            Ok(session) => {
+            Ok(mut session) => {
+                session.statement_timeout = statement_timeout(connector.time_limit);
                 tracing::debug!(purpose = self.purpose, "connected to the database");
                 metrics::counter!(metric_names::CONNECTIONS).increment(1);
                 Ok(Arc::new(session))
@@ -198,6 +199,20 @@ impl Lane {
     }
 }
 
+/// How long the server may work on a statement of an operation: what waits for its turn before it and for its
+/// answer has the rest, so that the server ends it before we give it up, and nobody waits for its locks.
+fn statement_timeout(operation: Duration) -> Duration {
+    operation * 4 / 5
+}
+
+impl Session {
+    /// A beginning with the limit of this session's statements.
+    fn limited(&self, begin: &str) -> String {
+        let millis = self.statement_timeout.as_millis();
+        format!("{begin}; SET LOCAL statement_timeout = {millis}")
+    }
+}
+
 /// A parameter and its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
@@ -213,7 +228,7 @@ pub(crate) type Statement<'a> = (&'a str, Vec<Parameter<'a>>);
 macro_rules! begin {
     ($more:literal) => {
         concat!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = '8s'; \
+            "BEGIN ISOLATION LEVEL READ COMMITTED; \
              SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL enable_seqscan = off; \
              SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off",
             $more
@@ -243,7 +258,7 @@ pub const BEGIN_READ: &str = begin!("; SET TRANSACTION READ ONLY");
 /// As [`BEGIN_GROUPED`], once for a session that is ours alone.
 const SETTINGS_GROUPED: &str = "\
     SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-    SET statement_timeout = '8s'; SET enable_seqscan = off; SET enable_bitmapscan = off; \
+    SET enable_seqscan = off; SET enable_bitmapscan = off; \
     SET jit = off; SET lock_timeout = '500ms'";
 
 /// The one statement of a session that is ours alone, as a transaction by itself: settings and plan are made
@@ -255,7 +270,9 @@ pub(crate) async fn grouped(
 ) -> Result<Vec<Row>, Failure> {
     let client = &session.client;
     let prepare = async || {
-        client.batch_execute(SETTINGS_GROUPED).await?;
+        let millis = session.statement_timeout.as_millis();
+        let settings = format!("{SETTINGS_GROUPED}; SET statement_timeout = {millis}");
+        client.batch_execute(&settings).await?;
         let types: Vec<Type> = params.iter().map(|(_, of)| of.clone()).collect();
         client.prepare_typed(text, &types).await
     };
@@ -266,12 +283,13 @@ pub(crate) async fn grouped(
 
 /// A whole transaction, sent at once: one round trip. Returns the rows of each statement.
 pub(crate) async fn transaction(
-    client: &Client,
+    session: &Session,
     begin: &str,
     statements: &[Statement<'_>],
 ) -> Result<Vec<Vec<Row>>, Failure> {
+    let (client, begin) = (&session.client, session.limited(begin));
     let whole = join3(
-        client.batch_execute(begin),
+        client.batch_execute(&begin),
         queries(client, statements),
         client.batch_execute("COMMIT"),
     );
@@ -285,11 +303,12 @@ pub(crate) async fn transaction(
 
 /// The first part of a transaction, sent at once; [`rest`] or [`roll_back`] has to follow.
 pub(crate) async fn beginning(
-    client: &Client,
+    session: &Session,
     begin: &str,
     statements: &[Statement<'_>],
 ) -> Result<Vec<Vec<Row>>, Failure> {
-    let both = join(client.batch_execute(begin), queries(client, statements));
+    let (client, begin) = (&session.client, session.limited(begin));
+    let both = join(client.batch_execute(&begin), queries(client, statements));
     let (started, answers) = both.await;
     let answers = started.and(answers);
     if answers.is_err() {

@@ -222,7 +222,7 @@ impl PostgresTimerStore {
                     };
                     let before = store.inner.connector.clock.now();
                     let statement = [(text.as_str(), params[..count].to_vec())];
-                    let answers = transaction(&session.client, BEGIN_QUICK, &statement).await?;
+                    let answers = transaction(&session, BEGIN_QUICK, &statement).await?;
                     let answer = answers.first().map_or(&[][..], Vec::as_slice);
                     let next = Next::read(first_of(answer)?, with_leases)?;
                     store.note_offset(before, next.clock);
@@ -285,7 +285,7 @@ impl PostgresTimerStore {
             statements.push(arguments.next(&inner.sql, has_leases));
         }
         let before = inner.connector.clock.now();
-        let answers = transaction(&session.client, BEGIN_QUICK, &statements).await?;
+        let answers = transaction(session, BEGIN_QUICK, &statements).await?;
         let claimed = answers.first().map_or(&[][..], Vec::as_slice);
         let next = match answers.get(1) {
             Some(next) => Next::read(first_of(next)?, has_leases)?,
@@ -308,7 +308,7 @@ impl PostgresTimerStore {
                     let params: Vec<Parameter<'_>> =
                         vec![(&*timers, Type::INT8_ARRAY), (&token, Type::INT8)];
                     let statement = [(store.inner.sql.unclaim.as_str(), params)];
-                    transaction(&session.client, BEGIN_QUICK, &statement).await?;
+                    transaction(&session, BEGIN_QUICK, &statement).await?;
                     Ok(())
                 })
             })
@@ -336,7 +336,7 @@ impl PostgresTimerStore {
                         (&clock, Type::TIMESTAMPTZ),
                     ];
                     let statement = [(store.inner.sql.release_lost.as_str(), params)];
-                    transaction(&session.client, BEGIN_QUICK, &statement).await?;
+                    transaction(&session, BEGIN_QUICK, &statement).await?;
                     Ok(())
                 })
             })

@@ -107,7 +107,7 @@ impl PostgresTimerStore {
             (&sql.clock, vec![(&clock, Type::TIMESTAMPTZ)]),
             (&sql.claims_of, claim_params),
         ];
-        let answers = beginning(client, BEGIN_TRY, &statements).await?;
+        let answers = beginning(session, BEGIN_TRY, &statements).await?;
         let deletions = match Deletions::decide(&answers, batch) {
             Ok(deletions) => deletions,
             Err(failure) => {
@@ -154,7 +154,7 @@ impl PostgresTimerStore {
                         let params: Vec<Parameter<'_>> =
                             vec![(&before, Type::TIMESTAMPTZ), (&left, Type::INT8)];
                         let statement = [(text.as_str(), params)];
-                        let rows = transaction(&session.client, BEGIN_DURABLE, &statement).await?;
+                        let rows = transaction(&session, BEGIN_DURABLE, &statement).await?;
                         let count = rows.iter().flatten().next();
                         let count = count.map_or(Ok(0), |row| column::<i64>(row, "count"))?;
                         removed += usize::try_from(count).unwrap_or_default();

@@ -65,7 +65,7 @@ impl PostgresTimerStore {
                     (value.as_ref() as &(dyn ToSql + Sync), kind.clone())
                 });
                 let statements = [(statement(&store.inner.sql).as_str(), params.collect())];
-                let rows = transaction(&session.client, begin, &statements).await?;
+                let rows = transaction(&session, begin, &statements).await?;
                 rows.iter().flatten().map(convert).collect()
             })
         })

@@ -8,7 +8,7 @@ use futures_util::future::{join_all, join3};
 use punctual_domain::{Existing, Registration, ScheduleOrigin, TimerData, TimerKey, Timestamp};
 use punctual_ports::{PortError, PortErrorKind, SaveOutcome, SaveTimer};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row, Transaction};
+use tokio_postgres::{Row, Transaction};
 use uuid::Uuid;
 
 use super::PostgresTimerStore;
@@ -16,8 +16,8 @@ use super::rows::{Keys, column, instant, instant_or_null, key, registration};
 use super::save_queue::OPERATION;
 use crate::SchemaSet;
 use crate::lane::{
-    BEGIN_DURABLE, BEGIN_GROUPED, BEGIN_SPLIT, Parameter, Statement, beginning, grouped, rest,
-    roll_back, transaction,
+    BEGIN_DURABLE, BEGIN_GROUPED, BEGIN_SPLIT, Parameter, Session, Statement, beginning, grouped,
+    rest, roll_back, transaction,
 };
 use crate::port_errors::Failure;
 use crate::sql::Statements;
@@ -191,7 +191,7 @@ impl PostgresTimerStore {
                         return rows.iter().map(key).collect();
                     }
                     let statement = [(text, params)];
-                    let answers = transaction(&session.client, begin, &statement).await?;
+                    let answers = transaction(&session, begin, &statement).await?;
                     answers.iter().flatten().map(key).collect()
                 })
             })
@@ -216,7 +216,7 @@ impl PostgresTimerStore {
                     let sql = &store.inner.sql;
                     // Absent once may be purged just now; absent twice has no parent.
                     let owns = was_absent && store.inner.set == SchemaSet::Shared;
-                    change_on(&session.client, begin, sql, &wanted, clock, owns).await
+                    change_on(&session, begin, sql, &wanted, clock, owns).await
                 })
             })
             .await
@@ -322,7 +322,7 @@ impl<'a> Insert<'a> {
 
 /// Applies schedules with their rows locked, in a transaction of its own. Leaves out those whose key is gone.
 async fn change_on(
-    client: &Client,
+    session: &Session,
     begin: &str,
     sql: &Statements,
     wanted: &[(usize, &SaveTimer)],
@@ -330,14 +330,14 @@ async fn change_on(
     owns: bool,
 ) -> Result<Vec<(usize, SaveOutcome)>, Failure> {
     let locking = Locking::of(wanted, clock);
-    let answers = beginning(client, begin, &locking.statements(sql)).await?;
+    let answers = beginning(session, begin, &locking.statements(sql)).await?;
     match Changes::decide(&answers, wanted, owns) {
         Ok(changes) => {
-            rest(client, &changes.statements(sql)).await?;
+            rest(&session.client, &changes.statements(sql)).await?;
             Ok(changes.outcomes)
         }
         Err(failure) => {
-            roll_back(client).await;
+            roll_back(&session.client).await;
             Err(failure)
         }
     }

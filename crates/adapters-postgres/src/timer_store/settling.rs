@@ -9,16 +9,16 @@ use punctual_ports::{
     BatchResult, ClaimOutcome, ClaimRef, DeadLetterClaim, FiredTimer, MarkOutcome, PortError,
     RetryLater,
 };
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 use super::PostgresTimerStore;
 use super::rows::{Keys, column, instant_or_null, key, registration};
 use crate::dead_letters::Letters;
 use crate::lane::{
-    BEGIN_DURABLE, BEGIN_IMPATIENT, BEGIN_QUICK, Lane, Parameter, Statement, beginning, rest,
-    roll_back, transaction,
+    BEGIN_DURABLE, BEGIN_IMPATIENT, BEGIN_QUICK, Lane, Parameter, Session, Statement, beginning,
+    rest, roll_back, transaction,
 };
 use crate::port_errors::{Failure, locked};
 use crate::sql::Statements;
@@ -108,12 +108,12 @@ fn current(rows: &[Row]) -> Result<HashMap<usize, i64>, Failure> {
 
 /// What is stored for keys.
 pub(super) async fn existing(
-    client: &Client,
+    session: &Session,
     sql: &Statements,
     keys: Keys,
 ) -> Result<HashMap<TimerKey, Existing>, Failure> {
     let statement = [(sql.existing.as_str(), keys.params())];
-    let answers = transaction(client, crate::lane::BEGIN_READ, &statement).await?;
+    let answers = transaction(session, crate::lane::BEGIN_READ, &statement).await?;
     let read = |row: &Row| {
         let existing = match instant_or_null(row, "deleted_at")? {
             Some(deleted_at) => Existing::Deleted { deleted_at },
@@ -134,11 +134,11 @@ impl PostgresTimerStore {
             .run(MARK, move |session| {
                 let (store, fired) = (store.clone(), Arc::clone(&fired));
                 Box::pin(async move {
-                    let (client, sql) = (&session.client, &store.inner.sql);
-                    match mark_on(client, sql, &sql.mark, &fired).await {
+                    let sql = &store.inner.sql;
+                    match mark_on(&session, sql, &sql.mark, &fired).await {
                         // One that somebody else has locked must not keep the others from it.
                         Err(failure) if failure.is_lock_timeout() => {
-                            mark_on(client, sql, &sql.mark_free, &fired).await
+                            mark_on(&session, sql, &sql.mark_free, &fired).await
                         }
                         marked => marked,
                     }
@@ -167,7 +167,7 @@ impl PostgresTimerStore {
                 let (store, batch) = (store.clone(), Arc::clone(&batch));
                 Box::pin(async move {
                     let claims: Vec<_> = batch.iter().map(|retry| &retry.claim).collect();
-                    let settling = Settling::begin(&session.client, &store, BEGIN_QUICK, claims);
+                    let settling = Settling::begin(&session, &store, BEGIN_QUICK, claims);
                     let settling = settling.await?;
                     let chosen = settling.chosen();
                     let chosen = || chosen.iter().map(|(place, id)| (&batch[*place], *id));
@@ -186,7 +186,7 @@ impl PostgresTimerStore {
                         ),
                         (&sql.remove_claims, vec![(&ids as _, Type::INT8_ARRAY)]),
                     ];
-                    settling.finish(&session.client, &store, &statements).await
+                    settling.finish(&session, &store, &statements).await
                 })
             })
             .await
@@ -202,7 +202,7 @@ impl PostgresTimerStore {
                 let (store, batch) = (store.clone(), Arc::clone(&batch));
                 Box::pin(async move {
                     let claims: Vec<_> = batch.iter().map(|it| &it.claim).collect();
-                    let settling = Settling::begin(&session.client, &store, BEGIN_DURABLE, claims);
+                    let settling = Settling::begin(&session, &store, BEGIN_DURABLE, claims);
                     let settling = settling.await?;
                     let chosen = settling.chosen();
                     let chosen = || chosen.iter().map(|(place, id)| (&batch[*place], *id));
@@ -229,7 +229,7 @@ impl PostgresTimerStore {
                         (&sql.remove_claims, vec![(&ids as _, Type::INT8_ARRAY)]),
                         (&sql.record_dead_letters, letters.params()),
                     ];
-                    settling.finish(&session.client, &store, &statements).await
+                    settling.finish(&session, &store, &statements).await
                 })
             })
             .await
@@ -295,7 +295,7 @@ impl PostgresTimerStore {
                     let mut params = claims.params();
                     params.extend(extra.iter().map(Extra::param));
                     let statements = [(text, params)];
-                    let rows = transaction(&session.client, BEGIN_QUICK, &statements).await?;
+                    let rows = transaction(&session, BEGIN_QUICK, &statements).await?;
                     let applied: HashSet<usize> = rows
                         .iter()
                         .flatten()
@@ -345,7 +345,7 @@ fn each(outcomes: Outcomes, operation: &'static str) -> Vec<Result<ClaimOutcome,
 
 /// Marks firings. `None` is the outcome of those that a transaction of somebody else's has locked.
 async fn mark_on(
-    client: &Client,
+    session: &Session,
     sql: &Statements,
     text: &str,
     fired: &[FiredTimer],
@@ -364,7 +364,7 @@ async fn mark_on(
     let mut params = firings.params();
     params.push((&reached, Type::TIMESTAMPTZ_ARRAY));
     let statements = [(text, params)];
-    let answers = transaction(client, BEGIN_IMPATIENT, &statements).await?;
+    let answers = transaction(session, BEGIN_IMPATIENT, &statements).await?;
     let marked: HashSet<TimerKey> = answers
         .iter()
         .flatten()
@@ -384,7 +384,7 @@ async fn mark_on(
         return Ok(outcomes);
     }
     let keys = others.iter().map(|place| &fired[*place].firing_id.key);
-    let stored = existing(client, sql, keys.collect()).await?;
+    let stored = existing(session, sql, keys.collect()).await?;
     for place in others {
         let firing = &fired[place].firing_id;
         let stored = stored.get(&firing.key).copied();
@@ -410,7 +410,7 @@ struct Settling<'a> {
 
 impl<'a> Settling<'a> {
     async fn begin(
-        client: &Client,
+        session: &Session,
         store: &PostgresTimerStore,
         begin: &str,
         claims: Vec<&'a ClaimRef>,
@@ -421,7 +421,7 @@ impl<'a> Settling<'a> {
             (&sql.lock_free_queue, wanted.firings.keys.params()),
             (&sql.current_claims, wanted.params()),
         ];
-        let answers = beginning(client, begin, &statements).await?;
+        let answers = beginning(session, begin, &statements).await?;
         match Self::read(&answers) {
             Ok((current, locked)) => Ok(Self {
                 claims,
@@ -429,7 +429,7 @@ impl<'a> Settling<'a> {
                 locked,
             }),
             Err(failure) => {
-                roll_back(client).await;
+                roll_back(&session.client).await;
                 Err(failure)
             }
         }
@@ -461,14 +461,14 @@ impl<'a> Settling<'a> {
 
     async fn finish(
         self,
-        client: &Client,
+        session: &Session,
         store: &PostgresTimerStore,
         statements: &[Statement<'_>],
     ) -> Result<Outcomes, Failure> {
         if self.current.is_empty() {
-            roll_back(client).await;
+            roll_back(&session.client).await;
         } else {
-            rest(client, statements).await?;
+            rest(&session.client, statements).await?;
         }
         let mut outcomes = vec![Some(ClaimOutcome::Applied); self.claims.len()];
         for place in &self.locked {
@@ -481,7 +481,7 @@ impl<'a> Settling<'a> {
             return Ok(outcomes);
         }
         let keys = lost.iter().map(|place| &self.claims[*place].firing_id.key);
-        let stored = existing(client, &store.inner.sql, keys.collect()).await?;
+        let stored = existing(session, &store.inner.sql, keys.collect()).await?;
         for place in lost {
             let claim = self.claims[place];
             let stored = stored.get(&claim.firing_id.key).copied();

@@ -603,7 +603,9 @@ async fn a_statement_that_takes_too_long_is_ended_by_the_server_and_leaves_nothi
     let Some(scratch) = Scratch::new() else {
         return;
     };
-    let store = scratch.store().await;
+    let mut settings = scratch.settings();
+    settings.time_limit = Duration::from_secs(1);
+    let store = open(&settings).await.unwrap();
     save_some(&store, 0..1).await;
     // A trigger of somebody else's that does not end by itself.
     scratch.execute(
@@ -613,6 +615,7 @@ async fn a_statement_that_takes_too_long_is_ended_by_the_server_and_leaves_nothi
     );
     let error = save(&store, timer(1)).await.unwrap_err();
     assert_eq!(error.kind(), PortErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("statement timeout"), "{error}");
     scratch.execute("DROP TRIGGER slow ON timers");
     assert_eq!(save(&store, timer(1)).await.unwrap(), SaveOutcome::Created);
     let busy = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
