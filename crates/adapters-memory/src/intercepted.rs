@@ -13,14 +13,15 @@ use punctual_domain::{
     CorrelationId, MessageEnvelope, ScheduledTimer, TenantId, TimerEntry, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    AcceptOutcome, Backlog, BatchResult, BeginExecution, BusPosition, BusPositionPort, CallChange,
-    CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ClaimBatch, ClaimOutcome, ClaimRef,
-    DataLoss, DeadLetter, DeadLetterClaim, DeadLetterMessage, DeadLetterPort, DeleteOutcome,
-    EventBusPort, Execution, ExecutionEntry, ExecutionLogPort, ExecutionOutcome, FinishExecution,
-    FiredCursor, FiredPage, FiredTimer, MarkOutcome, NewCall, OpenExecution, OutboxOutcome,
-    OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishOutcome, PublishedMessage,
-    RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort,
-    StoredCall, StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
+    AbandonedExecution, AcceptOutcome, Backlog, BatchResult, BusPosition, BusPositionPort,
+    CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ClaimBatch, ClaimOutcome,
+    ClaimRef, ClaimedExecution, DataLoss, DeadLetter, DeadLetterClaim, DeadLetterMessage,
+    DeadLetterPort, DeleteOutcome, EventBusPort, Execution, ExecutionClaim, ExecutionEntry,
+    ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, FiredCursor, FiredPage,
+    FiredTimer, MarkOutcome, NewCall, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow,
+    PageCursor, PortError, PublishOutcome, PublishedMessage, RecordOutcome, RemoveOutcome,
+    RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort, StartExecution, StoredCall,
+    StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
     TimerPageQuery, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
 
@@ -173,11 +174,11 @@ forward! {
 
     ExecutionLogPort {
         accept(batch: Vec<Execution>) -> BatchResult<AcceptOutcome>;
-        waiting(query: WaitingQuery) -> Result<Vec<Execution>, PortError>;
+        claim(query: WaitingQuery, now: Timestamp, lease: Duration, start: &mut StartExecution<'_>) -> BatchResult<ClaimedExecution> as "claim_attempts";
         count_waiting(limit: usize) -> Result<usize, PortError>;
-        begin(batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome>;
+        renew(batch: Vec<ExecutionClaim>, now: Timestamp, lease: Duration) -> BatchResult<ExecutionOutcome> as "renew_attempts";
+        take_over(held: BTreeSet<ExecutionKey>, now: Timestamp, lease: Duration, limit: usize) -> Result<Vec<AbandonedExecution>, PortError>;
         finish(batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome>;
-        open(started_before: Timestamp, limit: usize) -> Result<Vec<OpenExecution>, PortError>;
         entries(call: TimerKey, limit: usize) -> Result<Vec<ExecutionEntry>, PortError>;
     }
 }

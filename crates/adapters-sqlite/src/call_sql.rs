@@ -232,10 +232,10 @@ statements! {
             started_at, host \
         FROM http_execution_log WHERE rowid = ?1 AND state = 'Waiting'";
 
-    /// Attempts that started before an instant and have not finished; read until the limit.
-    OPEN_ATTEMPTS = "\
-        SELECT tenant_id, service_call_id, execution_id, correlation_id, started_at, timeout_ms \
-        FROM http_execution_log WHERE state = 'Attempted' AND started_at < ?1 ORDER BY started_at";
+    /// Attempts that started and have not finished; read until the limit.
+    STARTED_ATTEMPTS = "\
+        SELECT tenant_id, service_call_id, execution_id, correlation_id \
+        FROM http_execution_log WHERE state = 'Attempted' AND started_at > '' ORDER BY started_at";
 
     /// The attempts of a call, redacted.
     ENTRIES = "\

@@ -16,15 +16,16 @@ use punctual_domain::{
     CorrelationId, EnvelopeId, MessageEnvelope, MessageMetadata, TimerKey, Timestamp,
 };
 use punctual_ports::{
-    AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, DeadLetterPort, Execution, ExecutionKey, ExecutionLogPort, ExecutionOutcome,
-    Fingerprint, FinishExecution, NewCall, OutboxPort, OutboxRow, ServiceCallPersistencePort,
-    StoredCall, SubmitOutcome, TimerPersistencePort, TimerQueuePort, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, CallChange, CallDeletion, CallPage, CallPageQuery,
+    ChangeOutcome, ClaimedExecution, DeadLetterPort, Execution, ExecutionClaim, ExecutionKey,
+    ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution, NewCall, OutboxPort,
+    OutboxRow, ServiceCallPersistencePort, StoredCall, SubmitOutcome, TimerPersistencePort,
+    TimerQueuePort, WaitingQuery,
 };
 use uuid::Uuid;
 
 use crate::CallStoreFixture;
-use crate::store::{at, correlation, outcome};
+use crate::store::{LEASE, at, correlation, outcome, outcomes};
 
 /// What must not be found where it does not belong.
 pub(crate) const CANARY: &str = "canary-4711";
@@ -303,20 +304,59 @@ pub(crate) trait Calls: CallStoreFixture {
         execution
     }
 
-    async fn begin(&self, key: ExecutionKey, now: i64) -> ExecutionOutcome {
-        let begin = BeginExecution {
-            outbox: vec![began(&key, now)],
-            key,
-            started_at: at(now),
+    /// The attempts that a claim would start. It starts none.
+    async fn asked(&self, query: WaitingQuery) -> Vec<Execution> {
+        let mut asked = Vec::new();
+        let mut leave = |execution: &Execution| {
+            asked.push(execution.clone());
+            None
         };
-        outcome(self.attempts().begin(vec![begin]).await)
+        let claimed = self.attempts().claim(query, at(0), LEASE, &mut leave).await;
+        assert_eq!(outcomes(claimed), []);
+        asked
     }
 
-    async fn finish(&self, key: ExecutionKey, now: i64, end: Outcome) -> ExecutionOutcome {
+    /// Starts up to so many attempts.
+    async fn claim_attempts(&self, limit: usize, now: i64) -> Vec<ClaimedExecution> {
+        let mut start = |execution: &Execution| Some(vec![began(&execution.key, now)]);
+        let (attempts, query) = (self.attempts(), waiting_up_to(limit));
+        outcomes(attempts.claim(query, at(now), LEASE, &mut start).await)
+    }
+
+    /// Starts this attempt, if it waits, and leaves all others.
+    async fn begin(&self, key: &ExecutionKey, now: i64) -> Option<ExecutionClaim> {
+        let mut start = |execution: &Execution| {
+            let is_it = execution.key == *key;
+            is_it.then(|| vec![began(key, now)])
+        };
+        let (attempts, query) = (self.attempts(), waiting_up_to(100));
+        let claimed = outcomes(attempts.claim(query, at(now), LEASE, &mut start).await);
+        assert!(claimed.iter().all(|it| it.execution.key == *key));
+        claimed.first().map(ClaimedExecution::reference)
+    }
+
+    /// Starts this attempt, which waits.
+    async fn begun(&self, key: &ExecutionKey, now: i64) -> ExecutionClaim {
+        self.begin(key, now).await.expect("the attempt waits")
+    }
+
+    async fn renew(&self, claim: &ExecutionClaim, now: i64) -> ExecutionOutcome {
+        let batch = vec![claim.clone()];
+        outcome(self.attempts().renew(batch, at(now), LEASE).await)
+    }
+
+    /// Takes over what nobody makes, this instance neither.
+    async fn take_over(&self, held: &[&ExecutionClaim], now: i64) -> Vec<AbandonedExecution> {
+        let held = held.iter().map(|claim| claim.key.clone()).collect();
+        let taken = self.attempts().take_over(held, at(now), LEASE, 100).await;
+        taken.expect("take_over answers")
+    }
+
+    async fn finish(&self, claim: &ExecutionClaim, now: i64, end: Outcome) -> ExecutionOutcome {
         let finish = FinishExecution {
             // What it says does not matter to the store.
-            outbox: vec![began(&key, now)],
-            key,
+            outbox: vec![began(&claim.key, now)],
+            claim: claim.clone(),
             finished_at: at(now),
             outcome: end,
         };

@@ -72,6 +72,25 @@ pub trait CallStoreFixture: Send + Sync {
 
     /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);
+
+    /// Whether a claim outlives the process that made it, and ends only with its lease.
+    fn claims_survive_a_crash(&self) -> bool {
+        false
+    }
+
+    /// Opens the store once more, as another instance that publishes and executes, too. `None` if only one
+    /// may.
+    async fn second_instance(&self) -> Option<(CallStores, TimerStores)> {
+        None
+    }
+
+    /// Whether the store has a clock of its own, which a case can set.
+    fn has_store_clock(&self) -> bool {
+        false
+    }
+
+    /// Stops the clock of the store, as [`TimerStoreFixture::set_store_clock`] does.
+    fn set_store_clock(&self, _now: Option<Timestamp>) {}
 }
 
 /// A clock, and a hand on it.

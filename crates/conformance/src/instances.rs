@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::TimerKey;
-use punctual_ports::{ClaimBatch, TimerStores};
+use punctual_ports::{CallStores, ClaimBatch, TimerStores};
 
-use crate::TimerStoreFixture;
 use crate::store::at;
+use crate::{CallStoreFixture, TimerStoreFixture};
 
 /// The other instance, or the end of the case where there is none.
 macro_rules! other_or_return {
@@ -70,5 +70,41 @@ impl<F: TimerStoreFixture> TimerStoreFixture for Other<'_, F> {
 
     fn claims_survive_a_crash(&self) -> bool {
         self.first.claims_survive_a_crash()
+    }
+}
+
+/// Another instance of a store of calls, or the end of the case where there is none.
+macro_rules! second_or_return {
+    ($store:expr) => {
+        match OtherCalls::of(&$store).await {
+            Some(other) => other,
+            None => return,
+        }
+    };
+}
+pub(crate) use second_or_return;
+
+/// Another opened handle of the store of calls that a fixture has.
+pub(crate) struct OtherCalls(CallStores, TimerStores);
+
+impl OtherCalls {
+    pub(crate) async fn of(first: &impl CallStoreFixture) -> Option<Self> {
+        let (calls, timers) = first.second_instance().await?;
+        Some(Self(calls, timers))
+    }
+}
+
+#[async_trait]
+impl CallStoreFixture for OtherCalls {
+    fn call_stores(&self) -> CallStores {
+        self.0.clone()
+    }
+
+    fn timer_stores(&self) -> TimerStores {
+        self.1.clone()
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        panic!("a case lets only the first instance crash");
     }
 }

@@ -84,6 +84,7 @@ macro_rules! call_store_suites {
             outbox: outbox_suite,
             attempts: attempt_steps_suite,
             turns: attempt_turns_suite,
+            attempt_instances: attempt_instances_suite,
         }
     };
 }

@@ -1,4 +1,4 @@
-//! The attempts of service calls: waiting, in flight and finished.
+//! The attempts of service calls: waiting, attempted and finished.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use punctual_domain::service_call::{Outcome, RequestSpec};
 use punctual_domain::{CorrelationId, EnvelopeId, MessageEnvelope, TenantId, TimerKey, Timestamp};
 
-use crate::{BatchResult, PortError};
+use crate::{BatchResult, ClaimToken, PortError};
 
 /// Key of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,22 +72,43 @@ pub struct WaitingQuery {
     pub after_host: Option<String>,
 }
 
-/// The start of an attempt.
+/// Reference to the claim of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BeginExecution {
+pub struct ExecutionClaim {
     /// The key of the attempt.
     pub key: ExecutionKey,
-    /// When the attempt started.
-    pub started_at: Timestamp,
-    /// Messages to append to the outbox if the attempt starts.
-    pub outbox: Vec<MessageEnvelope>,
+    /// Which claim of that attempt.
+    pub token: ClaimToken,
 }
+
+/// A started attempt, which belongs to the caller until its lease expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedExecution {
+    /// The attempt.
+    pub execution: Execution,
+    /// Identifies the claim.
+    pub token: ClaimToken,
+}
+
+impl ClaimedExecution {
+    /// The reference by which the store knows this claim.
+    pub fn reference(&self) -> ExecutionClaim {
+        ExecutionClaim {
+            key: self.execution.key.clone(),
+            token: self.token,
+        }
+    }
+}
+
+/// Decides about each attempt of a claim: the messages to append to the outbox if it starts, or `None` to
+/// leave it waiting.
+pub type StartExecution<'a> = dyn FnMut(&Execution) -> Option<Vec<MessageEnvelope>> + Send + 'a;
 
 /// The end of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishExecution {
-    /// The key of the attempt.
-    pub key: ExecutionKey,
+    /// The claim of the attempt.
+    pub claim: ExecutionClaim,
     /// When the attempt ended.
     pub finished_at: Timestamp,
     /// Outcome of the attempt, secrets redacted.
@@ -96,28 +117,24 @@ pub struct FinishExecution {
     pub outbox: Vec<MessageEnvelope>,
 }
 
-/// Outcome of starting or finishing an attempt.
+/// Outcome of renewing the claim of an attempt, or of finishing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ExecutionOutcome {
-    /// The transition was applied.
+    /// The change was applied.
     Applied,
-    /// The attempt is not in the required state: it started or ended before, or was deleted. Nothing was
-    /// changed.
+    /// The attempt is not attempted under this claim: it ended before, was taken over, or was deleted.
+    /// Nothing was changed.
     NotThere,
 }
 
-/// An attempt in flight: started and not finished.
+/// A started attempt that nobody makes any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenExecution {
-    /// The key of the attempt.
-    pub key: ExecutionKey,
+pub struct AbandonedExecution {
+    /// The claim, which is the caller's now.
+    pub claim: ExecutionClaim,
     /// The request that the call belongs to.
     pub correlation_id: CorrelationId,
-    /// When the attempt started.
-    pub started_at: Timestamp,
-    /// Time limit of the attempt.
-    pub timeout: Duration,
 }
 
 /// State of an attempt.
@@ -125,7 +142,7 @@ pub struct OpenExecution {
 pub enum ExecutionState {
     /// Waiting for a slot.
     Waiting,
-    /// In flight.
+    /// Started and not finished.
     Attempted,
     /// Finished.
     Finished {
@@ -152,44 +169,76 @@ pub struct ExecutionEntry {
 /// Stores the attempts of service calls.
 ///
 /// # Contract
-/// - An attempt goes from waiting to attempted to finished, each once; any other transition is
-///   `NotThere` and changes nothing.
+/// - An attempt goes from waiting to attempted to finished, each once. There is no way back.
 /// - Every transition and its outbox rows are committed atomically.
 /// - `accept` stores an attempt unless the call has one already.
-/// - `waiting` returns waiting attempts within the limits of the query, the oldest of a tenant and host
-///   first. It is round-robin: tenants take turns, one attempt each, starting after `after_tenant`, and
-///   within a tenant its hosts do, starting after `after_host`. A caller that continues where the last
-///   result ended gets to every tenant and host. Two ports are two hosts. A result ends in one tenant
-///   only, so the store remembers the last host of every other tenant and continues after it. The cost
-///   does not grow with the number of waiting attempts.
 /// - `count_waiting` returns the number of waiting attempts, at most `limit`.
-/// - `open` returns attempts of all tenants that started before an instant and have not finished, the
-///   oldest first.
 /// - Once an attempt is finished, its request is stored without its secrets; `entries` never returns
 ///   them.
+///
+/// ## Claiming
+/// - `claim` makes waiting attempts attempted, each with a lease of the caller: what it returns was
+///   durably started by this call, and will be returned to nobody else. Attempts of one call of `claim`
+///   may fail, each by itself.
+/// - It asks `start` about each attempt in the order of turns, and at most once: `None` leaves it waiting,
+///   and its place is not given to another. An attempt that was started is not always returned: the answer
+///   may be lost, and one that was started elsewhere or deleted meanwhile is left out.
+/// - Attempts are chosen within the limits of the query, the oldest of a tenant and host first. It is
+///   round-robin: tenants take turns, one attempt each, starting after `after_tenant`, and within a tenant
+///   its hosts do, starting after `after_host`. A caller that continues where the last result ended gets to
+///   every tenant and host. Two ports are two hosts. A result ends in one tenant only, so the store remembers
+///   the last host of every other tenant and continues after it. The cost does not grow with the number of
+///   waiting attempts.
+/// - Limits and turns are those of one instance. A claim passes over what another is claiming.
+///
+/// ## Leases
+/// - A lease ends `lease` after `now`, by the store's clock if it has one. The caller's ends by its own
+///   clocks, and before it sends anything it has to know that it has not.
+/// - `renew` makes the lease expire `lease` after `now`. It is `NotThere` if the attempt is not attempted
+///   under this claim. Whether a claim whose lease expired can be renewed before it is taken over is left open.
+/// - `take_over` claims attempted ones for the caller, under a new token: those whose lease has expired, and
+///   those that this instance has claimed; none of `held`, which it is making. The oldest come first, at
+///   most `limit`. They can be finished, and never be made. Two instances never take over one at once.
+/// - A lease may also end with its owner: where only one instance makes attempts, those of an earlier one
+///   are taken over at once.
+/// - `finish` needs the current token. A stale owner's late `finish` is applied if nobody has taken the
+///   attempt over, and `NotThere` otherwise: there is one outcome.
 #[async_trait]
 pub trait ExecutionLogPort: Send + Sync {
     /// Stores requested attempts.
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome>;
 
-    /// Reads waiting attempts.
-    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError>;
+    /// Starts waiting attempts.
+    async fn claim(
+        &self,
+        query: WaitingQuery,
+        now: Timestamp,
+        lease: Duration,
+        start: &mut StartExecution<'_>,
+    ) -> BatchResult<ClaimedExecution>;
 
     /// Number of waiting attempts, counted up to `limit`.
     async fn count_waiting(&self, limit: usize) -> Result<usize, PortError>;
 
-    /// Starts attempts.
-    async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome>;
+    /// Extends the leases of attempts.
+    async fn renew(
+        &self,
+        batch: Vec<ExecutionClaim>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> BatchResult<ExecutionOutcome>;
+
+    /// Claims started attempts that nobody makes any more, to finish them.
+    async fn take_over(
+        &self,
+        held: BTreeSet<ExecutionKey>,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<AbandonedExecution>, PortError>;
 
     /// Finishes attempts.
     async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome>;
-
-    /// Reads attempts in flight that started before an instant.
-    async fn open(
-        &self,
-        started_before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<OpenExecution>, PortError>;
 
     /// Views of the attempts of a call.
     async fn entries(&self, call: TimerKey, limit: usize)

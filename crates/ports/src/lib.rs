@@ -40,8 +40,9 @@ pub use event_bus::{
     Subscription,
 };
 pub use execution_log::{
-    AcceptOutcome, BeginExecution, Execution, ExecutionEntry, ExecutionKey, ExecutionLogPort,
-    ExecutionOutcome, ExecutionState, FinishExecution, OpenExecution, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, ClaimedExecution, Execution, ExecutionClaim, ExecutionEntry,
+    ExecutionKey, ExecutionLogPort, ExecutionOutcome, ExecutionState, FinishExecution,
+    StartExecution, WaitingQuery,
 };
 pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;

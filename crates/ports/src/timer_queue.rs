@@ -10,7 +10,7 @@ use punctual_domain::{
 
 use crate::{BatchResult, DeadLetter, PortError};
 
-/// Distinguishes a claim from every other claim of the same timer.
+/// Distinguishes a claim from every other claim of the same timer, or of the same attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimToken(pub u64);
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use punctual_domain::service_call::{Outcome, RequestSpec};
 use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp, interleave};
 use punctual_ports::{
-    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
-    OpenExecution, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, ClaimToken, Execution, ExecutionClaim, ExecutionEntry,
+    ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery,
 };
 
 /// An attempt. Its request has its secrets until it is finished.
@@ -18,8 +18,28 @@ struct Attempt {
     timeout: Duration,
     started_at: Timestamp,
     state: ExecutionState,
+    /// Whose it is. None while it waits, and after a crash of the store.
+    lease: Option<Lease>,
     /// In which order attempts were accepted.
     number: u64,
+}
+
+/// A lease on an attempt.
+#[derive(Clone, Copy)]
+pub(super) struct Lease {
+    /// The number of the instance.
+    pub(super) owner: u64,
+    pub(super) token: ClaimToken,
+    pub(super) until: Timestamp,
+}
+
+impl Attempt {
+    /// Whether it is attempted under a claim.
+    fn is_under(&self, claim: &ExecutionClaim) -> bool {
+        self.key == claim.key
+            && self.state == ExecutionState::Attempted
+            && self.lease.is_some_and(|lease| lease.token == claim.token)
+    }
 }
 
 /// Those that wait for one host, the oldest first.
@@ -30,10 +50,11 @@ type Queue = BTreeMap<(Timestamp, u64), TimerKey>;
 pub(super) struct Attempts {
     rows: BTreeMap<TimerKey, Attempt>,
     waiting: BTreeMap<TenantId, BTreeMap<String, Queue>>,
-    under_way: BTreeSet<(Timestamp, u64, TimerKey)>,
+    attempted: BTreeSet<(Timestamp, u64, TimerKey)>,
     /// The host that came last, of each tenant.
     last_hosts: HashMap<TenantId, String>,
     accepted: u64,
+    last_token: u64,
 }
 
 impl Attempts {
@@ -59,26 +80,78 @@ impl Attempts {
             timeout: execution.timeout,
             started_at: execution.accepted_at,
             state: ExecutionState::Waiting,
+            lease: None,
             number: self.accepted,
         };
         self.rows.insert(call, attempt);
         AcceptOutcome::Accepted
     }
 
-    pub(super) fn begin(&mut self, key: &ExecutionKey, at: Timestamp) -> ExecutionOutcome {
-        let found = self.rows.get_mut(&key.call);
-        let fits = |it: &&mut Attempt| it.key == *key && it.state == ExecutionState::Waiting;
-        let Some(attempt) = found.filter(fits) else {
-            return ExecutionOutcome::NotThere;
+    /// A new lease of an instance.
+    pub(super) fn new_lease(&mut self, owner: u64, until: Timestamp) -> Lease {
+        self.last_token += 1;
+        Lease {
+            owner,
+            token: ClaimToken(self.last_token),
+            until,
+        }
+    }
+
+    /// Starts an attempt that waits.
+    pub(super) fn begin(&mut self, call: &TimerKey, at: Timestamp, lease: Lease) {
+        let found = self.rows.get_mut(call);
+        let Some(attempt) = found.filter(|it| it.state == ExecutionState::Waiting) else {
+            return;
         };
         let position = (attempt.started_at, attempt.number);
         attempt.started_at = at;
         attempt.state = ExecutionState::Attempted;
+        attempt.lease = Some(lease);
         let host = attempt.request.url.host_and_port();
-        self.under_way
-            .insert((at, attempt.number, key.call.clone()));
-        self.wait_no_longer(&key.call, &host, position);
+        self.attempted.insert((at, attempt.number, call.clone()));
+        self.wait_no_longer(call, &host, position);
+    }
+
+    pub(super) fn renew(&mut self, claim: &ExecutionClaim, until: Timestamp) -> ExecutionOutcome {
+        let found = self.rows.get_mut(&claim.key.call);
+        let Some(attempt) = found.filter(|it| it.is_under(claim)) else {
+            return ExecutionOutcome::NotThere;
+        };
+        if let Some(lease) = &mut attempt.lease {
+            lease.until = until;
+        }
         ExecutionOutcome::Applied
+    }
+
+    /// Claims what nobody makes any more.
+    pub(super) fn take_over(
+        &mut self,
+        held: &BTreeSet<ExecutionKey>,
+        owner: u64,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> Vec<AbandonedExecution> {
+        let is_abandoned = |attempt: &Attempt| {
+            let is_free = |lease: Lease| lease.owner == owner || lease.until <= now;
+            attempt.lease.is_none_or(is_free) && !held.contains(&attempt.key)
+        };
+        let calls = self.attempted.iter().map(|(_, _, call)| call.clone());
+        let is_to_take = |call: &TimerKey| self.rows.get(call).is_some_and(|it| is_abandoned(it));
+        let calls: Vec<TimerKey> = calls.filter(is_to_take).take(limit).collect();
+        let mut taken = Vec::with_capacity(calls.len());
+        for call in &calls {
+            let lease = self.new_lease(owner, until);
+            if let Some(attempt) = self.rows.get_mut(call) {
+                attempt.lease = Some(lease);
+                let (key, token) = (attempt.key.clone(), lease.token);
+                taken.push(AbandonedExecution {
+                    claim: ExecutionClaim { key, token },
+                    correlation_id: attempt.correlation_id,
+                });
+            }
+        }
+        taken
     }
 
     pub(super) fn count_waiting(&self, limit: usize) -> usize {
@@ -88,22 +161,21 @@ impl Attempts {
 
     pub(super) fn finish(
         &mut self,
-        key: &ExecutionKey,
+        claim: &ExecutionClaim,
         finished_at: Timestamp,
         outcome: Outcome,
     ) -> ExecutionOutcome {
-        let found = self.rows.get_mut(&key.call);
-        let fits = |it: &&mut Attempt| it.key == *key && it.state == ExecutionState::Attempted;
-        let Some(attempt) = found.filter(fits) else {
+        let found = self.rows.get_mut(&claim.key.call);
+        let Some(attempt) = found.filter(|it| it.is_under(claim)) else {
             return ExecutionOutcome::NotThere;
         };
-        let position = (attempt.started_at, attempt.number, key.call.clone());
+        let position = (attempt.started_at, attempt.number, claim.key.call.clone());
         attempt.request = attempt.request.redacted();
         attempt.state = ExecutionState::Finished {
             finished_at,
             outcome,
         };
-        self.under_way.remove(&position);
+        self.attempted.remove(&position);
         ExecutionOutcome::Applied
     }
 
@@ -112,7 +184,7 @@ impl Attempts {
             return;
         };
         let position = (attempt.started_at, attempt.number);
-        self.under_way
+        self.attempted
             .remove(&(position.0, position.1, call.clone()));
         if attempt.state == ExecutionState::Waiting {
             self.wait_no_longer(call, &attempt.request.url.host_and_port(), position);
@@ -134,21 +206,6 @@ impl Attempts {
         }
     }
 
-    pub(super) fn open(&self, started_before: Timestamp, limit: usize) -> Vec<OpenExecution> {
-        self.under_way
-            .iter()
-            .take_while(|(at, _, _)| *at < started_before)
-            .filter_map(|(_, _, call)| self.rows.get(call))
-            .take(limit)
-            .map(|attempt| OpenExecution {
-                key: attempt.key.clone(),
-                correlation_id: attempt.correlation_id,
-                started_at: attempt.started_at,
-                timeout: attempt.timeout,
-            })
-            .collect()
-    }
-
     pub(super) fn entries(&self, call: &TimerKey, limit: usize) -> Vec<ExecutionEntry> {
         let attempts = self.rows.get(call).into_iter().take(limit);
         attempts
@@ -161,8 +218,14 @@ impl Attempts {
             .collect()
     }
 
-    pub(super) fn forget_turns(&mut self) {
+    /// Forgets what a crash of the store forgets: turns and leases.
+    pub(super) fn forget_instances(&mut self) {
         self.last_hosts.clear();
+        for (_, _, call) in &self.attempted {
+            if let Some(attempt) = self.rows.get_mut(call) {
+                attempt.lease = None;
+            }
+        }
     }
 
     pub(super) fn waiting(&mut self, query: &WaitingQuery) -> Vec<Execution> {

@@ -6,17 +6,20 @@ mod outbox;
 mod reading;
 mod submitting;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
-    AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, DeadLetterMessage, Execution, ExecutionEntry, ExecutionLogPort,
-    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxOutcome, OutboxPort,
-    OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort,
-    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
+    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
+    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
+    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage,
+    ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls, SubmitOutcome,
+    WaitingQuery,
 };
 
 use crate::{MemoryTimerStore, each, lock};
@@ -25,7 +28,8 @@ use calls::Calls;
 use outbox::Outbox;
 use submitting::Submissions;
 
-/// Service calls, their outbox and their attempts in memory. Clones share their content.
+/// Service calls, their outbox and their attempts in memory. Clones share their content, and are one
+/// instance; [`another_instance`](Self::another_instance) shares the content alone.
 ///
 /// It shares a database with a store of timers: deleting a call deletes its timer, and both share their
 /// dead letters.
@@ -74,10 +78,28 @@ impl MemoryCallStore {
         self.timers.clone()
     }
 
-    /// The state after a crash: every acknowledged write, and no turns.
+    /// Another instance on the same calls and timers, as another process has them: what one has claimed,
+    /// the other does not get.
+    #[must_use]
+    pub fn another_instance(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            timers: self.timers.another_instance(),
+        }
+    }
+
+    /// The state after a crash of the only instance: every acknowledged write, no turns, and no claims.
     pub fn crash_and_reopen(&self) {
-        lock(&self.state).attempts.forget_turns();
+        lock(&self.state).attempts.forget_instances();
         self.timers.crash_and_reopen();
+    }
+}
+
+impl MemoryCallStore {
+    /// The number of this instance, and when a lease that it gets now ends.
+    fn owner(&self, now: Timestamp, lease: Duration) -> (u64, Timestamp) {
+        let until = self.timers.time(now).saturating_add(lease);
+        (self.timers.instance_number(), until)
     }
 }
 
@@ -127,15 +149,29 @@ impl State {
         self.attempts.accept(execution)
     }
 
-    fn begin(&mut self, begin: BeginExecution) -> ExecutionOutcome {
-        let outcome = self.attempts.begin(&begin.key, begin.started_at);
-        self.tell_if(outcome == ExecutionOutcome::Applied, begin.outbox);
-        outcome
+    fn claim_attempts(
+        &mut self,
+        query: &WaitingQuery,
+        started_at: Timestamp,
+        (owner, until): (u64, Timestamp),
+        start: &mut StartExecution<'_>,
+    ) -> Vec<Result<ClaimedExecution, PortError>> {
+        let mut claimed = Vec::new();
+        for execution in self.attempts.waiting(query) {
+            if let Some(messages) = start(&execution) {
+                let lease = self.attempts.new_lease(owner, until);
+                self.attempts.begin(&execution.key.call, started_at, lease);
+                self.outbox.append(messages);
+                let token = lease.token;
+                claimed.push(Ok(ClaimedExecution { execution, token }));
+            }
+        }
+        claimed
     }
 
     fn finish(&mut self, finish: FinishExecution) -> ExecutionOutcome {
         let (at, outcome) = (finish.finished_at, finish.outcome);
-        let outcome = self.attempts.finish(&finish.key, at, outcome);
+        let outcome = self.attempts.finish(&finish.claim, at, outcome);
         self.tell_if(outcome == ExecutionOutcome::Applied, finish.outbox);
         outcome
     }
@@ -258,28 +294,47 @@ impl ExecutionLogPort for MemoryCallStore {
         each(&self.state, batch, |state, item| Ok(state.accept(item)))
     }
 
-    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
-        Ok(lock(&self.state).attempts.waiting(&query))
+    async fn claim(
+        &self,
+        query: WaitingQuery,
+        now: Timestamp,
+        lease: Duration,
+        start: &mut StartExecution<'_>,
+    ) -> BatchResult<ClaimedExecution> {
+        let owner = self.owner(now, lease);
+        Ok(lock(&self.state).claim_attempts(&query, now, owner, start))
     }
 
     async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
         Ok(lock(&self.state).attempts.count_waiting(limit))
     }
 
-    async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
-        each(&self.state, batch, |state, item| Ok(state.begin(item)))
+    async fn renew(
+        &self,
+        batch: Vec<ExecutionClaim>,
+        now: Timestamp,
+        lease: Duration,
+    ) -> BatchResult<ExecutionOutcome> {
+        let (_, until) = self.owner(now, lease);
+        each(&self.state, batch, |state, claim| {
+            Ok(state.attempts.renew(&claim, until))
+        })
+    }
+
+    async fn take_over(
+        &self,
+        held: BTreeSet<ExecutionKey>,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<AbandonedExecution>, PortError> {
+        let ((owner, until), now) = (self.owner(now, lease), self.timers.time(now));
+        let attempts = &mut lock(&self.state).attempts;
+        Ok(attempts.take_over(&held, owner, now, until, limit))
     }
 
     async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome> {
         each(&self.state, batch, |state, item| Ok(state.finish(item)))
-    }
-
-    async fn open(
-        &self,
-        started_before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<OpenExecution>, PortError> {
-        Ok(lock(&self.state).attempts.open(started_before, limit))
     }
 
     async fn entries(

@@ -79,6 +79,16 @@ impl MemoryTimerStore {
         lock(&self.state).clock.set(now);
     }
 
+    /// The number of this instance, which no other of the same timers has.
+    pub(crate) fn instance_number(&self) -> u64 {
+        self.instance.number()
+    }
+
+    /// The time of the store, which is the caller's if it has no clock.
+    pub(crate) fn time(&self, callers: Timestamp) -> Timestamp {
+        lock(&self.state).clock.or(callers)
+    }
+
     /// Removes a timer together with its call. A deletion leaves a tombstone, a purge does not.
     pub(crate) fn remove_with_call(&self, key: &TimerKey, deleted_at: Option<Timestamp>) {
         lock(&self.state).remove(key, deleted_at);

@@ -24,6 +24,20 @@ impl CallStoreFixture for Bare {
     async fn crash_and_reopen(&mut self) {
         self.0.crash_and_reopen();
     }
+
+    async fn second_instance(&self) -> Option<(CallStores, TimerStores)> {
+        let second = self.0.another_instance();
+        let timers = TimerStores::new(second.timers());
+        Some((CallStores::new(second), timers))
+    }
+
+    fn has_store_clock(&self) -> bool {
+        true
+    }
+
+    fn set_store_clock(&self, now: Option<Timestamp>) {
+        self.0.timers().set_clock(now);
+    }
 }
 
 /// The same store behind both wrappers without any fault: they must not change its behaviour.

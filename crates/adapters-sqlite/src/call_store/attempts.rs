@@ -1,15 +1,18 @@
 //! The attempts of calls.
 
+use std::collections::BTreeSet;
+
 use punctual_domain::service_call::{Headers, Outcome, RequestBody, RequestSpec, ResponseMeta};
-use punctual_domain::{TimerKey, Timestamp};
+use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
-    AcceptOutcome, BeginExecution, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome,
-    ExecutionState, FinishExecution, OpenExecution,
+    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
+    FinishExecution,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::attempt_claims::AttemptClaims;
 use super::outbox;
-use super::rows::{json, millis, outcome_json, readable, to_json, to_millis};
+use super::rows::{json, outcome_json, readable, to_json, to_millis};
 use crate::call_sql;
 use crate::port_errors::is_missing_parent;
 use crate::timer_store::rows::{by_key, parsed, sql_limit, unreadable};
@@ -56,11 +59,15 @@ pub(super) fn accept(
     }
 }
 
-/// Starts one waiting attempt.
-pub(super) fn begin(
-    transaction: &mut Transaction<'_>,
-    begin: &BeginExecution,
-) -> rusqlite::Result<ExecutionOutcome> {
+/// The start of an attempt.
+pub(super) struct Begin {
+    pub(super) key: ExecutionKey,
+    pub(super) started_at: Timestamp,
+    pub(super) outbox: Vec<MessageEnvelope>,
+}
+
+/// Starts one waiting attempt; false if it does not wait.
+pub(super) fn begin(transaction: &mut Transaction<'_>, begin: &Begin) -> rusqlite::Result<bool> {
     transaction.all_or_nothing(|transaction| {
         let call = &begin.key.call;
         let changed = transaction
@@ -72,11 +79,10 @@ pub(super) fn begin(
                 begin.key.execution_id.to_string(),
                 begin.started_at.to_string(),
             ])?;
-        if changed == 0 {
-            return Ok(ExecutionOutcome::NotThere);
+        if changed == 1 {
+            outbox::append(transaction, &begin.outbox)?;
         }
-        outbox::append(transaction, &begin.outbox)?;
-        Ok(ExecutionOutcome::Applied)
+        Ok(changed == 1)
     })
 }
 
@@ -84,9 +90,14 @@ pub(super) fn begin(
 pub(super) fn finish(
     transaction: &mut Transaction<'_>,
     finish: &FinishExecution,
+    claims: &AttemptClaims,
 ) -> rusqlite::Result<ExecutionOutcome> {
+    if !claims.is_current(&finish.claim) {
+        return Ok(ExecutionOutcome::NotThere);
+    }
     transaction.all_or_nothing(|transaction| {
-        let call = &finish.key.call;
+        let key = &finish.claim.key;
+        let call = &key.call;
         let (response, error_message) = match &finish.outcome {
             Outcome::Succeeded(response) => (Some(response), None),
             Outcome::Failed(error) => (error.details.as_deref(), error.message.as_deref()),
@@ -97,7 +108,7 @@ pub(super) fn finish(
             .execute(params![
                 call.tenant_id.as_str(),
                 call.service_call_id.to_string(),
-                finish.key.execution_id.to_string(),
+                key.execution_id.to_string(),
                 finish.finished_at.to_string(),
                 outcome_json(&finish.outcome)?,
                 response.map(|response| response.status.to_string()),
@@ -122,29 +133,22 @@ fn headers_json(response: &ResponseMeta) -> rusqlite::Result<String> {
         .map_or("{}".to_owned(), ToString::to_string))
 }
 
-pub(super) fn open(
+/// Attempts that were started, without those that are being made.
+pub(super) fn started(
     connection: &Connection,
-    began_before: Timestamp,
+    held: &BTreeSet<ExecutionKey>,
     limit: usize,
-) -> rusqlite::Result<Vec<OpenExecution>> {
-    let mut statement = connection.prepare_cached(call_sql::OPEN_ATTEMPTS)?;
-    let mut rows = statement.query(params![began_before.to_string()])?;
-    let mut open = Vec::new();
-    while open.len() < limit
+) -> rusqlite::Result<Vec<(ExecutionKey, CorrelationId)>> {
+    let mut statement = connection.prepare_cached(call_sql::STARTED_ATTEMPTS)?;
+    let mut rows = statement.query([])?;
+    let mut started = Vec::new();
+    while started.len() < limit
         && let Some(row) = rows.next()?
     {
-        open.extend(readable("attempt", read_open(row))?);
+        let read = read_key(row).and_then(|key| Ok((key, parsed(row, 3)?)));
+        started.extend(readable("attempt", read)?.filter(|(key, _)| !held.contains(key)));
     }
-    Ok(open)
-}
-
-fn read_open(row: &Row<'_>) -> rusqlite::Result<OpenExecution> {
-    Ok(OpenExecution {
-        key: read_key(row)?,
-        correlation_id: parsed(row, 3)?,
-        started_at: parsed(row, 4)?,
-        timeout: millis(row, 5)?,
-    })
+    Ok(started)
 }
 
 /// The first three columns of every such query.

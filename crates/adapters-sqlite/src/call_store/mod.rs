@@ -1,5 +1,6 @@
 //! A store of service calls on one SQLite file, beside the timers that belong to them.
 
+mod attempt_claims;
 mod attempts;
 mod changing;
 mod outbox;
@@ -9,21 +10,26 @@ mod rows;
 mod submitting;
 mod turns;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
-    AcceptOutcome, BatchResult, BeginExecution, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, DeadLetterMessage, Execution, ExecutionEntry, ExecutionLogPort,
-    ExecutionOutcome, FinishExecution, NewCall, OpenExecution, OutboxOutcome, OutboxPort,
-    OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage, ServiceCallPersistencePort,
-    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
+    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
+    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
+    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage,
+    ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls, SubmitOutcome,
+    WaitingQuery,
 };
 
 use crate::call_sql;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
+use attempt_claims::AttemptClaims;
+use attempts::Begin;
 use paging::ListPosition;
 use turns::Turns;
 
@@ -35,6 +41,7 @@ use turns::Turns;
 pub struct SqliteCallStore {
     file: SqliteTimerStore,
     turns: Turns,
+    attempt_claims: AttemptClaims,
 }
 
 impl SqliteCallStore {
@@ -50,6 +57,7 @@ impl SqliteCallStore {
         Self {
             file,
             turns: Turns::default(),
+            attempt_claims: AttemptClaims::default(),
         }
     }
 
@@ -234,13 +242,47 @@ impl ExecutionLogPort for SqliteCallStore {
             .await
     }
 
-    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
+    async fn claim(
+        &self,
+        query: WaitingQuery,
+        now: Timestamp,
+        _lease: Duration,
+        start: &mut StartExecution<'_>,
+    ) -> BatchResult<ClaimedExecution> {
         let turns = self.turns.clone();
-        self.file
-            .read("find waiting attempts", move |connection| {
-                turns::waiting(connection, &turns, &query)
-            })
-            .await
+        let waiting = self.file.read("find waiting attempts", move |connection| {
+            turns::waiting(connection, &turns, &query)
+        });
+        let (mut batch, mut chosen) = (Vec::new(), Vec::new());
+        for execution in waiting.await? {
+            if let Some(outbox) = start(&execution) {
+                batch.push(Begin {
+                    key: execution.key.clone(),
+                    started_at: now,
+                    outbox,
+                });
+                chosen.push(execution);
+            }
+        }
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let begun = self
+            .file
+            .each("start attempts", batch, false, attempts::begin)
+            .await?;
+        let mut claimed = Vec::with_capacity(chosen.len());
+        for (execution, begun) in chosen.into_iter().zip(begun) {
+            match begun {
+                Ok(true) => {
+                    let token = self.attempt_claims.claim(execution.key.clone()).token;
+                    claimed.push(Ok(ClaimedExecution { execution, token }));
+                }
+                Ok(false) => {}
+                Err(error) => claimed.push(Err(error)),
+            }
+        }
+        Ok(claimed)
     }
 
     async fn count_waiting(&self, limit: usize) -> Result<usize, PortError> {
@@ -251,28 +293,51 @@ impl ExecutionLogPort for SqliteCallStore {
             .await
     }
 
-    async fn begin(&self, batch: Vec<BeginExecution>) -> BatchResult<ExecutionOutcome> {
-        self.file
-            .each("begin attempts", batch, false, attempts::begin)
-            .await
+    async fn renew(
+        &self,
+        batch: Vec<ExecutionClaim>,
+        _now: Timestamp,
+        _lease: Duration,
+    ) -> BatchResult<ExecutionOutcome> {
+        let renew = |claim| match self.attempt_claims.is_current(&claim) {
+            true => Ok(ExecutionOutcome::Applied),
+            false => Ok(ExecutionOutcome::NotThere),
+        };
+        Ok(batch.into_iter().map(renew).collect())
+    }
+
+    async fn take_over(
+        &self,
+        held: BTreeSet<ExecutionKey>,
+        _now: Timestamp,
+        _lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<AbandonedExecution>, PortError> {
+        let started = self.file.read("find started attempts", move |connection| {
+            attempts::started(connection, &held, limit)
+        });
+        let take = |(key, correlation_id)| AbandonedExecution {
+            claim: self.attempt_claims.claim(key),
+            correlation_id,
+        };
+        Ok(started.await?.into_iter().map(take).collect())
     }
 
     async fn finish(&self, batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome> {
-        self.file
-            .each("finish attempts", batch, false, attempts::finish)
-            .await
-    }
-
-    async fn open(
-        &self,
-        began_before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<OpenExecution>, PortError> {
-        self.file
-            .read("find open attempts", move |connection| {
-                attempts::open(connection, began_before, limit)
+        let of: Vec<ExecutionClaim> = batch.iter().map(|it| it.claim.clone()).collect();
+        let claims = self.attempt_claims.clone();
+        let finished = self
+            .file
+            .each("finish attempts", batch, false, move |transaction, item| {
+                attempts::finish(transaction, item, &claims)
             })
-            .await
+            .await?;
+        for (claim, outcome) in of.iter().zip(&finished) {
+            if outcome.is_ok() {
+                self.attempt_claims.end(claim);
+            }
+        }
+        Ok(finished)
     }
 
     async fn entries(

@@ -116,8 +116,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("WAITING_FOR_HOST", &[WAITING, "(tenant_id=? AND host=?)"]),
     ("ATTEMPT", &[ROW]),
     (
-        "OPEN_ATTEMPTS",
-        &["idx_http_execution_log_open (started_at<?)"],
+        "STARTED_ATTEMPTS",
+        &["idx_http_execution_log_open (started_at>?)"],
     ),
     ("ENTRIES", &[LOG]),
 ];

@@ -15,7 +15,7 @@ use punctual_domain::{
     Timestamp,
 };
 use punctual_ports::{
-    AcceptOutcome, BeginExecution, CallChange, CallDeletion, CallPageQuery, ChangeOutcome,
+    AcceptOutcome, CallChange, CallDeletion, CallPageQuery, ChangeOutcome, ClaimedExecution,
     Execution, ExecutionKey, ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution,
     NewCall, OutboxPort, OutboxPosition, PortErrorKind, ServiceCallPersistencePort, StoredCall,
     SubmitOutcome, TimerQueuePort, WaitingQuery,
@@ -229,6 +229,15 @@ fn contents(file: &OnFile) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
+/// Starts every attempt that waits.
+async fn claim_attempts(store: &SqliteCallStore) -> Vec<ClaimedExecution> {
+    let lease = Duration::from_secs(30);
+    let mut start = |_: &Execution| Some(Vec::new());
+    let claimed = ExecutionLogPort::claim(store, everything(), at(5_002), lease, &mut start);
+    let claimed = claimed.await.unwrap().into_iter();
+    claimed.map(Result::unwrap).collect()
+}
+
 #[tokio::test]
 async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
     let (file, store) = shared();
@@ -248,14 +257,9 @@ async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
     let accepted = store.accept(vec![execution.clone()]).await.unwrap();
     assert_eq!(*accepted[0].as_ref().unwrap(), AcceptOutcome::Accepted);
     assert!(contents(&file).contains(CANARY));
-    let begin = BeginExecution {
-        key: execution.key.clone(),
-        started_at: at(5_002),
-        outbox: Vec::new(),
-    };
-    store.begin(vec![begin]).await.unwrap();
+    let claimed = claim_attempts(&store).await;
     let finish = FinishExecution {
-        key: execution.key,
+        claim: claimed[0].reference(),
         finished_at: at(5_003),
         outcome: outcome(),
         outbox: Vec::new(),
@@ -358,7 +362,7 @@ async fn unreadable_rows_block_no_others() {
     let traced =
         ServiceCallPersistencePort::find_by_correlation(&store, correlation_id, None, 10).await;
     assert_eq!(traced.unwrap().len(), 2);
-    assert_eq!(store.waiting(everything()).await.unwrap().len(), 2);
+    assert_eq!(claim_attempts(&store).await.len(), 2);
 }
 
 #[tokio::test]

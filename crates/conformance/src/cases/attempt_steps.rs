@@ -1,17 +1,20 @@
 //! An attempt waits, starts and ends: each step once, and each with its message.
 
+use std::collections::BTreeSet;
+
 use punctual_domain::service_call::Outcome;
 use punctual_ports::{
-    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
+    AcceptOutcome, ClaimToken, Execution, ExecutionClaim, ExecutionEntry, ExecutionKey,
+    ExecutionOutcome, ExecutionState,
 };
 
 use ExecutionOutcome::{Applied, NotThere};
 
 use crate::CallStoreFixture;
 use crate::calls::{
-    CANARY, Calls, TIMEOUT, details, envelope_id, execution, failed, succeeded, waiting_up_to,
+    CANARY, Calls, details, envelope_id, execution, failed, succeeded, waiting_up_to,
 };
-use crate::store::{at, correlation, key, key_of};
+use crate::store::{LEASE, at, correlation, key, key_of};
 
 suite! { $ attempt_steps_suite, attempt_steps =>
     a_dispatched_attempt_waits_with_everything_it_needs,
@@ -20,15 +23,16 @@ suite! { $ attempt_steps_suite, attempt_steps =>
     an_attempt_takes_each_step_once_and_in_order,
     a_step_out_of_order_changes_and_publishes_nothing,
     an_attempt_of_another_tenant_or_another_id_is_not_touched,
-    attempts_in_flight_are_open_and_the_oldest_comes_first,
+    attempts_that_nobody_makes_are_taken_over_and_the_oldest_comes_first,
+    what_was_taken_over_is_finished_under_the_new_claim_only,
+    what_is_being_made_is_not_taken_over,
     entries_have_the_progress_of_an_attempt_and_no_secret,
     a_deleted_calls_attempt_is_not_made,
     attempts_survive_a_crash,
 }
 
 async fn waiting(store: &impl CallStoreFixture) -> Vec<Execution> {
-    let waiting = store.attempts().waiting(waiting_up_to(100)).await;
-    waiting.expect("waiting answers")
+    store.asked(waiting_up_to(100)).await
 }
 
 async fn entries(store: &impl CallStoreFixture, n: u128) -> Vec<ExecutionEntry> {
@@ -48,7 +52,7 @@ pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: impl Cal
         let counted = store.attempts().count_waiting(limit).await;
         assert_eq!(counted.unwrap(), expected);
     }
-    store.begin(attempt.key.clone(), 2_001).await;
+    store.begun(&attempt.key, 2_001).await;
     let counted = store.attempts().count_waiting(10).await;
     assert_eq!(counted.unwrap(), 1);
     assert_eq!(
@@ -61,15 +65,18 @@ pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: impl Cal
 pub async fn a_call_has_one_attempt(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let other = execution(key(1), "example.com", 2_000);
+    let mut claim = None;
     for step in 0..3 {
         let again = store.accept(attempt.clone()).await;
         assert_eq!(again, AcceptOutcome::AlreadyThere);
         let another = store.accept(other.clone()).await;
         assert_eq!(another, AcceptOutcome::AnotherAttempt);
-        if step == 0 {
-            store.begin(attempt.key.clone(), 3_000).await;
-        } else {
-            store.finish(attempt.key.clone(), 4_000, succeeded()).await;
+        match &claim {
+            None => claim = store.begin(&attempt.key, 3_000).await,
+            Some(claim) => assert_eq!(
+                store.finish(claim, 4_000, succeeded()).await == Applied,
+                step == 1
+            ),
         }
     }
     let entries = entries(&store, 1).await;
@@ -92,27 +99,35 @@ pub async fn an_attempt_needs_its_call(store: impl CallStoreFixture) {
 pub async fn an_attempt_takes_each_step_once_and_in_order(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await.len();
-    for (expected, more) in [(Applied, 1), (NotThere, 1)] {
-        assert_eq!(store.begin(attempt.key.clone(), 3_000).await, expected);
-        assert_eq!(store.messages().await.len(), stored + more);
-    }
+    let claim = store.begun(&attempt.key, 3_000).await;
+    assert_eq!(store.messages().await.len(), stored + 1);
+    assert_eq!(store.begin(&attempt.key, 3_000).await, None);
+    assert_eq!(store.messages().await.len(), stored + 1);
     assert_eq!(waiting(&store).await, []);
     for (expected, more) in [(Applied, 2), (NotThere, 2)] {
-        let ended = store.finish(attempt.key.clone(), 4_000, succeeded()).await;
+        let ended = store.finish(&claim, 4_000, succeeded()).await;
         assert_eq!(ended, expected);
         assert_eq!(store.messages().await.len(), stored + more);
     }
-    assert_eq!(store.begin(attempt.key, 5_000).await, NotThere);
+    assert_eq!(store.begin(&attempt.key, 5_000).await, None);
+    assert_eq!(store.renew(&claim, 5_000).await, NotThere);
+    assert_eq!(store.take_over(&[], 99_000).await, []);
 }
 
 /// The end before the beginning, for instance.
 pub async fn a_step_out_of_order_changes_and_publishes_nothing(store: impl CallStoreFixture) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await;
-    let ended = store.finish(attempt.key.clone(), 4_000, failed()).await;
-    assert_eq!(ended, NotThere);
     let nowhere = execution(key(2), "example.com", 2_000).key;
-    assert_eq!(store.begin(nowhere, 3_000).await, NotThere);
+    for key in [attempt.key.clone(), nowhere.clone()] {
+        let token = ClaimToken(1);
+        let claim = ExecutionClaim { key, token };
+        let ended = store.finish(&claim, 4_000, failed()).await;
+        assert_eq!(ended, NotThere);
+        assert_eq!(store.renew(&claim, 4_000).await, NotThere);
+    }
+    assert_eq!(store.begin(&nowhere, 3_000).await, None);
+    assert_eq!(store.take_over(&[], 99_000).await, []);
     assert_eq!(store.messages().await, stored);
     assert_eq!(waiting(&store).await, [attempt]);
 }
@@ -130,11 +145,12 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
         execution_id: envelope_id(),
         ..mine.key.clone()
     };
-    for wrong in [theirs, other] {
-        let started = store.begin(wrong.clone(), 3_000).await;
-        assert_eq!(started, NotThere);
-        store.begin(mine.key.clone(), 3_000).await;
-        let ended = store.finish(wrong, 4_000, succeeded()).await;
+    let claim = store.begun(&mine.key, 3_000).await;
+    for key in [theirs, other] {
+        assert_eq!(store.begin(&key, 3_000).await, None);
+        let token = claim.token;
+        let wrong = ExecutionClaim { key, token };
+        let ended = store.finish(&wrong, 4_000, succeeded()).await;
         assert_eq!(ended, NotThere);
     }
     let entries = entries(&store, 1).await;
@@ -143,8 +159,10 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
     assert_eq!(none.unwrap(), []);
 }
 
-/// Of all tenants; before an instant, and not at it.
-pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(store: impl CallStoreFixture) {
+/// Of all tenants, also those that the caller has started.
+pub async fn attempts_that_nobody_makes_are_taken_over_and_the_oldest_comes_first(
+    store: impl CallStoreFixture,
+) {
     let began = [
         (key(1), Some(5_000)),
         (key_of("tenant-b", 2), Some(3_000)),
@@ -155,45 +173,79 @@ pub async fn attempts_in_flight_are_open_and_the_oldest_comes_first(store: impl 
     for (call, began_at) in began {
         let attempt = store.waiting(call, "example.com", 500).await;
         if let Some(began_at) = began_at {
-            store.begin(attempt.key.clone(), began_at).await;
+            let claim = store.begun(&attempt.key, began_at).await;
             if began_at == 1_000 {
-                store.finish(attempt.key, 2_000, succeeded()).await;
+                store.finish(&claim, 2_000, succeeded()).await;
             }
         }
     }
     let attempts = store.attempts();
-    for (before, limit, expected) in [
-        (5_000, 10, vec![3_000, 4_000]),
-        (5_001, 10, vec![3_000, 4_000, 5_000]),
-        (5_001, 2, vec![3_000, 4_000]),
-        (3_000, 10, vec![]),
+    for (limit, expected) in [
+        (0, vec![]),
+        (1, vec![key_of("tenant-b", 2)]),
+        (9, vec![key_of("tenant-b", 2), key(3), key(1)]),
     ] {
-        let open = attempts.open(at(before), limit).await.unwrap();
-        let began: Vec<i64> = open.iter().map(|it| it.started_at.as_millis()).collect();
-        assert_eq!(began, expected, "before {before}");
+        let taken = attempts.take_over(BTreeSet::new(), at(9_000), LEASE, limit);
+        let taken = taken.await.unwrap();
+        assert!(taken.iter().all(|it| it.correlation_id == correlation(1)));
+        let calls: Vec<_> = taken.into_iter().map(|it| it.claim.key.call).collect();
+        assert_eq!(calls, expected, "limit {limit}");
     }
-    let open = attempts.open(at(9_000), 1).await.unwrap();
-    assert_eq!(open[0].key.call, key_of("tenant-b", 2));
-    assert_eq!(open[0].timeout, TIMEOUT);
-    assert_eq!(open[0].correlation_id, correlation(1));
+}
+
+/// Whose start it was is of no account then.
+pub async fn what_was_taken_over_is_finished_under_the_new_claim_only(
+    store: impl CallStoreFixture,
+) {
+    let attempt = store.waiting(key(1), "example.com", 2_000).await;
+    let first = store.begun(&attempt.key, 3_000).await;
+    let taken = store.take_over(&[], 4_000).await.remove(0).claim;
+    assert_eq!(taken.key, first.key);
+    assert_ne!(taken.token, first.token);
+    let stored = store.messages().await;
+    assert_eq!(store.renew(&first, 5_000).await, NotThere);
+    assert_eq!(store.finish(&first, 5_000, succeeded()).await, NotThere);
+    assert_eq!(store.messages().await, stored);
+    assert_eq!(store.renew(&taken, 5_000).await, Applied);
+    assert_eq!(store.finish(&taken, 5_000, failed()).await, Applied);
+    assert_eq!(store.finish(&first, 6_000, succeeded()).await, NotThere);
+    let entries = entries(&store, 1).await;
+    assert_eq!(entries[0].state, over(at(5_000), &failed()));
+}
+
+/// However long that takes: an instance knows what it makes.
+pub async fn what_is_being_made_is_not_taken_over(store: impl CallStoreFixture) {
+    let made = store.waiting(key(1), "example.com", 2_000).await;
+    let made = store.begun(&made.key, 3_000).await;
+    let lost = store.waiting(key(2), "example.com", 2_000).await;
+    let lost = store.begun(&lost.key, 3_001).await;
+    let taken = store.take_over(&[&made], 999_000).await;
+    assert_eq!(taken.len(), 1);
+    assert_eq!(taken[0].claim.key, lost.key);
+    assert_eq!(store.finish(&made, 999_000, succeeded()).await, Applied);
 }
 
 /// At every step.
 pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(store: impl CallStoreFixture) {
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
         let attempt = store.waiting(key(n), "example.com", 2_000).await;
-        let finished_at = at(4_000);
+        let (finished_at, mut claim) = (at(4_000), None);
         let steps = [
             (2_000, ExecutionState::Waiting),
             (3_000, ExecutionState::Attempted),
             (3_000, over(finished_at, &outcome)),
         ];
         for (step, (started_at, state)) in steps.into_iter().enumerate() {
-            let attempt_key = attempt.key.clone();
             let taken = match step {
                 0 => Applied,
-                1 => store.begin(attempt_key, 3_000).await,
-                _ => store.finish(attempt_key, 4_000, outcome.clone()).await,
+                1 => {
+                    claim = store.begin(&attempt.key, 3_000).await;
+                    Applied
+                }
+                _ => {
+                    let claim = claim.as_ref().expect("it was started");
+                    store.finish(claim, 4_000, outcome.clone()).await
+                }
             };
             assert_eq!(taken, Applied);
             let entries = entries(&store, n).await;
@@ -223,17 +275,20 @@ pub async fn a_deleted_calls_attempt_is_not_made(store: impl CallStoreFixture) {
     let stored = store.found(key(1)).await;
     store.delete(key(1), stored.version, 3_000).await;
     assert_eq!(waiting(&store).await, []);
-    assert_eq!(store.begin(attempt.key, 3_000).await, NotThere);
+    assert_eq!(store.begin(&attempt.key, 3_000).await, None);
 }
 
 /// In the state that they had.
 pub async fn attempts_survive_a_crash(mut store: impl CallStoreFixture) {
     let first = store.waiting(key(1), "example.com", 2_000).await;
     let second = store.waiting(key(2), "example.com", 2_000).await;
-    store.begin(second.key.clone(), 3_000).await;
+    store.begun(&second.key, 3_000).await;
     store.crash_and_reopen().await;
     assert_eq!(waiting(&store).await, [first]);
-    let open = store.attempts().open(at(9_000), 10).await.unwrap();
-    assert_eq!(open.len(), 1);
-    assert_eq!(open[0].key, second.key);
+    if store.claims_survive_a_crash() {
+        assert_eq!(store.take_over(&[], 32_999).await, []);
+    }
+    let abandoned = store.take_over(&[], 33_000).await;
+    assert_eq!(abandoned.len(), 1);
+    assert_eq!(abandoned[0].claim.key, second.key);
 }

@@ -7,7 +7,7 @@ use punctual_ports::{Execution, WaitingQuery};
 
 use crate::CallStoreFixture;
 use crate::calls::{Calls, details, execution, waiting_up_to as query};
-use crate::store::key_of;
+use crate::store::{LEASE, at, key_of, outcomes};
 
 suite! { $ attempt_turns_suite, attempt_turns =>
     the_oldest_of_a_tenant_and_host_come_first,
@@ -20,6 +20,7 @@ suite! { $ attempt_turns_suite, attempt_turns =>
     a_tenant_whose_hosts_are_all_left_out_hides_no_other,
     continuing_after_the_last_answer_reaches_every_tenant_and_host,
     ten_thousand_for_one_host_hide_no_other,
+    a_claim_starts_what_was_chosen_and_leaves_the_rest_in_turn,
 }
 
 /// A host as queries name it: fixtures send by https.
@@ -47,9 +48,9 @@ async fn fill(store: &impl CallStoreFixture, waits: &[Wait]) {
     }
 }
 
+/// A claim that starts none, so that each sees the same.
 async fn given(store: &impl CallStoreFixture, query: WaitingQuery) -> Vec<Execution> {
-    let given = store.attempts().waiting(query).await;
-    given.expect("waiting answers")
+    store.asked(query).await
 }
 
 fn numbers(given: &[Execution]) -> Vec<u128> {
@@ -304,4 +305,32 @@ pub async fn ten_thousand_for_one_host_hide_no_other(store: impl CallStoreFixtur
     };
     let given = given(&store, query).await;
     assert_eq!(sorted(&given), [1, 2, 20_000, 20_001, 20_002, 20_003]);
+}
+
+/// Each is asked about once, and no other is started in place of one that was left.
+pub async fn a_claim_starts_what_was_chosen_and_leaves_the_rest_in_turn(
+    store: impl CallStoreFixture,
+) {
+    fill(&store, &FIVE).await;
+    let mut asked = Vec::new();
+    let mut start = |execution: &Execution| {
+        asked.push(execution.clone());
+        let is_odd = asked.len() % 2 == 1;
+        is_odd.then(Vec::new)
+    };
+    let attempts = store.attempts();
+    let claimed = attempts.claim(query(4), at(2_000), LEASE, &mut start);
+    let claimed: Vec<Execution> = outcomes(claimed.await)
+        .into_iter()
+        .map(|claimed| claimed.execution)
+        .collect();
+    assert_eq!(asked.len(), 4);
+    assert_eq!(claimed, [asked[0].clone(), asked[2].clone()]);
+    let left = sorted(&given(&store, query(10)).await);
+    assert_eq!(left.len(), 3);
+    assert!(
+        numbers(&claimed)
+            .iter()
+            .all(|number| !left.contains(number))
+    );
 }

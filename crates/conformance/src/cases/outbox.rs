@@ -225,7 +225,7 @@ pub async fn a_purge_removes_old_published_messages_only(store: impl CallStoreFi
 /// Also those of an attempt.
 pub async fn unpublished_messages_survive_a_crash(mut store: impl CallStoreFixture) {
     let waiting = store.waiting(key(1), "example.com", 2_000).await;
-    store.begin(waiting.key.clone(), 3_000).await;
+    store.begun(&waiting.key, 3_000).await;
     let rows = store.unpublished().await;
     assert_eq!(rows.len(), 4);
     mark(&store, rows[0].position, 4_000).await;

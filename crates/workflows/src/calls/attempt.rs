@@ -11,13 +11,14 @@ use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Timestamp,
 };
 use punctual_ports::{
-    Execution, ExecutionEntry, ExecutionKey, ExecutionState, FinishExecution, HttpAttempt,
-    HttpClientPort, HttpFailure, HttpResponse, IdPort, only_answer,
+    Execution, ExecutionClaim, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
+    FinishExecution, HttpAttempt, HttpClientPort, HttpFailure, HttpResponse, IdPort, only_answer,
 };
 use tokio::sync::watch;
 
 use super::CallPorts;
 use super::concurrency_limiter::Permit;
+use crate::fire_due_timers::in_flight::LeaseExpiry;
 use crate::retries::Retries;
 use crate::retries::calls::OUTCOME_BACKOFF;
 use crate::{WorkerStopped, metric_names};
@@ -33,6 +34,10 @@ pub(super) struct Attempt {
     pub(super) http: Arc<dyn HttpClientPort>,
     pub(super) interrupted: watch::Receiver<bool>,
     pub(super) execution: Execution,
+    pub(super) claim: ExecutionClaim,
+    pub(super) lease: Duration,
+    /// When another instance may call it abandoned unless the lease is renewed.
+    pub(super) expiry: LeaseExpiry,
 }
 
 /// An ended attempt.
@@ -44,8 +49,17 @@ pub(super) struct Ended {
 }
 
 impl Attempt {
-    /// Executes it and records its outcome.
-    pub(super) async fn execute(mut self) -> Result<(), WorkerStopped> {
+    /// Executes it and records its outcome, under a lease that is renewed meanwhile.
+    pub(super) async fn execute(self) -> Result<(), WorkerStopped> {
+        let renewing = renew(self.ports.clone(), self.claim.clone(), self.lease);
+        tokio::select! {
+            biased;
+            recorded = self.execute_once() => recorded,
+            () = renewing => Ok(()),
+        }
+    }
+
+    async fn execute_once(mut self) -> Result<(), WorkerStopped> {
         let clock = Arc::clone(&self.ports.clock);
         let started = clock.monotonic();
         let outcome = self.outcome(started).await;
@@ -73,6 +87,10 @@ impl Attempt {
             request: self.execution.request.clone(),
         };
         let clock = Arc::clone(&self.ports.clock);
+        if self.expiry.has_come(clock.as_ref()) {
+            let message = "the start was confirmed too late: the request was not sent";
+            return Outcome::Failed(ErrorMeta::new(ErrorKind::Interrupted, message));
+        }
         let made = AssertUnwindSafe(self.http.attempt(request)).catch_unwind();
         let answered = tokio::select! {
             biased;
@@ -96,11 +114,11 @@ impl Attempt {
 
     /// Records the outcome, retrying until the store has it: without it the call would not finish.
     async fn record(self, outcome: Outcome) -> Result<(), WorkerStopped> {
-        let (ports, key) = (&self.ports, &self.execution.key);
+        let (ports, correlation_id) = (&self.ports, self.execution.correlation_id);
         let (ids, now) = (ports.ids.as_ref(), ports.clock.now());
-        let finish = finish_of(key, self.execution.correlation_id, outcome, now, ids);
+        let finish = finish_of(self.claim, correlation_id, outcome, now, ids);
         let message = "the outcome of an attempt could not be recorded";
-        let retries = Retries::of(key, OUTCOME_BACKOFF, message);
+        let retries = Retries::of(&self.execution.key, OUTCOME_BACKOFF, message);
         let finish = async || {
             let finished = ports.executions.finish(vec![finish.clone()]).await;
             ports.to_publish.notify();
@@ -108,6 +126,21 @@ impl Attempt {
         };
         retries.until_success(ports.clock.as_ref(), finish).await?;
         Ok(())
+    }
+}
+
+/// Renews the lease of an attempt for as long as it is polled. Failures are left to the next time: a lease
+/// that is lost cannot be had again, and what was sent cannot be taken back.
+async fn renew(ports: CallPorts, claim: ExecutionClaim, lease: Duration) {
+    loop {
+        ports.clock.sleep_for(lease / 3).await;
+        let (batch, now) = (vec![claim.clone()], ports.clock.now());
+        let renewed = ports.executions.renew(batch, now, lease).await;
+        let renewed = only_answer(renewed, "renew the lease of an attempt");
+        if !matches!(renewed, Ok(ExecutionOutcome::Applied)) {
+            let execution_id = claim.key.execution_id;
+            tracing::debug!(%execution_id, ?renewed, "the lease of an attempt was not renewed");
+        }
     }
 }
 
@@ -174,18 +207,18 @@ pub(super) fn started_envelope(
 
 /// The end of an attempt with its event.
 pub(super) fn finish_of(
-    key: &ExecutionKey,
+    claim: ExecutionClaim,
     correlation_id: CorrelationId,
     outcome: Outcome,
     now: Timestamp,
     ids: &dyn IdPort,
 ) -> FinishExecution {
-    let event = finished_event(key, outcome.clone(), now);
+    let event = finished_event(&claim.key, outcome.clone(), now);
     FinishExecution {
-        key: key.clone(),
+        outbox: vec![envelope(event, &claim.key, correlation_id, now, ids)],
+        claim,
         finished_at: now,
         outcome,
-        outbox: vec![envelope(event, key, correlation_id, now, ids)],
     }
 }
 

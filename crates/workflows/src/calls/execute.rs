@@ -3,9 +3,10 @@
 //! The start of an attempt is durable before anything is sent, and its outcome is committed together
 //! with its event. A crash in between leaves a started attempt without an outcome: whether the target
 //! got the request is unknown, so it is `Interrupted` and never repeated. So is one whose start was
-//! stored although the store reported a failure.
+//! stored although the store reported a failure. What another instance has started is left alone until
+//! its lease has expired.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +15,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use punctual_domain::Timestamp;
 use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome};
 use punctual_ports::{
-    BeginExecution, Execution, ExecutionKey, ExecutionOutcome, FinishExecution, HttpClientPort,
-    PortError,
+    ClaimedExecution, Execution, ExecutionKey, FinishExecution, HttpClientPort, PortError,
+    WaitingQuery,
 };
 use tokio::sync::watch;
 
@@ -27,6 +27,7 @@ use super::concurrency_limiter::{ConcurrencyLimiter, Permit};
 use super::{CallPorts, CallSettings};
 use crate::alarm::{Alarm, SharedAlarm};
 use crate::driven::{NextWake, SteppedWorker};
+use crate::fire_due_timers::in_flight::LeaseExpiry;
 use crate::fire_due_timers::{SettingsError, WorkerStopped};
 use crate::metric_names;
 use crate::retries::{PORT_BACKOFF, Retries};
@@ -37,6 +38,11 @@ const ABANDONED_BATCH: usize = 200;
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long recording the outcomes of interrupted attempts may take.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
+
+const ABANDONED: &str =
+    "the process ended during the attempt: whether the target got the request is not known";
+const UNCONFIRMED: &str =
+    "the beginning of the attempt could not be confirmed, and the request was not sent";
 
 /// The attempts in flight.
 type RunningAttempts = FuturesUnordered<BoxFuture<'static, Ended>>;
@@ -49,10 +55,10 @@ pub struct ExecuteCalls {
     limiter: ConcurrencyLimiter,
     /// The keys of the attempts in flight.
     in_flight: BTreeSet<ExecutionKey>,
+    /// Attempts that were to start when the store reported a failure. Nothing was sent.
+    unconfirmed: BTreeSet<ExecutionKey>,
     /// When to check for abandoned attempts, on the monotonic clock; `None` for at once.
     recheck_at: Option<Duration>,
-    /// Whether the attempts of an earlier process were ended.
-    has_recovered: bool,
     retries: Retries,
     /// Interrupts every attempt.
     interrupt: watch::Sender<bool>,
@@ -60,7 +66,8 @@ pub struct ExecuteCalls {
 }
 
 impl ExecuteCalls {
-    /// On these adapters. At most one may run on a store: it ends every attempt started before it.
+    /// On these adapters. At most one may run on an instance of a store: it ends every attempt that the
+    /// instance has started before.
     ///
     /// # Errors
     /// If a setting is outside its limits.
@@ -76,8 +83,8 @@ impl ExecuteCalls {
             settings,
             limiter: ConcurrencyLimiter::default(),
             in_flight: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             recheck_at: None,
-            has_recovered: false,
             retries: Retries::new(PORT_BACKOFF, "attempts could not be started"),
             interrupt: watch::Sender::new(false),
             alarm: SharedAlarm::default(),
@@ -188,67 +195,71 @@ impl ExecuteCalls {
         let Some(query) = self.limiter.query(&self.settings) else {
             return (started, None);
         };
-        let failure = match self.ports.executions.waiting(query).await {
-            Ok(waiting) if waiting.is_empty() => None,
-            Ok(waiting) => self.start(waiting, &mut started).await.err(),
-            Err(error) => Some(error),
-        };
+        let failure = self.start(query, &mut started).await.err();
         (started, failure)
     }
 
     async fn start(
         &mut self,
-        waiting: Vec<Execution>,
+        query: WaitingQuery,
         started: &mut Vec<BoxFuture<'static, Ended>>,
     ) -> Result<(), PortError> {
-        let mut chosen = Vec::new();
-        for execution in waiting {
-            if let Some(permit) = self.limiter.try_acquire(&execution, &self.settings) {
-                chosen.push((execution, permit));
-            }
-        }
-        let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
-        let requests = chosen
-            .iter()
-            .map(|(execution, _)| BeginExecution {
-                key: execution.key.clone(),
-                started_at: now,
-                outbox: vec![started_envelope(execution, now, ids)],
-            })
-            .collect();
-        let outcomes = self.ports.executions.begin(requests).await;
-        self.ports.to_publish.notify();
-        let outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => {
-                for (_, permit) in &chosen {
-                    self.limiter.release(permit);
-                }
-                self.recheck_at = None;
-                return Err(error);
-            }
+        let (clock, lease) = (self.ports.clock.as_ref(), self.settings.lease);
+        let now = clock.now();
+        // Of the time before the claim, so that the store's lease ends no earlier.
+        let expiry = LeaseExpiry {
+            wall: now.saturating_add(lease),
+            monotonic: clock.monotonic().saturating_add(lease),
         };
+        let mut permits = BTreeMap::new();
+        let (limiter, settings) = (&mut self.limiter, &self.settings);
+        let ids = self.ports.ids.as_ref();
+        let mut choose = |execution: &Execution| {
+            let permit = limiter.try_acquire(execution, settings)?;
+            permits.insert(execution.key.clone(), permit);
+            Some(vec![started_envelope(execution, now, ids)])
+        };
+        let executions = &self.ports.executions;
+        let claimed = executions.claim(query, now, lease, &mut choose).await;
+        if !permits.is_empty() {
+            self.ports.to_publish.notify();
+        }
         let mut failure = None;
-        for ((execution, permit), outcome) in chosen.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(ExecutionOutcome::Applied) => started.push(self.attempt(execution, permit)),
-                Ok(_) => self.limiter.release(&permit),
-                Err(error) => {
-                    self.limiter.release(&permit);
-                    self.recheck_at = None;
-                    failure = Some(error);
+        for claimed in claimed.unwrap_or_else(|error| vec![Err(error)]) {
+            match claimed {
+                Ok(claimed) => {
+                    if let Some(permit) = permits.remove(&claimed.execution.key) {
+                        started.push(self.attempt(claimed, expiry, permit));
+                    }
                 }
+                Err(error) => failure = Some(error),
             }
         }
-        failure.map_or(Ok(()), Err)
+        for permit in permits.values() {
+            self.limiter.release(permit);
+        }
+        let Some(error) = failure else {
+            return Ok(());
+        };
+        self.unconfirmed.extend(permits.into_keys());
+        self.recheck_at = None;
+        Err(error)
     }
 
-    fn attempt(&mut self, execution: Execution, permit: Permit) -> BoxFuture<'static, Ended> {
+    fn attempt(
+        &mut self,
+        claimed: ClaimedExecution,
+        expiry: LeaseExpiry,
+        permit: Permit,
+    ) -> BoxFuture<'static, Ended> {
         let attempt = Attempt {
             ports: self.ports.clone(),
             http: Arc::clone(&self.http),
             interrupted: self.interrupt.subscribe(),
-            execution,
+            claim: claimed.reference(),
+            execution: claimed.execution,
+            lease: self.settings.lease,
+            expiry,
         };
         let key = attempt.execution.key.clone();
         self.in_flight.insert(key.clone());
@@ -269,38 +280,40 @@ impl ExecuteCalls {
             return Ok(());
         }
         self.end_abandoned().await?;
-        self.has_recovered = true;
+        self.unconfirmed.clear();
         self.recheck_at = Some(now.saturating_add(RECHECK_INTERVAL));
         Ok(())
     }
 
-    /// Ends attempts that an earlier process started and did not finish, and those whose start this
-    /// process could not confirm.
+    /// Ends attempts whose owner did not finish them, and those whose start this process could not
+    /// confirm.
     async fn end_abandoned(&self) -> Result<(), PortError> {
-        let reason = if self.has_recovered {
-            "the beginning of the attempt could not be confirmed, and the request was not sent"
-        } else {
-            "the process ended during the attempt: whether the target got the request is not known"
-        };
         let executions = &self.ports.executions;
         loop {
-            let limit = ABANDONED_BATCH + self.in_flight.len();
-            let mut open = executions.open(Timestamp::MAX, limit).await?;
-            open.retain(|open| !self.in_flight.contains(&open.key));
-            if open.is_empty() {
+            let (now, lease, held) = (
+                self.ports.clock.now(),
+                self.settings.lease,
+                self.in_flight.clone(),
+            );
+            let abandoned = executions.take_over(held, now, lease, ABANDONED_BATCH);
+            let abandoned = abandoned.await?;
+            if abandoned.is_empty() {
                 return Ok(());
             }
             tracing::warn!(
-                attempts = open.len(),
-                reason,
+                attempts = abandoned.len(),
                 "started attempts were abandoned: they count as interrupted"
             );
             let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
-            let finished: Vec<FinishExecution> = open
-                .iter()
-                .map(|open| {
+            let finished: Vec<FinishExecution> = abandoned
+                .into_iter()
+                .map(|it| {
+                    let reason = match self.unconfirmed.contains(&it.claim.key) {
+                        true => UNCONFIRMED,
+                        false => ABANDONED,
+                    };
                     let outcome = Outcome::Failed(ErrorMeta::new(ErrorKind::Interrupted, reason));
-                    finish_of(&open.key, open.correlation_id, outcome, now, ids)
+                    finish_of(it.claim, it.correlation_id, outcome, now, ids)
                 })
                 .collect();
             let outcomes = executions.finish(finished).await;

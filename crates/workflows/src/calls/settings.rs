@@ -19,6 +19,10 @@ pub struct CallSettings {
     /// Maximum number of attempts to one host and port, of all tenants together. One tenant alone gets a
     /// quarter.
     pub attempts_per_host: usize,
+    /// How long an attempt, or a message to publish, belongs to the instance that claimed it. It renews the
+    /// lease of an attempt; what a crashed one had claimed waits for the end of its lease, where several
+    /// instances use one store.
+    pub lease: Duration,
     /// How long a shutdown waits for attempts in flight.
     pub drain: Duration,
     /// How long finished calls, published messages and remembered submissions are kept.
@@ -33,6 +37,7 @@ impl Default for CallSettings {
             attempts: 512,
             attempts_per_tenant: 128,
             attempts_per_host: 256,
+            lease: Duration::from_secs(30),
             drain: Duration::from_secs(25),
             keep: Duration::from_hours(30 * 24),
         }
@@ -56,6 +61,8 @@ impl CallSettings {
         ] {
             check(field, value, 1..=10_000, "give 1 to 10000")?;
         }
+        let (lease, valid) = (&self.lease, "give a second to an hour");
+        check("lease", lease, ms * 1_000..=hour, valid)?;
         let valid = "give at most an hour";
         check("drain", &self.drain, Duration::ZERO..=hour, valid)?;
         let valid = "give an hour to a century";

@@ -33,9 +33,18 @@ pub(super) struct Lease {
 /// When a lease expires. The store counts by the wall clock; the monotonic clock still ends the lease
 /// if the wall clock was set back meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LeaseExpiry {
-    pub(super) wall: Timestamp,
-    pub(super) monotonic: Duration,
+pub(crate) struct LeaseExpiry {
+    pub(crate) wall: Timestamp,
+    pub(crate) monotonic: Duration,
+}
+
+impl LeaseExpiry {
+    /// Whether another worker may have claimed by now what the lease is on.
+    pub(crate) fn has_come(self, clock: &dyn ClockPort) -> bool {
+        // A wall clock at the end of time can show no lease that has not expired.
+        let by_wall = self.wall < Timestamp::MAX && clock.now() >= self.wall;
+        by_wall || clock.monotonic() >= self.monotonic
+    }
 }
 
 impl Lease {
@@ -45,9 +54,7 @@ impl Lease {
 
     /// Whether another worker may have claimed the timer by now.
     pub(super) fn has_expired(&self, clock: &dyn ClockPort) -> bool {
-        // A wall clock at the end of time can show no lease that has not expired.
-        let by_wall = self.expiry.wall < Timestamp::MAX && clock.now() >= self.expiry.wall;
-        by_wall || clock.monotonic() >= self.expiry.monotonic
+        self.expiry.has_come(clock)
     }
 }
 

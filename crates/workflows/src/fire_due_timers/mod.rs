@@ -32,7 +32,7 @@
 
 mod concurrency_limiter;
 mod failures;
-mod in_flight;
+pub(crate) mod in_flight;
 mod operations;
 mod outcomes;
 mod pause;

@@ -14,6 +14,16 @@ use super::http::Behaviour;
 use super::world::{CallWorld, call};
 use crate::world::{key, ms, secs};
 
+/// Lets the next call of a method go wrong.
+fn at_next_call(world: &CallWorld, operation: &'static str, fault: Fault) {
+    let mut is_over = false;
+    world.process.faults.decide(move |call| {
+        let is_it = call.operation == operation && !is_over;
+        is_over |= is_it;
+        is_it.then_some(fault)
+    });
+}
+
 /// Lets time pass until the process ends by a fault.
 async fn until_crash(world: &CallWorld) {
     let (faults, clock) = (world.process.faults.clone(), world.outside.clock.clone());
@@ -28,9 +38,14 @@ async fn until_crash(world: &CallWorld) {
 async fn an_attempt_that_had_started_when_the_process_ended_is_interrupted_and_not_repeated() {
     for (operation, fault, requests, failure) in [
         // It was not marked: it is made, once, by the next process.
-        ("begin", Fault::CrashBefore, 1, None),
+        ("claim_attempts", Fault::CrashBefore, 1, None),
         // It was marked, and nobody can know.
-        ("begin", Fault::CrashAfter, 0, Some(ErrorKind::Interrupted)),
+        (
+            "claim_attempts",
+            Fault::CrashAfter,
+            0,
+            Some(ErrorKind::Interrupted),
+        ),
         (
             "finish",
             Fault::CrashBefore,
@@ -41,10 +56,11 @@ async fn an_attempt_that_had_started_when_the_process_ended_is_interrupted_and_n
         ("finish", Fault::CrashAfter, 1, None),
         ("accept", Fault::CrashBefore, 1, None),
         ("accept", Fault::CrashAfter, 1, None),
-        ("waiting", Fault::CrashBefore, 1, None),
     ] {
         let mut world = CallWorld::new().await;
-        world.process.faults.at_call_of(operation, 1, fault);
+        // The claims that find nothing are over.
+        world.settle().await;
+        at_next_call(&world, operation, fault);
         world.submit(call("a", world.in_(secs(2)))).await;
         until_crash(&world).await;
         world.restart().await;
@@ -90,7 +106,7 @@ async fn what_was_left_behind_is_ended_before_anything_begins_however_often_that
     world.outside.http.does(super::http::OK);
     let unavailable = PortErrorKind::Unavailable;
     for (operation, fault) in [
-        ("open", Fault::FailBefore(unavailable)),
+        ("take_over", Fault::FailBefore(unavailable)),
         ("finish", Fault::FailBefore(unavailable)),
         ("finish", Fault::FailAfter(unavailable)),
     ] {
@@ -136,8 +152,8 @@ async fn a_result_is_recorded_however_often_that_fails_and_the_request_is_not_re
 async fn a_beginning_that_fails_is_made_again_and_one_that_only_seemed_to_is_interrupted() {
     let unavailable = PortErrorKind::Unavailable;
     let world = CallWorld::new().await;
-    let fault = Fault::FailBefore(unavailable);
-    world.process.faults.at_call_of("begin", 1, fault);
+    world.settle().await;
+    at_next_call(&world, "claim_attempts", Fault::FailBefore(unavailable));
     world.submit(call("a", world.now())).await;
     world.advance(secs(1)).await;
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
@@ -145,8 +161,8 @@ async fn a_beginning_that_fails_is_made_again_and_one_that_only_seemed_to_is_int
     assert_eq!(made, 1, "nothing was sent before it had begun");
 
     let world = CallWorld::new().await;
-    let fault = Fault::FailAfter(unavailable);
-    world.process.faults.at_call_of("begin", 1, fault);
+    world.settle().await;
+    at_next_call(&world, "claim_attempts", Fault::FailAfter(unavailable));
     world.submit(call("a", world.now())).await;
     world.submit(call("b", world.in_(secs(2)))).await;
     world.advance(secs(1)).await;
@@ -166,7 +182,7 @@ async fn what_is_under_way_is_not_taken_for_left_behind() {
     world.submit(call("a", world.now())).await;
     world.advance(secs(1)).await;
     let fault = Fault::FailAfter(PortErrorKind::Unavailable);
-    world.process.faults.at_call_of("begin", 2, fault);
+    at_next_call(&world, "claim_attempts", fault);
     world.submit(call("b", world.now())).await;
     world.advance(secs(5)).await;
     let failed = world.failure(&key("b")).await.map(|(kind, _)| kind);
@@ -190,7 +206,7 @@ async fn an_attempt_under_way_holds_up_no_retry_of_another() {
     world.advance(secs(1)).await;
     let mut left = 2;
     world.process.faults.decide(move |call| {
-        let fails = call.operation == "waiting" && left > 0;
+        let fails = call.operation == "claim_attempts" && left > 0;
         left -= u32::from(fails);
         fails.then_some(Fault::FailBefore(PortErrorKind::Unavailable))
     });
@@ -204,7 +220,7 @@ async fn an_attempt_under_way_holds_up_no_retry_of_another() {
 async fn a_started_attempt_is_sent_although_the_store_is_slow_to_read_more() {
     let world = CallWorld::new().await;
     world.process.faults.decide(|call| {
-        let is_slow = call.operation == "waiting" && call.number_of_operation > 1;
+        let is_slow = call.operation == "claim_attempts" && call.number_of_operation > 2;
         is_slow.then_some(Fault::DelayBefore(secs(40)))
     });
     let due_at = world.in_(secs(1));

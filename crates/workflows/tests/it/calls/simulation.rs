@@ -61,6 +61,7 @@ const SETTINGS: CallSettings = CallSettings {
     attempts: 4,
     attempts_per_tenant: 3,
     attempts_per_host: 2,
+    lease: Duration::from_secs(8),
     drain: Duration::from_secs(25),
     keep: Duration::from_hours(24 * 365),
 };
@@ -369,7 +370,9 @@ impl Scenario {
                 ));
             }
         }
-        let open = self.outside.store.open(Timestamp::MAX, 10).await.unwrap();
+        let (store, lease) = (&self.outside.store, SETTINGS.lease);
+        let open = store.take_over(BTreeSet::new(), Timestamp::MAX, lease, 10);
+        let open = open.await.unwrap();
         if !open.is_empty() {
             return Err(format!("attempts without an end: {open:?}"));
         }
