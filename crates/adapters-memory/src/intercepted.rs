@@ -18,10 +18,10 @@ use punctual_ports::{
     ClaimRef, ClaimedExecution, DataLoss, DeadLetter, DeadLetterClaim, DeadLetterMessage,
     DeadLetterPort, DeleteOutcome, EventBusPort, Execution, ExecutionClaim, ExecutionEntry,
     ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, FiredCursor, FiredPage,
-    FiredTimer, MarkOutcome, NewCall, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow,
-    PageCursor, PortError, PublishOutcome, PublishedMessage, RecordOutcome, RemoveOutcome,
-    RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort, StartExecution, StoredCall,
-    StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
+    FiredTimer, MarkOutcome, NewCall, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition,
+    PageCursor, PortError, PublishLater, PublishOutcome, PublishedMessage, RecordOutcome,
+    RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort, StartExecution,
+    StoredCall, StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
     TimerPageQuery, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
 
@@ -164,7 +164,8 @@ forward! {
     }
 
     OutboxPort {
-        unpublished(after: Option<OutboxPosition>, limit: usize) -> Result<Vec<OutboxRow>, PortError>;
+        claim(now: Timestamp, limit: usize, lease: Duration) -> Result<OutboxBatch, PortError> as "claim_messages";
+        retry_later(batch: Vec<PublishLater>, now: Timestamp) -> Result<(), PortError> as "publish_later";
         mark_published(batch: Vec<OutboxPosition>, at: Timestamp) -> BatchResult<OutboxOutcome>;
         dead_letter(batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> as "dead_letter_messages";
         count(limit: usize) -> Result<usize, PortError>;

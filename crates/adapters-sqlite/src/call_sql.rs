@@ -154,6 +154,10 @@ statements! {
         SELECT id, created_at, event_payload FROM outbox \
         WHERE published_at IS NULL AND created_at > ?1 ORDER BY created_at, id";
 
+    /// A message, if it is unpublished.
+    UNPUBLISHED_MESSAGE = "\
+        SELECT id, created_at, event_payload FROM outbox WHERE id = ?1 AND published_at IS NULL";
+
     /// Unpublished messages, to be counted up to a limit.
     WAITING_MESSAGES = "SELECT 1 FROM outbox WHERE published_at IS NULL LIMIT ?1";
 

@@ -18,9 +18,9 @@ use punctual_domain::{
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, CallChange, CallDeletion, CallPage, CallPageQuery,
     ChangeOutcome, ClaimedExecution, DeadLetterPort, Execution, ExecutionClaim, ExecutionKey,
-    ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution, NewCall, OutboxPort,
-    OutboxRow, ServiceCallPersistencePort, StoredCall, SubmitOutcome, TimerPersistencePort,
-    TimerQueuePort, WaitingQuery,
+    ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution, NewCall, OutboxBatch,
+    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PublishLater, ServiceCallPersistencePort,
+    StoredCall, SubmitOutcome, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
 use uuid::Uuid;
 
@@ -279,9 +279,31 @@ pub(crate) trait Calls: CallStoreFixture {
         purged.expect("purge answers")
     }
 
+    async fn claim_batch(&self, now: i64, limit: usize, lease: Duration) -> OutboxBatch {
+        let batch = self.outbox().claim(at(now), limit, lease).await;
+        batch.expect("claim answers")
+    }
+
+    /// Claims messages for the usual lease.
+    async fn claim_messages(&self, now: i64, limit: usize) -> Vec<OutboxRow> {
+        self.claim_batch(now, limit, LEASE).await.rows
+    }
+
+    /// What nobody has claimed. It stays so: the claim ends at once.
     async fn unpublished(&self) -> Vec<OutboxRow> {
-        let found = self.outbox().unpublished(None, 100_000).await;
-        found.expect("unpublished answers")
+        self.claim_batch(0, 100_000, Duration::ZERO).await.rows
+    }
+
+    async fn mark_published(&self, position: OutboxPosition, now: i64) -> OutboxOutcome {
+        let outbox = self.outbox();
+        outcome(outbox.mark_published(vec![position], at(now)).await)
+    }
+
+    async fn publish_later(&self, position: OutboxPosition, after: u64, now: i64) {
+        let after = Duration::from_millis(after);
+        let batch = vec![PublishLater { position, after }];
+        let answer = self.outbox().retry_later(batch, at(now)).await;
+        answer.expect("retry_later answers");
     }
 
     /// The messages that wait.

@@ -85,6 +85,8 @@ macro_rules! call_store_suites {
             attempts: attempt_steps_suite,
             turns: attempt_turns_suite,
             attempt_instances: attempt_instances_suite,
+            outbox_instances: outbox_instances_suite,
+            call_instances: call_instances_suite,
         }
     };
 }

@@ -77,6 +77,7 @@ pub enum RemoveOutcome {
 /// - `list` returns dead letters in the order in which they were recorded, at most `limit`, and only
 ///   those with a sequence number greater than `after`.
 /// - A removed dead letter is no longer listed, and its sequence number is not reused.
+/// - All instances share them: of several that record one id, or remove one number, one does.
 /// - Once removed, a dead letter with the same id can be recorded again.
 #[async_trait]
 pub trait DeadLetterPort: Send + Sync {

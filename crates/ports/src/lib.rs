@@ -47,8 +47,8 @@ pub use execution_log::{
 pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;
 pub use outbox::{
-    DeadLetterMessage, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PublishedMessage,
-    Unreadable,
+    DeadLetterMessage, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow,
+    PublishLater, PublishedMessage, Unreadable,
 };
 pub use service_calls::{
     CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, NewCall,

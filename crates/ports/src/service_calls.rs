@@ -125,7 +125,9 @@ pub struct CallPage {
 ///
 /// # Contract
 /// - Every change and its outbox rows are committed atomically. The rows of one change keep their order,
-///   and rows of consecutive changes keep the order of the changes.
+///   and rows of consecutive changes of one call keep the order of the changes.
+/// - Any instance may do anything at any time: submissions are decided by ids and keys, changes by versions,
+///   so that of two that do the same thing at once one does it.
 /// - The request of a finished call is stored without its secrets.
 ///
 /// ## Submitting
@@ -158,12 +160,15 @@ pub struct CallPage {
 ///   keys, after a key if one is given. Calling it again with the last key returns every call that stays
 ///   exactly once.
 /// - `find_stuck` returns the calls of all tenants whose `next_check_at` is at or before `now`, the
-///   oldest first, and the earliest `next_check_at` after it.
+///   oldest first, and the earliest `next_check_at` after it. It claims none: of two instances that find
+///   the same call, one changes it, and the other's change is `Outdated`.
 ///
 /// ## Purging
 /// - `purge` removes calls that finished before an instant, with their tags and attempts, and records of
 ///   submissions whose call was deleted before that instant; at most `limit` rows of both together. It
 ///   returns their number.
+/// - Of several callers at once, each row is removed and counted by one. A call of `purge` may pass over rows
+///   that another is removing.
 /// - Calls finished, and submissions of calls deleted, at or after that instant stay.
 #[async_trait]
 pub trait ServiceCallPersistencePort: Send + Sync {

@@ -17,9 +17,9 @@ use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
     CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
     ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
-    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage,
-    ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls, SubmitOutcome,
-    WaitingQuery,
+    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor, PortError, PublishLater,
+    PublishedMessage, ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls,
+    SubmitOutcome, WaitingQuery,
 };
 
 use crate::{MemoryTimerStore, each, lock};
@@ -90,7 +90,10 @@ impl MemoryCallStore {
 
     /// The state after a crash of the only instance: every acknowledged write, no turns, and no claims.
     pub fn crash_and_reopen(&self) {
-        lock(&self.state).attempts.forget_instances();
+        let mut state = lock(&self.state);
+        state.attempts.forget_instances();
+        state.outbox.forget_claims();
+        drop(state);
         self.timers.crash_and_reopen();
     }
 }
@@ -247,12 +250,25 @@ impl ServiceCallPersistencePort for MemoryCallStore {
 
 #[async_trait]
 impl OutboxPort for MemoryCallStore {
-    async fn unpublished(
+    async fn claim(
         &self,
-        after: Option<OutboxPosition>,
+        now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<OutboxRow>, PortError> {
-        Ok(lock(&self.state).outbox.unpublished(after, limit))
+        lease: Duration,
+    ) -> Result<OutboxBatch, PortError> {
+        let ((owner, until), time) = (self.owner(now, lease), self.timers.time(now));
+        let mut batch = lock(&self.state).outbox.claim(owner, time, until, limit);
+        batch.next_at = batch.next_at.map(|at| self.timers.to_caller(at, now));
+        Ok(batch)
+    }
+
+    async fn retry_later(&self, batch: Vec<PublishLater>, now: Timestamp) -> Result<(), PortError> {
+        let mut state = lock(&self.state);
+        for later in batch {
+            let (owner, at) = self.owner(now, later.after);
+            state.outbox.retry_later(owner, later.position, at);
+        }
+        Ok(())
     }
 
     async fn mark_published(

@@ -1,15 +1,26 @@
 //! Outbox messages, kept from the commit of the change they describe until they are purged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
 
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
-use punctual_ports::{OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage};
+use punctual_ports::{OutboxBatch, OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage};
+
+/// Who may publish a message, and until when nobody else.
+#[derive(Clone, Copy)]
+struct Claim {
+    /// The number of the instance.
+    owner: u64,
+    until: Timestamp,
+    /// Whether its owner leaves it alone until then.
+    is_parked: bool,
+}
 
 #[derive(Default)]
 pub(super) struct Outbox {
     rows: BTreeMap<OutboxPosition, PublishedMessage>,
     unpublished: BTreeSet<OutboxPosition>,
+    /// Of unpublished ones; they may have ended.
+    claims: BTreeMap<OutboxPosition, Claim>,
     published: BTreeSet<(Timestamp, OutboxPosition)>,
     by_call: BTreeMap<TimerKey, BTreeSet<OutboxPosition>>,
     /// The last position, which the next one exceeds even if the clock was set back.
@@ -43,27 +54,64 @@ impl Outbox {
         next
     }
 
-    pub(super) fn unpublished(
-        &self,
-        after: Option<OutboxPosition>,
+    /// Claims the first ones that nobody has, and tells when the next claim ends.
+    pub(super) fn claim(
+        &mut self,
+        owner: u64,
+        now: Timestamp,
+        until: Timestamp,
         limit: usize,
-    ) -> Vec<OutboxRow> {
-        let from = after.map_or(Unbounded, Excluded);
-        self.unpublished
-            .range((from, Unbounded))
-            .take(limit)
-            .filter_map(|position| Some((position, self.rows.get(position)?)))
-            .map(|(position, message)| OutboxRow {
-                position: *position,
-                envelope: Ok(message.envelope.clone()),
-            })
-            .collect()
+    ) -> OutboxBatch {
+        let (mut rows, mut next_at) = (Vec::new(), None);
+        // Calls of which another instance is publishing an earlier message.
+        let mut taken = BTreeSet::new();
+        for position in &self.unpublished {
+            let Some(message) = self.rows.get(position).filter(|_| rows.len() < limit) else {
+                break;
+            };
+            let call = about(&message.envelope);
+            match self.claims.get(position) {
+                Some(claim) if claim.until > now => {
+                    next_at = next_at.into_iter().chain([claim.until]).min();
+                    if claim.owner != owner && !claim.is_parked {
+                        taken.insert(call);
+                    }
+                }
+                _ if taken.contains(&call) => {}
+                _ => rows.push(OutboxRow {
+                    position: *position,
+                    envelope: Ok(message.envelope.clone()),
+                }),
+            }
+        }
+        let claim = Claim {
+            owner,
+            until,
+            is_parked: false,
+        };
+        let positions = rows.iter().map(|row| row.position);
+        self.claims
+            .extend(positions.map(|position| (position, claim)));
+        OutboxBatch { rows, next_at }
+    }
+
+    pub(super) fn retry_later(&mut self, owner: u64, position: OutboxPosition, at: Timestamp) {
+        let claim = self.claims.get_mut(&position);
+        if let Some(claim) = claim.filter(|claim| claim.owner == owner) {
+            claim.until = at;
+            claim.is_parked = true;
+        }
+    }
+
+    pub(super) fn forget_claims(&mut self) {
+        self.claims.clear();
     }
 
     pub(super) fn mark(&mut self, position: OutboxPosition, at: Timestamp) -> OutboxOutcome {
         if !self.unpublished.remove(&position) {
             return OutboxOutcome::AlreadyDone;
         }
+        self.claims.remove(&position);
         self.published.insert((at, position));
         if let Some(message) = self.rows.remove(&position) {
             let kept = PublishedMessage {

@@ -89,6 +89,11 @@ impl MemoryTimerStore {
         lock(&self.state).clock.or(callers)
     }
 
+    /// What the caller's clock will read when the store's reads `at`.
+    pub(crate) fn to_caller(&self, at: Timestamp, callers: Timestamp) -> Timestamp {
+        lock(&self.state).clock.to_caller(at, callers)
+    }
+
     /// Removes a timer together with its call. A deletion leaves a tombstone, a purge does not.
     pub(crate) fn remove_with_call(&self, key: &TimerKey, deleted_at: Option<Timestamp>) {
         lock(&self.state).remove(key, deleted_at);

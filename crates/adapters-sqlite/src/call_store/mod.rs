@@ -4,6 +4,7 @@ mod attempt_claims;
 mod attempts;
 mod changing;
 mod outbox;
+mod outbox_claims;
 mod paging;
 mod reading;
 mod rows;
@@ -21,15 +22,16 @@ use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
     CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
     ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
-    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PageCursor, PortError, PublishedMessage,
-    ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls, SubmitOutcome,
-    WaitingQuery,
+    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor, PortError, PublishLater,
+    PublishedMessage, ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls,
+    SubmitOutcome, WaitingQuery,
 };
 
 use crate::call_sql;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
 use attempt_claims::AttemptClaims;
 use attempts::Begin;
+use outbox_claims::OutboxClaims;
 use paging::ListPosition;
 use turns::Turns;
 
@@ -42,6 +44,7 @@ pub struct SqliteCallStore {
     file: SqliteTimerStore,
     turns: Turns,
     attempt_claims: AttemptClaims,
+    outbox_claims: OutboxClaims,
 }
 
 impl SqliteCallStore {
@@ -58,6 +61,7 @@ impl SqliteCallStore {
             file,
             turns: Turns::default(),
             attempt_claims: AttemptClaims::default(),
+            outbox_claims: OutboxClaims::default(),
         }
     }
 
@@ -74,6 +78,21 @@ impl SqliteCallStore {
     /// Finishes the queued commands and closes the file, timers included.
     pub async fn close(&self) {
         self.file.close().await;
+    }
+
+    /// Ends the claims of messages that are published now.
+    fn published(
+        &self,
+        positions: Vec<OutboxPosition>,
+        marked: &[Result<OutboxOutcome, PortError>],
+    ) {
+        for (position, _) in positions
+            .into_iter()
+            .zip(marked)
+            .filter(|(_, it)| it.is_ok())
+        {
+            self.outbox_claims.end(position);
+        }
     }
 
     /// Whether the file may hold timers.
@@ -178,16 +197,32 @@ impl ServiceCallPersistencePort for SqliteCallStore {
 
 #[async_trait]
 impl OutboxPort for SqliteCallStore {
-    async fn unpublished(
+    async fn claim(
         &self,
-        after: Option<OutboxPosition>,
+        now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<OutboxRow>, PortError> {
-        self.file
+        lease: Duration,
+    ) -> Result<OutboxBatch, PortError> {
+        let claims = &self.outbox_claims;
+        let _reading = claims.reading.lock().await;
+        let to_read = claims.to_read(now, limit);
+        let again = to_read.again.clone();
+        let rows = self
+            .file
             .read("find unpublished messages", move |connection| {
-                outbox::unpublished(connection, after, limit)
+                outbox::unpublished(connection, &to_read)
             })
-            .await
+            .await?;
+        let next_at = claims.claim(again, &rows, now, now.saturating_add(lease));
+        Ok(OutboxBatch { rows, next_at })
+    }
+
+    async fn retry_later(&self, batch: Vec<PublishLater>, now: Timestamp) -> Result<(), PortError> {
+        for PublishLater { position, after } in batch {
+            let at = now.saturating_add(after);
+            self.outbox_claims.end_at(position, at);
+        }
+        Ok(())
     }
 
     async fn mark_published(
@@ -195,18 +230,25 @@ impl OutboxPort for SqliteCallStore {
         batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
-        let operation = "mark messages as published";
-        self.file
+        let (operation, positions) = ("mark messages as published", batch.clone());
+        let marked = self
+            .file
             .each(operation, batch, false, move |transaction, position| {
                 outbox::mark(transaction, *position, at)
             })
-            .await
+            .await?;
+        self.published(positions, &marked);
+        Ok(marked)
     }
 
     async fn dead_letter(&self, batch: Vec<DeadLetterMessage>) -> BatchResult<OutboxOutcome> {
-        self.file
+        let positions = batch.iter().map(|dead| dead.position).collect();
+        let marked = self
+            .file
             .each("dead-letter messages", batch, false, outbox::dead_letter)
-            .await
+            .await?;
+        self.published(positions, &marked);
+        Ok(marked)
     }
 
     async fn count(&self, limit: usize) -> Result<usize, PortError> {

@@ -6,6 +6,7 @@ use punctual_ports::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
+use super::outbox_claims::ToRead;
 use super::rows::{readable, to_json};
 use crate::call_sql;
 use crate::dead_letters;
@@ -34,7 +35,28 @@ pub(super) fn append(
     Ok(())
 }
 
+/// Unpublished messages: those that are to be read again, and new ones.
 pub(super) fn unpublished(
+    connection: &Connection,
+    to_read: &ToRead,
+) -> rusqlite::Result<Vec<OutboxRow>> {
+    let mut found = Vec::new();
+    if !to_read.again.is_empty() {
+        let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED_MESSAGE)?;
+        for position in &to_read.again {
+            let read = statement.query_row(params![position.number], read_row);
+            found.extend(readable("message", read.optional())?.flatten());
+        }
+    }
+    found.append(&mut unpublished_after(
+        connection,
+        to_read.after,
+        to_read.limit,
+    )?);
+    Ok(found)
+}
+
+fn unpublished_after(
     connection: &Connection,
     after: Option<OutboxPosition>,
     limit: usize,

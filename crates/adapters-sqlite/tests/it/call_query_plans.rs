@@ -97,6 +97,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ("WAITING_MESSAGES", &[UNPUBLISHED]),
     ("MARK_MESSAGE", &[ROW]),
     ("MESSAGE_WITH_SECRETS", &[ROW]),
+    ("UNPUBLISHED_MESSAGE", &[ROW]),
     ("MARK_AND_REDACT", &[ROW]),
     (
         "ABOUT",

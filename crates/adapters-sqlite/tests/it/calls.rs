@@ -17,8 +17,8 @@ use punctual_domain::{
 use punctual_ports::{
     AcceptOutcome, CallChange, CallDeletion, CallPageQuery, ChangeOutcome, ClaimedExecution,
     Execution, ExecutionKey, ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution,
-    NewCall, OutboxPort, OutboxPosition, PortErrorKind, ServiceCallPersistencePort, StoredCall,
-    SubmitOutcome, TimerQueuePort, WaitingQuery,
+    NewCall, OutboxPort, OutboxPosition, OutboxRow, PortErrorKind, ServiceCallPersistencePort,
+    StoredCall, SubmitOutcome, TimerQueuePort, WaitingQuery,
 };
 use uuid::Uuid;
 
@@ -229,6 +229,12 @@ fn contents(file: &OnFile) -> String {
     all.collect::<Vec<_>>().join("\n")
 }
 
+/// What is to be published. It stays so: the claim ends at once.
+async fn unpublished(store: &SqliteCallStore, limit: usize) -> Vec<OutboxRow> {
+    let claimed = OutboxPort::claim(store, at(0), limit, Duration::ZERO);
+    claimed.await.unwrap().rows
+}
+
 /// Starts every attempt that waits.
 async fn claim_attempts(store: &SqliteCallStore) -> Vec<ClaimedExecution> {
     let lease = Duration::from_secs(30);
@@ -278,7 +284,7 @@ async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
     };
     store.change(vec![change]).await.unwrap();
     assert!(contents(&file).contains(CANARY), "the command still waits");
-    let waiting = store.unpublished(None, 100).await.unwrap();
+    let waiting = unpublished(&store, 100).await;
     let positions: Vec<OutboxPosition> = waiting.iter().map(|row| row.position).collect();
     store.mark_published(positions, at(6_000)).await.unwrap();
     let contents = contents(&file);
@@ -300,15 +306,15 @@ async fn an_unreadable_message_is_returned_as_it_is_and_can_be_dead_lettered() {
         )
         .unwrap();
     // Two have no readable time, and so no position.
-    assert_eq!(store.unpublished(None, 1).await.unwrap().len(), 1);
-    let waiting = store.unpublished(None, 10).await.unwrap();
+    assert_eq!(unpublished(&store, 1).await.len(), 1);
+    let waiting = unpublished(&store, 10).await;
     let unreadable = waiting[0].envelope.clone().unwrap_err();
     assert_eq!(unreadable.payload, b"not json");
     assert!(waiting[2].envelope.is_ok());
     assert_eq!(store.about(key(1), 10).await.unwrap().len(), 1);
     let positions = waiting.iter().map(|row| row.position).collect();
     store.mark_published(positions, at(6_000)).await.unwrap();
-    assert_eq!(store.unpublished(None, 10).await.unwrap(), []);
+    assert_eq!(unpublished(&store, 10).await, []);
     // What is secret in it is unknown.
     let left = rows(&outsider, "SELECT event_payload FROM outbox WHERE id = 2");
     assert_eq!(left, ["{}"]);
@@ -401,7 +407,7 @@ async fn a_message_comes_after_those_of_other_programs() {
         )
         .unwrap();
     submit(&store, 2).await;
-    let waiting = store.unpublished(None, 100).await.unwrap();
+    let waiting = unpublished(&store, 100).await;
     assert_eq!(waiting.len(), 7);
     assert!(waiting.is_sorted_by(|a, b| a.position < b.position));
     assert!(
@@ -438,7 +444,7 @@ async fn a_full_file_refuses_new_calls_and_finishes_the_accepted_ones() {
     };
     let changed = store.change(vec![change]).await.unwrap();
     assert_eq!(*changed[0].as_ref().unwrap(), ChangeOutcome::Changed);
-    let waiting = store.unpublished(None, 100).await.unwrap();
+    let waiting = unpublished(&store, 100).await;
     let positions = waiting.iter().map(|row| row.position).collect();
     let marked = store.mark_published(positions, at(6_000)).await.unwrap();
     assert!(marked.iter().all(Result::is_ok));

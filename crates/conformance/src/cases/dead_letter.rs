@@ -7,6 +7,7 @@ use RecordOutcome::{AlreadyThere, Recorded};
 use RemoveOutcome::{NotFound, Removed};
 
 use crate::TimerStoreFixture;
+use crate::instances::{Other, other_or_return};
 use crate::store::{Store, a_dead_letter, outcome};
 
 suite! { $ dead_letter_suite, dead_letter =>
@@ -19,6 +20,7 @@ suite! { $ dead_letter_suite, dead_letter =>
     a_removed_dead_letter_s_number_is_not_used_again,
     a_removed_dead_letter_can_be_recorded_again,
     dead_letters_survive_a_crash,
+    of_two_instances_one_records_and_one_removes_a_dead_letter,
 }
 
 async fn record(store: &impl TimerStoreFixture, dead_letter: DeadLetter) -> RecordOutcome {
@@ -152,4 +154,20 @@ pub async fn dead_letters_survive_a_crash(mut store: impl TimerStoreFixture) {
     let before = list(&store, None, 10).await;
     store.crash_and_reopen().await;
     assert_eq!(list(&store, None, 10).await, before);
+}
+
+/// The other is told so, and both list the same.
+pub async fn of_two_instances_one_records_and_one_removes_a_dead_letter(
+    store: impl TimerStoreFixture,
+) {
+    let other = other_or_return!(second of store);
+    assert_eq!(record(&store, a_dead_letter("a")).await, Recorded);
+    assert_eq!(record(&other, a_dead_letter("a")).await, AlreadyThere);
+    assert_eq!(record(&other, a_dead_letter("b")).await, Recorded);
+    let listed = list(&store, None, 10).await;
+    assert_eq!(listed, list(&other, None, 10).await);
+    assert_eq!(listed.len(), 2);
+    assert_eq!(remove(&other, listed[0].0).await, Removed);
+    assert_eq!(remove(&store, listed[0].0).await, NotFound);
+    assert_eq!(list(&store, None, 10).await, listed[1..]);
 }

@@ -7,11 +7,12 @@ use OutboxOutcome::{AlreadyDone, Marked};
 
 use crate::CallStoreFixture;
 use crate::calls::{CANARY, Calls, details};
-use crate::store::{a_dead_letter, at, key, key_of, outcome, outcomes};
+use crate::store::{LEASE, a_dead_letter, at, key, key_of, outcomes};
 
 suite! { $ outbox_suite, outbox =>
     messages_wait_in_the_order_of_their_positions,
-    reading_on_after_a_position_returns_every_later_message,
+    a_claimed_message_is_claimed_again_when_its_lease_has_ended,
+    a_message_to_be_published_later_is_claimed_then,
     positions_never_go_back_when_the_clock_does,
     a_published_message_waits_no_more,
     a_message_is_marked_once,
@@ -31,8 +32,7 @@ async fn submit(store: &impl CallStoreFixture, n: u128, submitted_at: i64) {
 }
 
 async fn mark(store: &impl CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
-    let outbox = store.outbox();
-    outcome(outbox.mark_published(vec![position], at(now)).await)
+    store.mark_published(position, now).await
 }
 
 fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
@@ -53,25 +53,47 @@ pub async fn messages_wait_in_the_order_of_their_positions(store: impl CallStore
     assert!(calls.eq(expected));
 }
 
-/// Up to the limit.
-pub async fn reading_on_after_a_position_returns_every_later_message(store: impl CallStoreFixture) {
+/// Each once, the earliest first, up to the limit, and again when their lease has ended.
+pub async fn a_claimed_message_is_claimed_again_when_its_lease_has_ended(
+    store: impl CallStoreFixture,
+) {
     for (n, at) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
         submit(&store, n, at).await;
     }
     let all = store.unpublished().await;
-    let outbox = store.outbox();
-    for limit in [1, 2, 4, 9, 100] {
-        let (mut seen, mut after) = (Vec::new(), None);
-        loop {
-            let rows = outbox.unpublished(after, limit).await.unwrap();
-            assert!(rows.len() <= limit);
-            let Some(last) = rows.last() else { break };
-            after = Some(last.position);
-            seen.extend(rows);
-        }
-        assert_eq!(seen, all, "{limit}");
+    assert_eq!(store.claim_messages(3_000, 0).await, []);
+    let mut seen = Vec::new();
+    for limit in [1, 2, 4, 100, 100] {
+        let rows = store.claim_messages(3_000, limit).await;
+        assert!(rows.len() <= limit);
+        seen.extend(rows);
     }
-    assert_eq!(outbox.unpublished(None, 0).await.unwrap(), []);
+    assert_eq!(seen, all);
+    let batch = store.claim_batch(32_999, 100, LEASE).await;
+    assert_eq!((batch.rows, batch.next_at), (vec![], Some(at(33_000))));
+    mark(&store, all[0].position, 32_999).await;
+    assert_eq!(store.claim_messages(33_000, 3).await, all[1..4]);
+    assert_eq!(store.claim_messages(33_000, 100).await, all[4..]);
+    assert_eq!(store.claim_messages(33_000, 100).await, []);
+}
+
+/// At once, or after a while; what is published is not.
+pub async fn a_message_to_be_published_later_is_claimed_then(store: impl CallStoreFixture) {
+    submit(&store, 1, 1_000).await;
+    let rows = store.claim_messages(2_000, 10).await;
+    store.publish_later(rows[0].position, 90_000, 2_000).await;
+    store.publish_later(rows[1].position, 0, 2_000).await;
+    store.publish_later(rows[2].position, 500, 2_000).await;
+    assert_eq!(store.claim_messages(2_000, 10).await, rows[1..2]);
+    let batch = store.claim_batch(2_499, 10, LEASE).await;
+    assert_eq!((batch.rows, batch.next_at), (vec![], Some(at(2_500))));
+    assert_eq!(store.claim_messages(2_500, 10).await, rows[2..]);
+    mark(&store, rows[2].position, 2_500).await;
+    store.publish_later(rows[2].position, 0, 2_500).await;
+    assert_eq!(store.claim_messages(31_999, 10).await, []);
+    assert_eq!(store.claim_messages(32_000, 10).await, rows[1..2]);
+    assert_eq!(store.claim_messages(91_999, 10).await, rows[1..2]);
+    assert_eq!(store.claim_messages(92_000, 10).await, rows[..1]);
 }
 
 /// Also by hours, and after everything before was published and a crash.
@@ -86,8 +108,9 @@ pub async fn positions_never_go_back_when_the_clock_does(mut store: impl CallSto
     }
     store.crash_and_reopen().await;
     submit(&store, 3, 500).await;
-    let behind = store.outbox().unpublished(Some(last), 10).await;
-    assert_eq!(behind.unwrap().len(), 3, "no reader misses them");
+    let behind = store.unpublished().await;
+    assert_eq!(behind.len(), 3);
+    assert!(behind.iter().all(|row| row.position > last));
 }
 
 /// And the others do.

@@ -1,12 +1,12 @@
-//! Publishing the outbox, in order.
+//! Publishing the outbox.
 //!
-//! A message is read, published and marked. After a crash before the mark it is published again under
-//! the same id. The next batch is published while the last one is being marked.
+//! A message is claimed, published and marked. After a crash before the mark it is published again under
+//! the same id, once the claim has ended. The next batch is published while the last one is being marked.
 //!
 //! A message that fails by itself is parked and retried alone; the others go on. When the bus is
-//! unavailable, nothing is parked: the dispatcher backs off, and continues where it was.
+//! unavailable, nothing is parked: the dispatcher gives back what it has claimed, and backs off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{DeadLetterOrigin, Message, MessageEnvelope, Timestamp};
 use punctual_ports::{
     CallChange, DeadLetter, DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow, PortError,
-    PortErrorKind, PublishOutcome,
+    PortErrorKind, PublishLater, PublishOutcome,
 };
 
 use super::envelopes::wrap;
@@ -26,7 +26,7 @@ use crate::{BackgroundTask, BackgroundWorker, metric_names};
 
 /// Maximum number of messages in one batch.
 const BATCH: usize = 500;
-/// Maximum number of parked messages. At this limit the dispatcher backs off until fewer are.
+/// Maximum number of parked messages whose failures are counted. Beyond that, all begin anew.
 const MOST_PARKED: usize = 100_000;
 /// Maximum number of parked messages retried in one step.
 const PARKED_BATCH: usize = 50;
@@ -39,20 +39,16 @@ const COUNT_TO: usize = 100_000;
 pub struct DispatchOutbox {
     ports: CallPorts,
     settings: CallSettings,
-    /// Every message up to here was published, or is parked.
-    after: Option<OutboxPosition>,
+    /// Claimed messages about which nothing was decided yet.
+    undecided: BTreeSet<OutboxPosition>,
     /// Messages that were published and are not marked yet.
-    to_mark: Vec<OutboxPosition>,
-    parked: BTreeMap<OutboxPosition, Parked>,
+    to_mark: BTreeSet<OutboxPosition>,
+    /// How often each parked message has failed. The store says when it is retried.
+    parked: BTreeMap<OutboxPosition, u32>,
+    /// When the next claim ends.
+    next_at: Option<Timestamp>,
     /// When to update the gauge, on the monotonic clock.
     count_at: Duration,
-}
-
-/// A message that failed by itself.
-struct Parked {
-    failures: u32,
-    /// On the monotonic clock.
-    retry_at: Duration,
 }
 
 /// The result of a batch.
@@ -71,9 +67,10 @@ impl DispatchOutbox {
         let task = Self {
             ports: ports.clone(),
             settings,
-            after: None,
-            to_mark: Vec::new(),
+            undecided: BTreeSet::new(),
+            to_mark: BTreeSet::new(),
             parked: BTreeMap::new(),
+            next_at: None,
             count_at: Duration::ZERO,
         };
         let retries = Retries::new(PORT_BACKOFF, "messages could not be published");
@@ -82,50 +79,61 @@ impl DispatchOutbox {
 
     /// Publishes one batch; true if there may be more.
     async fn batch(&mut self) -> Result<bool, PortError> {
-        if self.parked.len() >= MOST_PARKED {
-            let (kind, reason) = (PortErrorKind::Overloaded, "too many messages are parked");
-            return Err(PortError::new(kind, "publish the outbox", reason));
-        }
-        let rows = self.ports.outbox.unpublished(self.after, BATCH).await?;
-        let (is_full, last) = (rows.len() >= BATCH, rows.last().map(|row| row.position));
-        let is_new = |at: &_| !self.parked.contains_key(at) && !self.to_mark.contains(at);
-        let rows = rows
-            .into_iter()
-            .filter(|row| is_new(&row.position))
-            .collect();
+        let (now, lease) = (self.ports.clock.now(), self.settings.lease);
+        let claimed = self.ports.outbox.claim(now, BATCH, lease).await?;
+        self.next_at = claimed.next_at;
+        let is_full = claimed.rows.len() >= BATCH;
+        // The claim of one that is published already has ended before it could be marked.
+        let rows = claimed.rows.into_iter();
+        let rows = rows.filter(|row| !self.to_mark.contains(&row.position));
+        let (parked, new): (Vec<_>, Vec<_>) =
+            rows.partition(|row| self.parked.contains_key(&row.position));
+        let positions = parked.iter().chain(&new).map(|row| row.position);
+        self.undecided.extend(positions);
         let to_mark = std::mem::take(&mut self.to_mark);
-        let (marked, published) = tokio::join!(self.mark(&to_mark), self.publish(rows));
+        let (marked, published) = tokio::join!(self.mark(&to_mark), self.publish(new));
         if marked.is_err() {
             self.to_mark = to_mark;
         }
-        let unavailable = self.settle(published).await?;
+        self.settle(published).await?;
         marked?;
-        if let Some(error) = unavailable {
-            return Err(error);
+        // Each alone, so that what fails with others is told from what fails by itself.
+        for row in parked.into_iter().take(PARKED_BATCH) {
+            let published = self.publish(vec![row]).await;
+            self.settle(published).await?;
         }
-        self.after = last.or(self.after);
         Ok(is_full)
     }
 
-    /// Applies the result of a batch; returns why the bus is unavailable, if it is.
-    async fn settle(&mut self, published: Published) -> Result<Option<PortError>, PortError> {
-        self.to_mark.extend(published.done);
-        let now = self.ports.clock.monotonic();
+    /// Applies the result of a batch; fails if the bus is unavailable.
+    async fn settle(&mut self, published: Published) -> Result<(), PortError> {
+        for position in published.done {
+            self.undecided.remove(&position);
+            self.parked.remove(&position);
+            self.to_mark.insert(position);
+        }
+        if self.parked.len() >= MOST_PARKED {
+            self.parked.clear();
+        }
+        let (now, mut later) = (self.ports.clock.now(), Vec::new());
         for (position, error) in published.failed {
-            let parked = self.parked.entry(position).or_insert(Parked {
-                failures: 0,
-                retry_at: now,
-            });
-            parked.failures = parked.failures.saturating_add(1);
-            let wait = PARKED_MESSAGE_BACKOFF.after(parked.failures, &position);
-            parked.retry_at = now.saturating_add(wait);
+            self.undecided.remove(&position);
+            let failures = self.parked.entry(position).or_default();
+            *failures = failures.saturating_add(1);
+            let after = PARKED_MESSAGE_BACKOFF.after(*failures, &position);
+            let retry_at = now.saturating_add(after);
+            self.next_at = self.next_at.into_iter().chain([retry_at]).min();
+            later.push(PublishLater { position, after });
             metrics::counter!(metric_names::OUTBOX_PARKED).increment(1);
             tracing::warn!(%error, number = position.number, "a message cannot be published now and is parked");
+        }
+        if !later.is_empty() {
+            self.ports.outbox.retry_later(later, now).await?;
         }
         if !published.refused.is_empty() {
             self.dead_letter(published.refused).await?;
         }
-        Ok(published.unavailable)
+        published.unavailable.map_or(Ok(()), Err)
     }
 
     async fn publish(&self, rows: Vec<OutboxRow>) -> Published {
@@ -154,7 +162,7 @@ impl DispatchOutbox {
             }
         };
         if answers.len() < positions.len() {
-            // Messages without an answer are read again.
+            // Messages without an answer are claimed again.
             let (kind, reason) = (PortErrorKind::Unavailable, "the bus gave too few answers");
             published.unavailable = Some(PortError::new(kind, "publish messages", reason));
         }
@@ -164,12 +172,12 @@ impl DispatchOutbox {
         published
     }
 
-    async fn mark(&self, positions: &[OutboxPosition]) -> Result<(), PortError> {
+    async fn mark(&self, positions: &BTreeSet<OutboxPosition>) -> Result<(), PortError> {
         if positions.is_empty() {
             return Ok(());
         }
-        let now = self.ports.clock.now();
-        let marked = self.ports.outbox.mark_published(positions.to_vec(), now);
+        let (batch, now) = (positions.iter().copied().collect(), self.ports.clock.now());
+        let marked = self.ports.outbox.mark_published(batch, now);
         let marked = marked.await?;
         let count = marked.len();
         for one in marked {
@@ -213,11 +221,12 @@ impl DispatchOutbox {
         Ok(())
     }
 
-    async fn dead_letter(&self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
+    async fn dead_letter(&mut self, refused: Vec<(OutboxRow, String)>) -> Result<(), PortError> {
         for (row, reason) in &refused {
             self.finish_its_call(row, reason).await?;
         }
         let failed_at = self.ports.clock.now();
+        let positions: Vec<OutboxPosition> = refused.iter().map(|(row, _)| row.position).collect();
         let dead = refused
             .into_iter()
             .map(|(row, reason)| {
@@ -235,37 +244,14 @@ impl DispatchOutbox {
         for one in self.ports.outbox.dead_letter(dead).await? {
             one?;
         }
-        Ok(())
-    }
-
-    /// Retries parked messages that are due.
-    async fn retry_parked(&mut self) -> Result<(), PortError> {
-        let now = self.ports.clock.monotonic();
-        let is_due =
-            |(at, parked): (&OutboxPosition, &Parked)| (parked.retry_at <= now).then_some(*at);
-        let due = self.parked.iter().filter_map(is_due).take(PARKED_BATCH);
-        for position in due.collect::<Vec<_>>() {
-            let before = OutboxPosition {
-                number: position.number - 1,
-                ..position
-            };
-            let mut rows = self.ports.outbox.unpublished(Some(before), 1).await?;
-            rows.retain(|row| row.position == position);
-            let published = self.publish(rows).await;
-            let is_over = published.failed.is_empty() && published.unavailable.is_none();
-            if let Some(error) = self.settle(published).await? {
-                return Err(error);
-            }
-            // Only after it is settled, or it would not be retried.
-            if is_over {
-                self.parked.remove(&position);
-            }
+        for position in positions {
+            self.undecided.remove(&position);
+            self.parked.remove(&position);
         }
         Ok(())
     }
 
     async fn publish_all(&mut self) -> Result<(), PortError> {
-        self.retry_parked().await?;
         while self.batch().await? {}
         self.mark(&self.to_mark).await?;
         self.to_mark.clear();
@@ -286,12 +272,26 @@ impl DispatchOutbox {
         }
     }
 
+    /// Gives back claimed messages about which nothing was decided; true if there were some.
+    async fn give_back(&mut self) -> Result<bool, PortError> {
+        let undecided = std::mem::take(&mut self.undecided).into_iter();
+        let now_again = |position| PublishLater {
+            position,
+            after: Duration::ZERO,
+        };
+        let batch: Vec<PublishLater> = undecided.map(now_again).collect();
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let now = self.ports.clock.now();
+        self.ports.outbox.retry_later(batch, now).await?;
+        Ok(true)
+    }
+
     fn idle_interval(&self) -> Duration {
-        let now = self.ports.clock.monotonic();
-        let parked = self.parked.values();
-        let until_retry = parked.map(|parked| parked.retry_at.saturating_sub(now));
+        let now = self.ports.clock.now();
         let poll = self.settings.polling_interval;
-        until_retry.min().map_or(poll, |next| next.min(poll))
+        self.next_at.map_or(poll, |next| next.since(now).min(poll))
     }
 }
 
@@ -350,7 +350,13 @@ fn dead_letter(row: OutboxRow, reason: String, failed_at: Timestamp) -> DeadLett
 impl BackgroundTask for DispatchOutbox {
     async fn step(&mut self) -> Result<Duration, PortError> {
         let published = self.publish_all().await;
+        let given_back = self.give_back().await;
         self.count().await;
-        published.map(|()| self.idle_interval())
+        published?;
+        Ok(if given_back? {
+            Duration::ZERO
+        } else {
+            self.idle_interval()
+        })
     }
 }
