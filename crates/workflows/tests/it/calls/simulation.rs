@@ -1,6 +1,7 @@
 //! Random lives of a service of calls: messages are lost, repeated and late, ports fail and are slow,
 //! and the process ends at any call of any port. Whatever happens, every accepted call that was not
-//! deleted has one end, and its request was made at most once and never early.
+//! deleted has one end, and its request was made at most once, never early, and not after its end. So it
+//! is with two instances on one store, each of which does all of it, and of which one ends at a time.
 //!
 //! A scenario is made by its seed alone. A failing one prints its seed; to run just that:
 //! `PUNCTUAL_SEED=123 cargo test -p punctual-workflows --all-features calls::simulation`. To run more
@@ -11,12 +12,13 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use punctual_adapters_memory::faults::{Fault, Faults};
 use punctual_domain::service_call::{CallStatus, ErrorKind, Submission};
 use punctual_domain::{EnvelopeId, Message, TimerKey, Timestamp};
 use punctual_ports::{
-    ClockPort, ExecutionLogPort, OutboxPort, PortErrorKind, ServiceCallPersistencePort,
-    SubmitOutcome,
+    ClockPort, ExecutionLogPort, ExecutionState, OutboxPort, PortErrorKind,
+    ServiceCallPersistencePort, SubmitOutcome,
 };
 use punctual_workflows::calls::{CallSettings, DeleteCallOutcome};
 
@@ -36,6 +38,8 @@ struct Chaos {
     repeated: u64,
     late: u64,
     bad_targets: u64,
+    /// Whether time passes that nobody sees.
+    suspensions: bool,
 }
 
 const NONE: Chaos = Chaos {
@@ -46,9 +50,10 @@ const NONE: Chaos = Chaos {
     repeated: 0,
     late: 0,
     bad_targets: 0,
+    suspensions: true,
 };
 
-/// How many scenarios each test runs unless it is told otherwise.
+/// How many scenarios each of the nine tests runs unless it is told otherwise.
 const USUAL: u64 = 75;
 const ACTIONS: u32 = 40;
 const NAMES: u64 = 12;
@@ -84,7 +89,8 @@ struct Scenario {
     random: Random,
     chaos: Chaos,
     outside: Outside,
-    process: Option<Process>,
+    /// The instances, each with its own handle of the store.
+    instances: Vec<(Outside, Process)>,
     happened: Happened,
     accepted: BTreeMap<TimerKey, Submission>,
     /// The deleted, with the number of their requests at that time.
@@ -122,7 +128,7 @@ fn fault(chaos: Chaos, random: &mut Random) -> Option<Fault> {
 }
 
 impl Scenario {
-    async fn new(seed: u64, chaos: Chaos) -> Self {
+    async fn new(seed: u64, instances: usize, chaos: Chaos) -> Self {
         let mut random = Random::new(seed);
         let outside = Outside::new();
         let fates = Mutex::new(random.fork());
@@ -156,30 +162,50 @@ impl Scenario {
             random,
             chaos,
             outside,
-            process: None,
+            instances: Vec::new(),
             happened: Happened::default(),
             accepted: BTreeMap::new(),
             deleted: BTreeMap::new(),
             unsure: BTreeSet::new(),
         };
-        scenario.start().await;
+        for n in 0..instances {
+            let outside = match n {
+                0 => scenario.outside.clone(),
+                _ => scenario.outside.another_instance(),
+            };
+            let process = scenario.start(&outside).await;
+            scenario.instances.push((outside, process));
+        }
         scenario
     }
 
-    async fn start(&mut self) {
+    async fn start(&mut self, outside: &Outside) -> Process {
         let faults = Faults::new(Arc::new(self.outside.clock.clone()));
         let (mut decisions, chaos) = (self.random.fork(), self.chaos);
         faults.decide(move |_| fault(chaos, &mut decisions));
-        self.process = Some(Process::start(&self.outside, SETTINGS, faults).await);
+        Process::start(outside, SETTINGS, faults).await
     }
 
-    fn process(&self) -> &Process {
-        self.process.as_ref().unwrap()
+    /// The process that a caller gets to.
+    fn process(&mut self) -> &Process {
+        let count = u64::try_from(self.instances.len()).unwrap();
+        let chosen = if count == 1 {
+            0
+        } else {
+            self.random.below(count)
+        };
+        &self.instances[usize::try_from(chosen).unwrap()].1
     }
 
     /// Does something while time passes as it must; `None` if the process ends on the way.
     async fn attempt<T>(&mut self, action: impl Future<Output = T>) -> Option<T> {
-        let (clock, faults) = (self.outside.clock.clone(), self.process().faults.clone());
+        let clock = self.outside.clock.clone();
+        let faults: Vec<Faults> = self
+            .instances
+            .iter()
+            .map(|(_, it)| it.faults.clone())
+            .collect();
+        let crashed = select_all(faults.iter().map(|faults| Box::pin(faults.crashed())));
         let time_passes = async {
             loop {
                 clock.advance(Duration::from_secs(5)).await;
@@ -189,21 +215,30 @@ impl Scenario {
         let done = tokio::select! {
             biased;
             done = action => Some(done),
-            () = faults.crashed() => None,
+            _ = crashed => None,
             () = time_passes => None,
         };
-        if faults.has_crashed() {
-            self.happened.crashes += 1;
-            self.end_process();
-            self.outside.store.crash_and_reopen();
-            self.start().await;
+        for n in 0..faults.len() {
+            if faults[n].has_crashed() {
+                self.restart(n).await;
+            }
         }
         done
     }
 
-    fn end_process(&mut self) {
-        let ended = self.process.take().unwrap();
+    async fn restart(&mut self, n: usize) {
+        self.happened.crashes += 1;
+        let (mut outside, ended) = self.instances.remove(n);
         self.happened.faults += ended.faults.fired().len() as u64;
+        drop(ended);
+        if self.instances.is_empty() {
+            outside.store.crash_and_reopen();
+        } else {
+            // What it had claimed is its own until the leases end.
+            outside = outside.another_instance();
+        }
+        let process = self.start(&outside).await;
+        self.instances.insert(n, (outside, process));
     }
 
     async fn act(&mut self) {
@@ -211,7 +246,7 @@ impl Scenario {
             0..5 => self.submit().await,
             5..9 => self.delete().await,
             9 => self.deliver_late().await,
-            10 => self.suspend(),
+            10 if self.chaos.suspensions => self.suspend(),
             _ => {
                 let by = Duration::from_millis(self.random.below(15_000));
                 let clock = self.outside.clock.clone();
@@ -297,7 +332,9 @@ impl Scenario {
 
     /// The faults end, and everything has to come to its end.
     async fn settle(&mut self) {
-        self.process().faults.clear();
+        for (_, process) in &self.instances {
+            process.faults.clear();
+        }
         self.deliver_late().await;
         self.outside.wire.is_good();
         self.outside.http.does(OK);
@@ -315,7 +352,9 @@ impl Scenario {
                 Fate::Delivered(_) => self.happened.repeated += 1,
             }
         }
-        self.end_process();
+        for (_, ended) in self.instances.drain(..) {
+            self.happened.faults += ended.faults.fired().len() as u64;
+        }
     }
 
     async fn is_quiet(&self) -> bool {
@@ -338,8 +377,8 @@ impl Scenario {
         ends
     }
 
-    async fn check(&mut self) -> Result<(), String> {
-        self.check_requests().await?;
+    async fn check(&mut self, instances: usize) -> Result<(), String> {
+        self.check_requests(instances).await?;
         let ends = self.ends();
         let keys: BTreeSet<TimerKey> = self.accepted.keys().chain(&self.unsure).cloned().collect();
         for key in keys {
@@ -381,7 +420,7 @@ impl Scenario {
 
     /// No attempt twice, no call twice, none early, none of a call that nobody submitted, and each as
     /// its own tenant asked for it.
-    async fn check_requests(&self) -> Result<(), String> {
+    async fn check_requests(&self, instances: usize) -> Result<(), String> {
         let (mut attempts, mut calls) = (BTreeSet::new(), BTreeSet::new());
         for request in self.outside.http.requests() {
             let (key, attempt) = (&request.attempt.key, &request.attempt);
@@ -396,6 +435,14 @@ impl Scenario {
             if request.at < details.due_at {
                 return Err(format!("{key} was requested at {}, early", request.at));
             }
+            let entries = self.outside.store.entries(key.clone(), 1).await.unwrap();
+            if let ExecutionState::Finished { finished_at, .. } = entries[0].state
+                && finished_at < request.at
+            {
+                return Err(format!(
+                    "{key} was requested after its end at {finished_at}"
+                ));
+            }
             let of_others = !self.accepted.contains_key(key) && !self.unsure.contains(key);
             if of_others || attempt.request.redacted() != details.request.redacted() {
                 return Err(format!("{key}: not the request that was asked for"));
@@ -403,7 +450,8 @@ impl Scenario {
         }
         for name in ["tenant a", "tenant b", "tenant c"] {
             // A process that has ended leaves no request under way.
-            if self.outside.http.most(name) > SETTINGS.attempts_per_tenant {
+            let most = SETTINGS.attempts_per_tenant * instances;
+            if self.outside.http.most(name) > most {
                 return Err(format!("too many requests at once of {name}"));
             }
         }
@@ -416,6 +464,10 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 fn run(first_seed: u64, chaos: Chaos) -> Happened {
+    run_instances(1, first_seed, chaos)
+}
+
+fn run_instances(instances: usize, first_seed: u64, chaos: Chaos) -> Happened {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -426,16 +478,16 @@ fn run(first_seed: u64, chaos: Chaos) -> Happened {
     let mut all = Happened::default();
     for seed in seeds {
         let (checked, happened) = runtime.block_on(async {
-            let mut scenario = Scenario::new(seed, chaos).await;
+            let mut scenario = Scenario::new(seed, instances, chaos).await;
             for _ in 0..ACTIONS {
                 scenario.act().await;
             }
             scenario.settle().await;
-            let checked = scenario.check().await;
+            let checked = scenario.check(instances).await;
             (checked, scenario.happened)
         });
         if let Err(violation) = checked {
-            panic!("{chaos:?}, PUNCTUAL_SEED={seed}: {violation}");
+            panic!("{instances} instances, {chaos:?}, PUNCTUAL_SEED={seed}: {violation}");
         }
         all.faults += happened.faults;
         all.crashes += happened.crashes;
@@ -506,18 +558,63 @@ fn with_crashes_at_any_port_call_every_call_has_one_end() {
     is_enough(&[it.crashes, it.succeeded, it.failed], &it);
 }
 
+/// Everything at once.
+const ALL: Chaos = Chaos {
+    failures: 20,
+    delays: 60,
+    crashes: 60,
+    lost: 12,
+    repeated: 8,
+    late: 12,
+    bad_targets: 6,
+    suspensions: true,
+};
+
 #[test]
 fn with_everything_at_once_every_call_has_one_end() {
+    let it = run(4_000_000, ALL);
+    let counts = [it.faults, it.crashes, it.lost, it.repeated, it.late];
+    is_enough(&counts, &it);
+    is_enough(&[it.succeeded, it.failed], &it);
+}
+
+#[test]
+fn of_two_instances_without_faults_neither_disturbs_the_other() {
     let chaos = Chaos {
-        failures: 20,
-        delays: 60,
-        crashes: 60,
-        lost: 12,
-        repeated: 8,
-        late: 12,
-        bad_targets: 6,
+        suspensions: false,
+        ..NONE
     };
-    let it = run(4_000_000, chaos);
+    let it = run_instances(2, 5_000_000, chaos);
+    assert_eq!((it.faults, it.failed), (0, 0));
+    is_enough(&[it.succeeded, it.deleted], &it);
+}
+
+#[test]
+fn with_two_instances_and_slow_ports_no_stale_owner_sends_or_ends_anything_twice() {
+    let chaos = Chaos {
+        failures: 12,
+        delays: 6,
+        bad_targets: 4,
+        ..NONE
+    };
+    let it = run_instances(2, 6_000_000, chaos);
+    is_enough(&[it.faults, it.succeeded, it.failed], &it);
+}
+
+#[test]
+fn with_two_instances_of_which_either_ends_at_any_port_call_every_call_has_one_end() {
+    let chaos = Chaos {
+        crashes: 40,
+        bad_targets: 6,
+        ..NONE
+    };
+    let it = run_instances(2, 7_000_000, chaos);
+    is_enough(&[it.crashes, it.succeeded, it.failed], &it);
+}
+
+#[test]
+fn with_two_instances_and_everything_at_once_every_call_has_one_end() {
+    let it = run_instances(2, 8_000_000, ALL);
     let counts = [it.faults, it.crashes, it.lost, it.repeated, it.late];
     is_enough(&counts, &it);
     is_enough(&[it.succeeded, it.failed], &it);

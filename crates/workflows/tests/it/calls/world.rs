@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use punctual_adapters_memory::faults::{Faults, Faulty};
 use punctual_adapters_memory::{
     Driving, FakeClock, MemoryCallStore, MemoryTimerStore, SequentialIds,
@@ -13,9 +14,9 @@ use punctual_domain::service_call::{
     CallName, CallStatus, ErrorKind, Headers, Method, Outcome, RequestBody, RequestSpec,
     ServiceCall, Submission, Tags,
 };
-use punctual_domain::{TenantId, TimerKey, Timestamp, Topic};
+use punctual_domain::{MessageEnvelope, TenantId, TimerKey, Timestamp, Topic};
 use punctual_ports::{
-    ClockPort, ConsumerName, EventBusPort, ExecutionEntry, ExecutionLogPort, IdPort,
+    Answer, ClockPort, ConsumerName, EventBusPort, ExecutionEntry, ExecutionLogPort, IdPort,
     MessageHandler, Receipt, ServiceCallPersistencePort, Stepped, SubmitOutcome, Subscribe,
     Subscription, TimerPersistencePort, TimerQueuePort,
 };
@@ -96,6 +97,16 @@ impl Outside {
             timers,
             bus,
             clock,
+        }
+    }
+
+    /// The same for another instance, which has its own handle of the store.
+    pub(crate) fn another_instance(&self) -> Self {
+        let store = self.store.another_instance();
+        Self {
+            timers: store.timers(),
+            store,
+            ..self.clone()
         }
     }
 
@@ -181,11 +192,12 @@ impl Process {
         name: &'static str,
         handler: Arc<dyn MessageHandler>,
     ) {
+        let faults = self.faults.clone();
         let request = Subscribe {
             topic,
             consumer: ConsumerName::new(name),
             max_batch: 1_000,
-            handler,
+            handler: Arc::new(Mortal { handler, faults }),
         };
         let subscription = outside.bus.subscribe(request).await.unwrap();
         self.subscriptions.push((topic, subscription));
@@ -198,6 +210,25 @@ impl Process {
     /// Nobody executes here any more, so that a test can.
     pub(crate) fn without_executor(&mut self) {
         self.drivings.pop();
+    }
+}
+
+/// A handler that ends with its process: whoever publishes to it is told, and does not wait for ever.
+struct Mortal {
+    handler: Arc<dyn MessageHandler>,
+    faults: Faults,
+}
+
+#[async_trait]
+impl MessageHandler for Mortal {
+    async fn handle(&self, batch: Vec<MessageEnvelope>) -> Vec<Answer> {
+        let reason = "the process has ended".to_owned();
+        let ended = vec![Answer::Pause { reason }; batch.len()];
+        tokio::select! {
+            biased;
+            answers = self.handler.handle(batch) => answers,
+            () = self.faults.crashed() => ended,
+        }
     }
 }
 
