@@ -34,8 +34,6 @@ use crate::retries::{PORT_BACKOFF, Retries};
 
 /// Maximum number of abandoned attempts ended at once.
 const ABANDONED_BATCH: usize = 200;
-/// Interval of checks for abandoned attempts: a store may commit late what it reported as failed.
-const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long recording the outcomes of interrupted attempts may take.
 const RECORD_LIMIT: Duration = Duration::from_secs(5);
 
@@ -281,7 +279,8 @@ impl ExecuteCalls {
         }
         self.end_abandoned().await?;
         self.unconfirmed.clear();
-        self.recheck_at = Some(now.saturating_add(RECHECK_INTERVAL));
+        // Another instance may end, and a store may commit late what it reported as failed.
+        self.recheck_at = Some(now.saturating_add(self.settings.lease));
         Ok(())
     }
 

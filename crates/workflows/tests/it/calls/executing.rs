@@ -1,8 +1,9 @@
 //! The one attempt of a call: never two, whatever fails, ends or is asked to stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_adapters_memory::faults::Fault;
+use punctual_adapters_memory::faults::{Fault, Faults};
 use punctual_domain::service_call::{CallStatus, ErrorKind};
 use punctual_ports::{ExecutionState, PortErrorKind};
 use punctual_workflows::WorkerStopped;
@@ -11,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::http::Behaviour;
-use super::world::{CallWorld, call};
+use super::world::{CallWorld, Process, call};
 use crate::world::{key, ms, secs};
 
 /// Lets the next call of a method go wrong.
@@ -297,5 +298,61 @@ async fn a_shutdown_ends_although_results_cannot_be_recorded() {
     world.settle().await;
     let failed = world.failure(&key("a")).await.map(|(kind, _)| kind);
     assert_eq!(failed, Some(ErrorKind::Interrupted));
+    assert_eq!(world.outside.http.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn an_attempt_whose_start_is_confirmed_after_its_lease_is_not_sent() {
+    let world = CallWorld::new().await;
+    world.settle().await;
+    at_next_call(&world, "claim_attempts", Fault::DelayAfter(secs(30)));
+    world.submit(call("a", world.now())).await;
+    world.submit(call("b", world.in_(secs(40)))).await;
+    world.advance(Duration::from_mins(5)).await;
+    let failed = world.failure(&key("a")).await.map(|(kind, _)| kind);
+    assert_eq!(failed, Some(ErrorKind::Interrupted));
+    assert_eq!(world.outside.http.count(&key("a")), 0);
+    assert_eq!(world.status(&key("b")).await, Some(CallStatus::Succeeded));
+}
+
+/// Another instance on the same store and bus.
+async fn second_instance(world: &CallWorld, settings: CallSettings) -> Process {
+    let outside = world.outside.another_instance();
+    let faults = Faults::new(Arc::new(outside.clock.clone()));
+    Process::start(&outside, settings, faults).await
+}
+
+#[tokio::test]
+async fn a_request_that_outlasts_its_lease_is_interrupted_by_no_other_instance() {
+    let settings = CallSettings {
+        timeout: secs(300),
+        ..CallSettings::default()
+    };
+    let world = CallWorld::with(settings).await;
+    let _second = second_instance(&world, settings).await;
+    world.outside.http.does(Behaviour::Answer(200, secs(200)));
+    world.submit(call("a", world.now())).await;
+    world.advance(secs(250)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
+    assert_eq!(world.outside.http.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_crashed_instance_was_making_is_interrupted_by_another_when_its_lease_ends() {
+    let settings = CallSettings::default();
+    let mut world = CallWorld::with(settings).await;
+    world.outside.http.does(Behaviour::Hang);
+    world.submit(call("a", world.now())).await;
+    world.settle().await;
+    assert_eq!(world.outside.http.requests().len(), 1);
+    world.process = second_instance(&world, settings).await;
+    world.advance(secs(30).saturating_sub(ms(1))).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Running));
+    world
+        .advance(settings.lease + settings.polling_interval)
+        .await;
+    let failed = world.failure(&key("a")).await.map(|(kind, _)| kind);
+    assert_eq!(failed, Some(ErrorKind::Interrupted));
+    world.advance(Duration::from_hours(1)).await;
     assert_eq!(world.outside.http.requests().len(), 1);
 }

@@ -592,8 +592,8 @@ fn of_two_instances_without_faults_neither_disturbs_the_other() {
 #[test]
 fn with_two_instances_and_slow_ports_no_stale_owner_sends_or_ends_anything_twice() {
     let chaos = Chaos {
-        failures: 12,
-        delays: 6,
+        failures: 20,
+        delays: 10,
         bad_targets: 4,
         ..NONE
     };
