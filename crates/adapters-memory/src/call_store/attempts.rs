@@ -137,21 +137,21 @@ impl Attempts {
             attempt.lease.is_none_or(is_free) && !held.contains(&attempt.key)
         };
         let calls = self.attempted.iter().map(|(_, _, call)| call.clone());
-        let is_to_take = |call: &TimerKey| self.rows.get(call).is_some_and(|it| is_abandoned(it));
+        let is_to_take = |call: &TimerKey| self.rows.get(call).is_some_and(&is_abandoned);
         let calls: Vec<TimerKey> = calls.filter(is_to_take).take(limit).collect();
-        let mut taken = Vec::with_capacity(calls.len());
+        let mut abandoned = Vec::with_capacity(calls.len());
         for call in &calls {
             let lease = self.new_lease(owner, until);
             if let Some(attempt) = self.rows.get_mut(call) {
                 attempt.lease = Some(lease);
                 let (key, token) = (attempt.key.clone(), lease.token);
-                taken.push(AbandonedExecution {
+                abandoned.push(AbandonedExecution {
                     claim: ExecutionClaim { key, token },
                     correlation_id: attempt.correlation_id,
                 });
             }
         }
-        taken
+        abandoned
     }
 
     pub(super) fn count_waiting(&self, limit: usize) -> usize {

@@ -341,9 +341,13 @@ impl ExecutionLogPort for SqliteCallStore {
         _now: Timestamp,
         _lease: Duration,
     ) -> BatchResult<ExecutionOutcome> {
-        let renew = |claim| match self.attempt_claims.is_current(&claim) {
-            true => Ok(ExecutionOutcome::Applied),
-            false => Ok(ExecutionOutcome::NotThere),
+        let claims = &self.attempt_claims;
+        let renew = |claim| {
+            Ok(if claims.is_current(&claim) {
+                ExecutionOutcome::Applied
+            } else {
+                ExecutionOutcome::NotThere
+            })
         };
         Ok(batch.into_iter().map(renew).collect())
     }

@@ -175,16 +175,13 @@ pub async fn a_stale_owner_s_late_outcome_counts_until_another_takes_over(
             assert_eq!(other.take_over(&[], 50_000).await, []);
         }
         let entries = store.attempts().entries(key(n), 10).await;
-        let outcome = match is_taken_over {
-            true => failed(),
-            false => succeeded(),
-        };
+        let outcome = if is_taken_over { failed() } else { succeeded() };
         let finished_at = at(50_000);
-        let state = ExecutionState::Finished {
+        let over = ExecutionState::Finished {
             finished_at,
             outcome,
         };
-        assert_eq!(entries.expect("entries answers")[0].state, state);
+        assert_eq!(entries.expect("entries answers")[0].state, over);
     }
 }
 

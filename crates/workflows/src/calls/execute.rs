@@ -307,9 +307,10 @@ impl ExecuteCalls {
             let finished: Vec<FinishExecution> = abandoned
                 .into_iter()
                 .map(|it| {
-                    let reason = match self.unconfirmed.contains(&it.claim.key) {
-                        true => UNCONFIRMED,
-                        false => ABANDONED,
+                    let reason = if self.unconfirmed.contains(&it.claim.key) {
+                        UNCONFIRMED
+                    } else {
+                        ABANDONED
                     };
                     let outcome = Outcome::Failed(ErrorMeta::new(ErrorKind::Interrupted, reason));
                     finish_of(it.claim, it.correlation_id, outcome, now, ids)

@@ -1,6 +1,7 @@
 //! The life of service calls, driven by a fake clock over in-memory adapters.
 
 mod causes;
+mod chaos;
 mod dispatching;
 mod executing;
 mod fairness;

@@ -13,45 +13,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use punctual_adapters_memory::faults::{Fault, Faults};
+use punctual_adapters_memory::faults::Faults;
 use punctual_domain::service_call::{CallStatus, ErrorKind, Submission};
 use punctual_domain::{EnvelopeId, Message, TimerKey, Timestamp};
 use punctual_ports::{
-    ClockPort, ExecutionLogPort, ExecutionState, OutboxPort, PortErrorKind,
-    ServiceCallPersistencePort, SubmitOutcome,
+    ClockPort, ExecutionLogPort, ExecutionState, OutboxPort, ServiceCallPersistencePort,
+    SubmitOutcome,
 };
 use punctual_workflows::calls::{CallSettings, DeleteCallOutcome};
 
+use super::chaos::{ALL, Chaos, NONE, fault};
 use super::http::{Behaviour, OK};
 use super::wire::Fate;
 use super::world::{Outside, Process, call_to};
 use crate::simulation::random::Random;
 use crate::world::key_of;
-
-/// One fault in each this many events; zero is never.
-#[derive(Debug, Clone, Copy)]
-struct Chaos {
-    failures: u64,
-    delays: u64,
-    crashes: u64,
-    lost: u64,
-    repeated: u64,
-    late: u64,
-    bad_targets: u64,
-    /// Whether time passes that nobody sees.
-    suspensions: bool,
-}
-
-const NONE: Chaos = Chaos {
-    failures: 0,
-    delays: 0,
-    crashes: 0,
-    lost: 0,
-    repeated: 0,
-    late: 0,
-    bad_targets: 0,
-    suspensions: true,
-};
 
 /// How many scenarios each of the nine tests runs unless it is told otherwise.
 const USUAL: u64 = 75;
@@ -97,34 +73,6 @@ struct Scenario {
     deleted: BTreeMap<TimerKey, usize>,
     /// Those of which nobody knows, because the answer was an error.
     unsure: BTreeSet<TimerKey>,
-}
-
-fn fault(chaos: Chaos, random: &mut Random) -> Option<Fault> {
-    if random.once_in(chaos.crashes) {
-        return Some(match random.below(2) {
-            0 => Fault::CrashBefore,
-            _ => Fault::CrashAfter,
-        });
-    }
-    if random.once_in(chaos.failures) {
-        let kind = match random.below(3) {
-            0 => PortErrorKind::Busy,
-            1 => PortErrorKind::StorageFull,
-            _ => PortErrorKind::Unavailable,
-        };
-        return Some(match random.below(2) {
-            0 => Fault::FailBefore(kind),
-            _ => Fault::FailAfter(kind),
-        });
-    }
-    if random.once_in(chaos.delays) {
-        let by = Duration::from_millis(random.below(20_000));
-        return Some(match random.below(2) {
-            0 => Fault::DelayBefore(by),
-            _ => Fault::DelayAfter(by),
-        });
-    }
-    None
 }
 
 impl Scenario {
@@ -557,18 +505,6 @@ fn with_crashes_at_any_port_call_every_call_has_one_end() {
     let it = run(3_000_000, chaos);
     is_enough(&[it.crashes, it.succeeded, it.failed], &it);
 }
-
-/// Everything at once.
-const ALL: Chaos = Chaos {
-    failures: 20,
-    delays: 60,
-    crashes: 60,
-    lost: 12,
-    repeated: 8,
-    late: 12,
-    bad_targets: 6,
-    suspensions: true,
-};
 
 #[test]
 fn with_everything_at_once_every_call_has_one_end() {
