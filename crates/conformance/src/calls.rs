@@ -338,7 +338,7 @@ pub(crate) trait Calls: CallStoreFixture {
         asked
     }
 
-    /// Starts up to so many attempts.
+    /// Starts at most this many attempts.
     async fn claim_attempts(&self, limit: usize, now: i64) -> Vec<ClaimedExecution> {
         let mut start = |execution: &Execution| Some(vec![began(&execution.key, now)]);
         let (attempts, query) = (self.attempts(), waiting_up_to(limit));

@@ -166,8 +166,8 @@ impl Scenario {
             _ = crashed => None,
             () = time_passes => None,
         };
-        for n in 0..faults.len() {
-            if faults[n].has_crashed() {
+        for (n, faults) in faults.iter().enumerate() {
+            if faults.has_crashed() {
                 self.restart(n).await;
             }
         }
