@@ -280,6 +280,7 @@ impl Scenario {
 
     /// The faults end, and everything has to come to its end.
     async fn settle(&mut self) {
+        self.chaos = NONE;
         for (_, process) in &self.instances {
             process.faults.clear();
         }
@@ -288,7 +289,10 @@ impl Scenario {
         self.outside.http.does(OK);
         // Longer than the longest redispatch interval, and than a message is parked.
         for _ in 0..40 {
-            self.outside.clock.advance(Duration::from_mins(5)).await;
+            // A crash that was decided on before may still come.
+            let clock = self.outside.clock.clone();
+            let by = Duration::from_mins(5);
+            self.attempt(async move { clock.advance(by).await }).await;
             if self.is_quiet().await {
                 break;
             }
