@@ -123,7 +123,7 @@ impl CallsPlan {
     pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
         let ports = &self.ports;
         let react = Arc::new(ReactToEvents::new(ports, self.settings));
-        let submit = Arc::new(SubmitCalls::new(ports));
+        let submit = Arc::new(SubmitCalls::new(ports, self.settings));
         let accept = Arc::new(AcceptExecutions::new(ports));
         let delete_timers = Arc::new(DeleteCallTimers::new(ports));
         let others = self.others.as_ref().map(|handler| {
@@ -202,7 +202,7 @@ pub(crate) fn assemble(
         Arc::clone(&timers.persistence),
     );
     let handle = ServiceCalls {
-        submit: SubmitCalls::new(&ports),
+        submit: SubmitCalls::new(&ports, options.settings),
         read: ReadCalls::new(&ports),
     };
     Ok((handle, CallsPlan::new(&ports, options, rejects_standalone)?))

@@ -109,7 +109,7 @@ pub(crate) fn envelopes(
 /// A submission with an id of its own and no key.
 pub(crate) fn new_call(details: CallDetails) -> NewCall {
     let (correlation_id, now) = (details.correlation_id, details.submitted_at.as_millis());
-    let CallStep { call, outgoing } = details.schedule();
+    let CallStep { call, outgoing } = details.accept(envelope_id(), TIMEOUT);
     NewCall {
         call,
         id_was_given: true,

@@ -12,7 +12,7 @@ use crate::{BatchResult, PageCursor, PortError};
 /// A call to be stored for the first time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewCall {
-    /// The call, scheduled.
+    /// The call: scheduled, or running if it was due by the caller's clock when it was submitted.
     pub call: ServiceCall,
     /// Whether the caller chose the id, rather than the service.
     pub id_was_given: bool,
@@ -33,6 +33,24 @@ impl NewCall {
             correlation_id: details.correlation_id,
             submitted_at: details.submitted_at,
         }
+    }
+
+    /// What a store with a clock of its own stores: a call that is running, and not due by that clock, is
+    /// scheduled instead. Its messages are those of a scheduled call, in the same envelopes, since both
+    /// forms are caused by the same command.
+    #[must_use]
+    pub fn by_the_clock_of_the_store(mut self, now: Timestamp) -> Self {
+        if let ServiceCall::Running(call) = &self.call
+            && now < call.details.due_at
+        {
+            let step = call.details.clone().schedule();
+            self.outbox.truncate(step.outgoing.len());
+            for (envelope, outgoing) in self.outbox.iter_mut().zip(step.outgoing) {
+                envelope.message = outgoing.message;
+            }
+            self.call = step.call;
+        }
+        self
     }
 
     /// Decides the outcome, given the submissions of the same tenant under its id and under its key.
@@ -138,6 +156,9 @@ pub struct CallPage {
 ///   has to be that call's; if an id was used before with a key, and a key is given, it has to be that
 ///   key. A conflict of the id takes precedence.
 /// - A generated id that is in use is a conflict too, unless the key is that call's.
+/// - A call that is running when it is submitted, because it was due by the clock of the caller, is stored as it
+///   is, with its messages. It is never early by the store's clock either: a store that has one stores
+///   [`NewCall::by_the_clock_of_the_store`]. For one that has none, `submitted_at` is the time.
 ///
 /// ## Changing
 /// - `change` requires the current version and increments it. A finished call does not change: the

@@ -189,7 +189,10 @@ impl State {
 #[async_trait]
 impl ServiceCallPersistencePort for MemoryCallStore {
     async fn submit(&self, batch: Vec<NewCall>) -> BatchResult<SubmitOutcome> {
-        each(&self.state, batch, |state, item| Ok(state.submit(item)))
+        each(&self.state, batch, |state, new| {
+            let now = self.timers.time(new.call.details().submitted_at);
+            Ok(state.submit(new.by_the_clock_of_the_store(now)))
+        })
     }
 
     async fn find(&self, keys: Vec<TimerKey>) -> Result<Vec<Option<StoredCall>>, PortError> {

@@ -14,7 +14,7 @@ use punctual_api::{
     ApiParts, ApiSettings, CallsApi, ReadinessCheck, TimersApi, Tokens, hash_token, router,
 };
 use punctual_ports::{CallStores, ClockPort, IdPort};
-use punctual_workflows::calls::{CallPorts, ReadCalls, SubmitCalls};
+use punctual_workflows::calls::{CallPorts, CallSettings, ReadCalls, SubmitCalls};
 use punctual_workflows::{ScheduleTimers, TimerPorts};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl World {
             bus,
         );
         let calls = CallsApi {
-            submit: SubmitCalls::new(&ports),
+            submit: SubmitCalls::new(&ports, CallSettings::default()),
             read: ReadCalls::new(&ports),
         };
         let api = ApiParts {

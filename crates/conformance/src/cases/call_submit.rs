@@ -1,14 +1,19 @@
 //! Which submission is new, which a repetition and which a conflict.
 
-use punctual_domain::service_call::ServiceCall;
-use punctual_ports::{ConflictField, NewCall, Receipt, SubmitOutcome};
+use punctual_domain::service_call::{CallStep, ServiceCall};
+use punctual_ports::{ChangeOutcome, ConflictField, NewCall, Receipt, SubmitOutcome};
 
 use crate::CallStoreFixture;
-use crate::calls::{Calls, correlated, details, fingerprint, new_call, tagged, with_key};
+use crate::calls::{
+    Calls, correlated, details, envelope_id, fingerprint, new_call, running, succeeded, tagged,
+    with_key,
+};
 use crate::store::{at, correlation, key, key_of, outcomes};
 
 suite! { $ call_submit_suite, call_submit =>
     a_new_call_is_stored_with_its_messages,
+    a_call_that_is_due_when_it_is_submitted_is_running_at_once,
+    no_call_that_is_submitted_running_is_early_by_the_store_s_clock,
     a_repetition_gets_the_first_receipt_and_anything_else_a_conflict,
     a_repetition_with_another_generated_id_is_recognised_by_its_key,
     a_generated_id_that_is_taken_is_a_conflict,
@@ -61,6 +66,10 @@ fn call(n: u128, with: Option<&str>) -> NewCall {
     }
 }
 
+fn call_due(n: u128, due_at: i64) -> NewCall {
+    new_call(details(key(n), due_at))
+}
+
 fn other_body(new: NewCall) -> NewCall {
     NewCall {
         fingerprint: fingerprint(2),
@@ -75,6 +84,65 @@ pub async fn a_new_call_is_stored_with_its_messages(store: impl CallStoreFixture
     assert_eq!(outcome, accepted(1));
     assert_eq!(store.found(key(1)).await.call, new.call);
     assert_eq!(store.messages().await, new.outbox);
+}
+
+/// With the messages of both steps; so it is checked as a running call is, and cannot be deleted.
+pub async fn a_call_that_is_due_when_it_is_submitted_is_running_at_once(
+    store: impl CallStoreFixture,
+) {
+    for (n, count, due_at) in [(1, 1, 1_000), (2, 2, 999)] {
+        let new = call_due(n, due_at);
+        assert_eq!(store.submit(new.clone()).await, accepted(n));
+        let found = store.found(key(n)).await;
+        assert_eq!(found.call, new.call);
+        assert_eq!(store.submit(call_due(n, due_at)).await, repeated(n));
+        let told = store.messages().await;
+        assert_eq!(
+            (told.len(), &told[told.len() - 4..]),
+            (4 * count, &*new.outbox)
+        );
+        let check_at = new.call.next_check_at().expect("it is not finished");
+        let stuck = store.calls().find_stuck(check_at, 10).await.unwrap();
+        assert!(stuck.calls.contains(&found));
+        let deleted = store.delete(key(n), found.version, 2_000).await;
+        assert_eq!(deleted, ChangeOutcome::Outdated);
+        let step = running(&found).finish(succeeded(), at(3_000), envelope_id());
+        let step = CallStep {
+            outgoing: Vec::new(),
+            ..step
+        };
+        let changed = store.change(found.version, step, 3_000).await;
+        assert_eq!(changed, ChangeOutcome::Changed);
+    }
+}
+
+/// Nor by the caller's: it waits for its timer, as if it had been submitted scheduled.
+pub async fn no_call_that_is_submitted_running_is_early_by_the_store_s_clock(
+    store: impl CallStoreFixture,
+) {
+    if !store.has_store_clock() {
+        return;
+    }
+    // The caller's clock reads 1 000, and the call is due at 900.
+    for (n, stores, is_early) in [(1, 899, true), (2, 900, false), (3, 1_000, false)] {
+        store.set_store_clock(Some(at(stores)));
+        let (before, new) = (store.messages().await.len(), call_due(n, 900));
+        assert_eq!(store.submit(new.clone()).await, accepted(n));
+        let found = store.found(key(n)).await;
+        let told = store.messages().await.split_off(before);
+        if is_early {
+            let scheduled = details(key(n), 900).schedule();
+            assert_eq!(found.call, scheduled.call);
+            let told = told
+                .into_iter()
+                .map(|it| (it.metadata.causation_id, it.message));
+            let due = scheduled.outgoing.into_iter();
+            let due = due.map(|it| (Some(it.caused_by), it.message));
+            assert!(told.eq(due));
+        } else {
+            assert_eq!((found.call, told), (new.call, new.outbox));
+        }
+    }
 }
 
 /// By id, by key and by both; while the call is stored, and after its deletion.

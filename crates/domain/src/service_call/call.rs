@@ -2,7 +2,8 @@
 //!
 //! | from | event | to | rule |
 //! |---|---|---|---|
-//! | – | submitted | Scheduled | once for each id and idempotency key |
+//! | – | submitted | Scheduled | once for each id and idempotency key: [`CallDetails::accept`] |
+//! | – | submitted at or after `due_at` | Running | the same, without a timer |
 //! | Scheduled | its due time is reached | Running | only with an event reached at or after `due_at`: [`ScheduledCall::start`] |
 //! | Scheduled | overdue by [`OVERDUE`] | Running | without waiting for the event any longer |
 //! | Scheduled | deleted | – | nothing is executed afterwards |
@@ -203,32 +204,79 @@ pub enum Check {
 }
 
 impl CallDetails {
-    /// Accepts the call: the first transition.
+    /// Accepts the call: the first transition. A call that is due when it is submitted starts at once, and
+    /// any other waits for its timer.
+    pub fn accept(self, execution_id: EnvelopeId, timeout: Duration) -> CallStep {
+        if self.submitted_at < self.due_at {
+            return self.schedule();
+        }
+        let mut outgoing = vec![self.submitted(), self.scheduled()];
+        let start = Start {
+            reached_at: self.submitted_at,
+            now: self.submitted_at,
+            execution_id,
+            caused_by: self.command_id,
+            timeout,
+        };
+        let mut step = self.start(start);
+        outgoing.append(&mut step.outgoing);
+        CallStep { outgoing, ..step }
+    }
+
+    /// Accepts the call, which waits for its timer.
     pub fn schedule(self) -> CallStep {
-        let (tenant_id, service_call_id) = (self.key.tenant_id.clone(), self.key.service_call_id);
-        let outgoing = vec![
-            self.message(ServiceCallSubmitted {
-                tenant_id: tenant_id.clone(),
-                service_call_id,
-                name: self.name.clone(),
-                request_spec: self.request.redacted(),
-                submitted_at: self.submitted_at,
-                tags: self.tags.clone(),
-            }),
-            self.message(ScheduleTimer {
-                tenant_id: tenant_id.clone(),
-                service_call_id,
-                due_at: self.due_at,
-                data: None,
-            }),
-            self.message(ServiceCallScheduled {
-                tenant_id,
-                service_call_id,
-                due_at: self.due_at,
-            }),
-        ];
+        let timer = self.message(ScheduleTimer {
+            tenant_id: self.key.tenant_id.clone(),
+            service_call_id: self.key.service_call_id,
+            due_at: self.due_at,
+            data: None,
+        });
+        let outgoing = vec![self.submitted(), timer, self.scheduled()];
         let call = ServiceCall::Scheduled(ScheduledCall { details: self });
         CallStep { call, outgoing }
+    }
+
+    /// Starts the call, which is due.
+    fn start(self, start: Start) -> CallStep {
+        let running = RunningCall {
+            details: self,
+            started_at: start.now,
+            execution_id: start.execution_id,
+            caused_by: start.caused_by,
+            timeout: start.timeout,
+            attempt_started_at: None,
+            dispatched_at: start.now,
+            dispatch_count: 1,
+        };
+        let key = &running.details.key;
+        let event = ServiceCallRunning {
+            tenant_id: key.tenant_id.clone(),
+            service_call_id: key.service_call_id,
+            started_at: start.now,
+        };
+        let event = Outgoing::caused(start.caused_by, event);
+        let outgoing = vec![event, running.command()];
+        let call = ServiceCall::Running(running);
+        CallStep { call, outgoing }
+    }
+
+    fn submitted(&self) -> Outgoing {
+        self.message(ServiceCallSubmitted {
+            tenant_id: self.key.tenant_id.clone(),
+            service_call_id: self.key.service_call_id,
+            name: self.name.clone(),
+            request_spec: self.request.redacted(),
+            submitted_at: self.submitted_at,
+            tags: self.tags.clone(),
+        })
+    }
+
+    fn scheduled(&self) -> Outgoing {
+        self.message(ServiceCallScheduled {
+            tenant_id: self.key.tenant_id.clone(),
+            service_call_id: self.key.service_call_id,
+            due_at: self.due_at,
+        })
     }
 
     fn message(&self, message: impl Into<Message>) -> Outgoing {
@@ -249,26 +297,7 @@ impl ScheduledCall {
                 reached_at: start.reached_at,
             });
         }
-        let running = RunningCall {
-            details: self.details,
-            started_at: start.now,
-            execution_id: start.execution_id,
-            caused_by: start.caused_by,
-            timeout: start.timeout,
-            attempt_started_at: None,
-            dispatched_at: start.now,
-            dispatch_count: 1,
-        };
-        let key = &running.details.key;
-        let event = ServiceCallRunning {
-            tenant_id: key.tenant_id.clone(),
-            service_call_id: key.service_call_id,
-            started_at: start.now,
-        };
-        let event = Outgoing::caused(start.caused_by, event);
-        let outgoing = vec![event, running.command()];
-        let call = ServiceCall::Running(running);
-        Ok(CallStep { call, outgoing })
+        Ok(self.details.start(start))
     }
 
     /// The messages about the deletion of the call.

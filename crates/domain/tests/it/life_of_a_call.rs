@@ -141,6 +141,44 @@ fn a_submitted_call_is_scheduled_and_its_timer_is_caused_by_the_command() {
 }
 
 #[test]
+fn a_call_that_is_due_when_it_is_submitted_starts_at_once_without_a_timer() {
+    let (command, execution) = (envelope_id(COMMAND), envelope_id(EXECUTION));
+    let accepted = |submitted_at| {
+        let details = CallDetails {
+            submitted_at,
+            ..details()
+        };
+        details.accept(execution, TIMEOUT)
+    };
+    let waiting = accepted(at(200).saturating_sub(MS));
+    assert_eq!(waiting.call.status(), CallStatus::Scheduled, "never early");
+    assert_eq!(published(&waiting)[1].0, "ScheduleTimer");
+    for submitted_at in [at(200), at(200).saturating_add(MS), at(10_000)] {
+        let step = accepted(submitted_at);
+        assert_eq!(
+            published(&step),
+            [
+                ("ServiceCallSubmitted", command, None),
+                ("ServiceCallScheduled", command, None),
+                ("ServiceCallRunning", command, None),
+                ("StartExecution", command, Some(execution)),
+            ]
+        );
+        all_name_the_call(&step);
+        let limit = submitted_at.saturating_add(UNHEARD);
+        assert_eq!(step.call.next_check_at(), Some(limit));
+        let ServiceCall::Running(call) = step.call else {
+            panic!("it is running");
+        };
+        assert_eq!(call.details.submitted_at, submitted_at);
+        let (started_at, cause) = (call.started_at, call.caused_by);
+        assert_eq!((started_at, cause), (submitted_at, command));
+        assert_eq!((call.timeout, call.dispatch_count), (TIMEOUT, 1));
+        assert_eq!(call.attempt_started_at, None);
+    }
+}
+
+#[test]
 fn a_call_starts_at_its_due_time_and_not_a_millisecond_before() {
     let early = at(200).saturating_sub(MS);
     let refused = scheduled().start(start(early)).unwrap_err();

@@ -11,8 +11,8 @@ use punctual_ports::{
 };
 use sha2::{Digest, Sha256};
 
-use super::CallPorts;
 use super::envelopes::wrap;
+use super::{CallPorts, CallSettings};
 use crate::answers::{answer_of, no_answer, unexpected};
 use crate::metric_names;
 
@@ -23,6 +23,7 @@ const TRIES: usize = 8;
 #[derive(Clone)]
 pub struct SubmitCalls {
     ports: CallPorts,
+    settings: CallSettings,
 }
 
 /// The outcome of a deletion.
@@ -39,9 +40,10 @@ pub enum DeleteCallOutcome {
 
 impl SubmitCalls {
     /// On these adapters.
-    pub fn new(ports: &CallPorts) -> Self {
+    pub fn new(ports: &CallPorts, settings: CallSettings) -> Self {
         Self {
             ports: ports.clone(),
+            settings,
         }
     }
 
@@ -138,7 +140,8 @@ impl SubmitCalls {
             request: submission.request,
         };
         let correlation_id = details.correlation_id;
-        let step = details.schedule();
+        let execution_id = EnvelopeId::from_uuid(ids.next_id());
+        let step = details.accept(execution_id, self.settings.timeout);
         NewCall {
             call: step.call,
             id_was_given: submission.service_call_id.is_some(),

@@ -1,5 +1,6 @@
 //! A call from its submission to its end, when everything works but the target, perhaps.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use punctual_adapters_memory::faults::Fault;
@@ -90,6 +91,58 @@ async fn a_call_whose_due_time_has_passed_is_made_at_once() {
     assert_eq!(world.now(), now);
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
     assert_eq!(world.outside.http.requests()[0].at, now);
+}
+
+#[tokio::test]
+async fn a_call_that_is_due_when_it_is_submitted_starts_in_that_write_and_has_no_timer() {
+    let world = CallWorld::with_rare_polls().await;
+    for (name, overdue) in [("due", ms(0)), ("late", ms(1))] {
+        let due_at = world.now().saturating_sub(overdue);
+        let changes = world.count_calls("change");
+        let first = world.submit(call(name, due_at)).await;
+        assert_eq!(world.status(&key(name)).await, Some(CallStatus::Running));
+        // It is one call, and it is too late to delete it.
+        let again = world.try_submit(call(name, due_at)).await;
+        assert_eq!(again, SubmitOutcome::Repeated(first));
+        let running = DeleteCallOutcome::TooLate(CallStatus::Running);
+        assert_eq!(delete(&world, &key(name)).await, running);
+        assert_eq!(changes.load(Ordering::SeqCst), 0);
+        world.settle().await;
+        assert_eq!(world.status(&key(name)).await, Some(CallStatus::Succeeded));
+        let view = world.process.read.find(key(name)).await.unwrap().unwrap();
+        assert_eq!((view.timer, view.attempts.len()), (None, 1));
+        world.advance(Duration::from_hours(1)).await;
+        assert_eq!(world.outside.http.count(&key(name)), 1, "and never again");
+    }
+    world.submit(call("later", world.in_(ms(1)))).await;
+    let waits = Some(CallStatus::Scheduled);
+    assert_eq!(world.status(&key("later")).await, waits);
+    world.settle().await;
+    assert_eq!(world.status(&key("later")).await, waits, "never early");
+    for (type_name, count) in [
+        ("ServiceCallScheduled", 3),
+        ("ServiceCallRunning", 2),
+        ("ScheduleTimer", 1),
+        ("DueTimeReached", 0),
+    ] {
+        assert_eq!(world.outside.wire.count(type_name), count, "{type_name}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_started_when_it_was_submitted_ends_although_its_command_is_lost() {
+    let world = CallWorld::with_rare_polls().await;
+    world.outside.wire.loses(&["StartExecution"]);
+    world.submit(call("a", world.now())).await;
+    // The clock is set back: nothing is early, and the sweep comes later by that much.
+    let clock = &world.outside.clock;
+    clock.set_wall(world.now().saturating_sub(secs(30)));
+    world.advance(secs(1)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Running));
+    world.outside.wire.is_good();
+    world.advance(secs(90)).await;
+    assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
+    assert_eq!(world.outside.http.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -202,7 +255,7 @@ async fn a_deleted_call_is_never_made_and_its_timer_is_deleted() {
 #[tokio::test]
 async fn a_call_deleted_before_its_timer_was_scheduled_stays_deleted() {
     let world = CallWorld::new().await;
-    world.submit(call("a", world.now())).await;
+    world.submit(call("a", world.in_(ms(1)))).await;
     // Nothing was published yet: the command for the timer comes after the deletion.
     assert_eq!(delete(&world, &key("a")).await, DeleteCallOutcome::Deleted);
     world.advance(Duration::from_hours(1)).await;
@@ -326,6 +379,30 @@ async fn commands_from_the_bus_submit_and_delete_in_order() {
     assert_eq!((submitted.len(), deleted.len()), (2, 1));
     let cause = deleted[0].envelope.metadata.causation_id;
     assert_eq!(cause, Some(EnvelopeId::from_uuid(Uuid::from_u128(3))));
+}
+
+#[tokio::test]
+async fn a_command_from_the_bus_that_is_due_starts_at_once_and_once() {
+    let world = CallWorld::new().await;
+    let due = SubmitServiceCall {
+        due_at: world.now(),
+        ..submission_of("a", &world)
+    };
+    for n in [1, 1, 2] {
+        let batch = vec![command(&world, n, due.clone())];
+        let answers = world.outside.wire.publish(batch).await.unwrap();
+        assert_eq!(answers[0].as_ref().unwrap(), &PublishOutcome::Accepted);
+        assert_ne!(world.status(&key("a")).await, Some(CallStatus::Scheduled));
+        world.advance(secs(1)).await;
+    }
+    assert_eq!(world.outside.http.requests().len(), 1);
+    for type_name in ["ServiceCallRunning", "StartExecution"] {
+        let told = world.outside.wire.of_type(type_name);
+        let cause = Some(EnvelopeId::from_uuid(Uuid::from_u128(1)));
+        assert_eq!(told[0].envelope.metadata.causation_id, cause);
+        assert_eq!(told.len(), 1);
+    }
+    assert_eq!(world.outside.wire.count("ScheduleTimer"), 0);
 }
 
 #[tokio::test]

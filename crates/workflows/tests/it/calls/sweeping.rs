@@ -62,7 +62,7 @@ async fn a_due_time_that_arrives_after_the_sweep_starts_nothing_again() {
             Message::DueTimeReached(_) => Fate::Delayed,
             _ => Fate::Delivered(1),
         });
-    world.submit(call("a", world.now())).await;
+    world.submit(call("a", world.in_(ms(1)))).await;
     world.advance(secs(61)).await;
     assert_eq!(world.status(&key("a")).await, Some(CallStatus::Succeeded));
     let late = world.outside.wire.take_delayed();

@@ -148,7 +148,7 @@ impl Process {
     pub(crate) async fn start(outside: &Outside, settings: CallSettings, faults: Faults) -> Self {
         let (ports, timer_ports) = outside.ports(&faults);
         let react = Arc::new(ReactToEvents::new(&ports, settings));
-        let submit = SubmitCalls::new(&ports);
+        let submit = SubmitCalls::new(&ports, settings);
         let mut process = Self {
             read: ReadCalls::new(&ports),
             submit: submit.clone(),
