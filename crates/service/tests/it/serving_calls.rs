@@ -342,7 +342,9 @@ fn timers_may_have_a_file_of_their_own_and_then_an_interface_too() {
     let (home, target) = (Home::new(), Target::start());
     let mut command = calls_command(&home);
     let (serving, api) = serve_calls(command.env("TIMER_DB_PATH", home.path("timer.db")));
-    let id = submit(api, &call(&target.url("/two"), clock().now()));
+    // By its timer, in the other file.
+    let soon = due_in(Duration::from_millis(200));
+    let id = submit(api, &call(&target.url("/two"), soon));
     assert_eq!(wait_for(api, &id, FINISHED)["status"], "Succeeded");
     let later = submit(
         api,
@@ -387,7 +389,8 @@ fn timers_alone_can_be_scheduled_over_http_and_fire_as_lines() {
 fn it_says_how_it_is_and_what_it_counts() {
     let (home, target) = (Home::new(), Target::start());
     let (_serving, api) = serve_calls(&mut calls_command(&home));
-    let id = submit(api, &call(&target.url("/counted"), clock().now()));
+    let soon = due_in(Duration::from_millis(200));
+    let id = submit(api, &call(&target.url("/counted"), soon));
     wait_for(api, &id, FINISHED);
     assert_eq!(api.ask("GET", "/healthz", None).status, 200);
     let ready = api.ask("GET", "/readyz", None);

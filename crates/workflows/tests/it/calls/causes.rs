@@ -149,10 +149,13 @@ async fn the_trace_is_in_order_also_within_one_millisecond() {
 }
 
 #[tokio::test]
-async fn a_call_due_at_once_has_its_due_time_after_its_schedule() {
+async fn a_call_due_at_once_is_traced_in_order_from_its_command_and_without_a_timer() {
     let world = CallWorld::new().await;
     submit(&world, "a", Duration::ZERO).await;
     world.settle().await;
+    let (path, command) = walk_back(&world, "ServiceCallSucceeded");
+    assert_eq!(path.last(), Some(&"StartExecution"));
+    assert_eq!(command, walk_back(&world, "ServiceCallSubmitted").1);
     let trace = world
         .process
         .read
@@ -161,16 +164,18 @@ async fn a_call_due_at_once_has_its_due_time_after_its_schedule() {
         .unwrap();
     let steps: Vec<&str> = trace.steps.iter().map(|step| step.what).collect();
     assert_eq!(
-        steps[..5],
+        steps,
         [
             "ServiceCallSubmitted",
-            "ScheduleTimer",
             "ServiceCallScheduled",
-            "DueTimeReached",
             "ServiceCallRunning",
+            "StartExecution",
+            "ExecutionStarted",
+            "ExecutionSucceeded",
+            "ServiceCallSucceeded",
         ]
     );
-    assert_eq!(trace.steps.len(), 9);
+    assert_eq!(trace.timers, []);
 }
 
 #[tokio::test]

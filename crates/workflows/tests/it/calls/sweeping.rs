@@ -380,7 +380,7 @@ async fn a_sweep_that_fails_is_retried_and_rescues_once() {
     ] {
         let world = CallWorld::new().await;
         world.outside.wire.loses(&["DueTimeReached"]);
-        world.submit(call("a", world.now())).await;
+        world.submit(call("a", world.in_(ms(1)))).await;
         world.advance(secs(59)).await;
         world.process.faults.decide({
             let mut left = 3;
