@@ -25,24 +25,23 @@ const INSERT_CALL: &str = "\
     INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
         correlation_id, command_id, version, status, request_spec, next_check_at) \
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, 'Scheduled', ?8, ?5)";
+/// A call that is due when it is submitted.
+const INSERT_RUNNING: &str = "\
+    INSERT INTO service_calls (tenant_id, service_call_id, name, submitted_at, due_at, \
+        correlation_id, command_id, version, status, request_spec, next_check_at, started_at, \
+        execution_id, caused_by, timeout_ms, dispatched_at, dispatch_count) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, 'Running', ?8, ?9, ?9, ?10, ?7, ?11, ?9, 1)";
 const INSERT_TAG: &str = "\
     INSERT INTO service_call_tags (tenant_id, service_call_id, tag, due_at) \
     VALUES (?1, ?2, ?3, ?4)";
 const APPEND: &str = "\
-    INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at) \
-    VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at, \
+        published_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const MARK_MESSAGE: &str = "UPDATE outbox SET published_at = ?2 WHERE id = ?1";
 /// The command to make the request, which is kept without secrets.
 const MARK_AND_REDACT: &str = "\
     UPDATE outbox SET published_at = ?2, event_payload = ?3 WHERE id = ?1";
-const INSERT_TIMER: &str = "\
-    INSERT INTO timer_schedules \
-        (tenant_id, service_call_id, correlation_id, due_at, registered_at, state, data) \
-    VALUES (?1, ?2, ?3, ?4, ?5, 'Scheduled', NULL) \
-    ON CONFLICT (tenant_id, service_call_id) DO NOTHING";
-const MARK_TIMER: &str = "\
-    UPDATE timer_schedules SET state = 'Reached', reached_at = ?3 \
-    WHERE tenant_id = ?1 AND service_call_id = ?2 AND state = 'Scheduled'";
 const CHANGE_CALL: &str = "\
     UPDATE service_calls SET version = version + 1, status = ?3, request_spec = ?4, \
         next_check_at = ?5, started_at = ?6, finished_at = ?7, outcome_meta = ?8, \
@@ -64,20 +63,23 @@ const FINISH_ATTEMPT: &str = "\
     WHERE tenant_id = ?1 AND service_call_id = ?2 AND execution_id = ?3 AND state = 'Attempted'";
 
 /// What happens to a batch, one after the other; each is a transaction, but for the requests.
-pub(crate) const PHASES: [&str; 10] = [
-    "submit", "timer", "due", "command", "begin", "REQUESTS", "finish", "began", "outcome",
-    "publish",
+pub(crate) const PHASES: [&str; 7] = [
+    "submit", "command", "begin", "REQUESTS", "finish", "began", "outcome",
 ];
 /// Which of them is no transaction.
-pub(crate) const REQUESTS: usize = 5;
+pub(crate) const REQUESTS: usize = 3;
 
 /// The messages of a call, by their places.
-const OF_SUBMISSION: std::ops::Range<usize> = 0..3;
-const OF_START: std::ops::Range<usize> = 3..5;
-const START_EXECUTION: usize = 4;
-const OF_BEGINNING: std::ops::Range<usize> = 5..6;
-const OF_END: std::ops::Range<usize> = 6..7;
-const OF_OUTCOME: std::ops::Range<usize> = 7..8;
+const OF_SUBMISSION: std::ops::Range<usize> = 0..4;
+const START_EXECUTION: usize = 3;
+const OF_BEGINNING: std::ops::Range<usize> = 4..5;
+const OF_END: std::ops::Range<usize> = 5..6;
+const OF_OUTCOME: std::ops::Range<usize> = 6..7;
+
+/// Whether nobody waits for a message: it is written as published.
+fn is_told([event_type, ..]: &[Value; 3]) -> bool {
+    matches!(event_type, Value::Text(text) if text.starts_with("ServiceCall"))
+}
 
 /// One connection, one client.
 pub(crate) struct BareCalls {
@@ -142,14 +144,11 @@ impl BareCalls {
         };
         match phase {
             0 => batch.submit(),
-            1 => batch.timer(),
-            2 => batch.due(),
-            3 => batch.command(),
-            4 => batch.begin(),
-            6 => batch.finish(),
-            7 => batch.began(),
-            8 => batch.outcome(),
-            _ => batch.mark(&OF_OUTCOME),
+            1 => batch.command(),
+            2 => batch.begin(),
+            4 => batch.finish(),
+            5 => batch.began(),
+            _ => batch.outcome(),
         }?;
         transaction.commit()?;
         self.commits += 1;
@@ -190,33 +189,21 @@ impl Batch<'_> {
     fn submit(&self) -> Outcome<()> {
         let mut take = self.transaction.prepare_cached(TAKE)?;
         let mut insert = self.transaction.prepare_cached(INSERT_CALL)?;
+        let mut start = self.transaction.prepare_cached(INSERT_RUNNING)?;
         let mut tag = self.transaction.prepare_cached(INSERT_TAG)?;
         for record in self.calls {
             take.execute(record.with(&record.submission[..3]))?;
-            insert.execute(record.with(&record.call[..6]))?;
+            let (call, it) = (&record.call, &record.attempt);
+            if it.is_empty() {
+                insert.execute(record.with(&call[..6]))?;
+            } else {
+                let running = call[..7].iter().chain([&it[0], &it[3]]);
+                start.execute(record.with(running))?;
+            }
             for name in &record.tags {
                 tag.execute(record.with([name, &record.call[2]]))?;
             }
             self.append(record, &OF_SUBMISSION)?;
-        }
-        Ok(())
-    }
-
-    fn timer(&self) -> Outcome<()> {
-        let mut insert = self.transaction.prepare_cached(INSERT_TIMER)?;
-        for record in self.calls {
-            insert.execute(record.with(&record.timer[..3]))?;
-        }
-        self.mark(&OF_SUBMISSION)
-    }
-
-    /// The call runs, the command for its attempt goes out, and its timer is done with.
-    fn due(&self) -> Outcome<()> {
-        let mut mark = self.transaction.prepare_cached(MARK_TIMER)?;
-        for record in self.calls {
-            self.change(record, "Running", &Value::Null)?;
-            mark.execute(record.with([&record.timer[3]]))?;
-            self.append(record, &OF_START)?;
         }
         Ok(())
     }
@@ -228,7 +215,7 @@ impl Batch<'_> {
             let columns = head.iter().chain([&record.call[5]]).chain(tail);
             insert.execute(record.with(columns))?;
         }
-        self.mark(&OF_START)
+        self.mark(&OF_SUBMISSION)
     }
 
     fn begin(&self) -> Outcome<()> {
@@ -290,8 +277,14 @@ impl Batch<'_> {
 
     fn append(&self, record: &CallRecord, which: &std::ops::Range<usize>) -> Outcome<()> {
         let mut append = self.transaction.prepare_cached(APPEND)?;
-        for message in &record.messages[which.clone()] {
-            append.execute(record.with(message))?;
+        // A call that was only submitted has fewer.
+        for message in record.messages.iter().take(which.end).skip(which.start) {
+            let at = if is_told(message) {
+                &message[2]
+            } else {
+                &Value::Null
+            };
+            append.execute(record.with(message.iter().chain([at])))?;
         }
         Ok(())
     }
@@ -305,8 +298,10 @@ impl Batch<'_> {
         let mut number = self.first + calls * i64::try_from(which.start)?;
         for record in self.calls {
             for place in which.clone() {
-                let [_, payload, at] = &record.messages[place];
-                let marked = if place == START_EXECUTION {
+                let message @ [_, payload, at] = &record.messages[place];
+                let marked = if is_told(message) {
+                    1
+                } else if place == START_EXECUTION {
                     redact.execute(params![number, at, payload])?
                 } else {
                     mark.execute(params![number, at])?

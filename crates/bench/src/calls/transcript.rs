@@ -25,8 +25,6 @@ pub(super) struct CallRecord {
     /// Name, times, ids, the request, the outcome, and its version.
     pub(super) call: Vec<Value>,
     pub(super) tags: Vec<Value>,
-    /// Correlation, due time, registration, when it was reached.
-    pub(super) timer: Vec<Value>,
     /// Execution id, times, what is shown of the request and of the answer.
     pub(super) attempt: Vec<Value>,
     /// Type, payload and time of each, in order.
@@ -44,7 +42,7 @@ impl CallRecord {
     /// Whether the call was written when its attempt had started, and not only when that was over: an
     /// engine that hears of both at once writes it once.
     pub(super) fn heard_of_the_beginning(&self) -> bool {
-        const CHANGES: i64 = 3;
+        const CHANGES: i64 = 2;
         self.call[9] == Value::Integer(1 + CHANGES)
     }
 }
@@ -76,9 +74,6 @@ const CALLS: &str = "\
     SELECT tenant_id, service_call_id, name, submitted_at, due_at, correlation_id, command_id, \
         request_spec, started_at, finished_at, outcome_meta, version FROM service_calls";
 const TAGS: &str = "SELECT tenant_id, service_call_id, tag FROM service_call_tags";
-const TIMERS: &str = "\
-    SELECT tenant_id, service_call_id, correlation_id, due_at, registered_at, reached_at \
-    FROM timer_schedules";
 const ATTEMPTS: &str = "\
     SELECT tenant_id, service_call_id, execution_id, started_at, correlation_id, timeout_ms, host, \
         request_url, request_method, request_headers, request_body, finished_at, outcome_meta, \
@@ -93,7 +88,6 @@ impl Transcript {
         let mut submissions = by_key(connection, SUBMISSIONS)?;
         let mut calls = by_key(connection, CALLS)?;
         let mut tags = by_key(connection, TAGS)?;
-        let mut timers = by_key(connection, TIMERS)?;
         let mut attempts = by_key(connection, ATTEMPTS)?;
         let mut messages = by_key(connection, MESSAGES)?;
         let mut keys = connection.prepare(KEYS)?;
@@ -107,7 +101,6 @@ impl Transcript {
                 submission: take_one(&mut submissions, &key),
                 call: take_one(&mut calls, &key),
                 tags: tags.remove(&key).unwrap_or_default().concat(),
-                timer: take_one(&mut timers, &key),
                 attempt,
                 messages: messages
                     .into_iter()
@@ -124,9 +117,7 @@ impl Transcript {
     /// Whether each call was made, with all that belongs to it.
     pub(crate) fn is_whole(&self, count: usize) -> bool {
         let made = |record: &CallRecord| {
-            !record.timer.is_empty()
-                && !record.attempt.is_empty()
-                && record.messages.len() == MESSAGES_OF_A_CALL
+            !record.attempt.is_empty() && record.messages.len() == MESSAGES_OF_A_CALL
         };
         self.calls.len() == count && self.calls.iter().all(made)
     }
@@ -137,7 +128,7 @@ impl Transcript {
 }
 
 /// The messages of a call whose request succeeds, commands included.
-pub(super) const MESSAGES_OF_A_CALL: usize = 8;
+pub(super) const MESSAGES_OF_A_CALL: usize = 7;
 
 fn take_one(of: &mut ByKey<Vec<Vec<Value>>>, key: &(String, String)) -> Vec<Value> {
     let rows = of.remove(key).unwrap_or_default();
