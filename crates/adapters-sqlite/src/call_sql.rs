@@ -137,8 +137,9 @@ statements! {
 
     /// Appends a message.
     APPEND = "\
-        INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at) \
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+        INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at, \
+            published_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
     /// When the last message was appended.
     LAST_CREATED = "\

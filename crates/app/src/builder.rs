@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use punctual_domain::DueTimeReached;
+use punctual_domain::messages::Listeners;
 use punctual_ports::{Backend, EventBusPort, MessageHandler};
 use punctual_workflows::{
     InFlightEpoch, LastPoll, RepublishLost, Retention, RetentionSettings, TimerPorts, TimerWorker,
@@ -238,6 +239,11 @@ impl Builder {
         let standalone_timers = stores.timers().capabilities().standalone_timers;
         let rejects_standalone =
             standalone_timers && self.bus.is_none() && self.receivers.is_empty();
+        // The bus inside the engine is nobody else's, and receivers of timers hear nothing of calls.
+        let listeners = match &self.bus {
+            Some(_) => Listeners::Anyone,
+            None => Listeners::Modules,
+        };
         let store = clock.timer_stores(stores.timers());
         let connected = match self.bus.take() {
             Some(bus) => bus.connect(stores.timers(), clock.port()).await?,
@@ -257,7 +263,8 @@ impl Builder {
             Some(options) => {
                 let of_calls = clock.call_stores(stores.calls());
                 let of_calls = of_calls.ok_or_else(|| no_calls_in(stores.calls()))?;
-                let (calls, plan) = calls::assemble(options, of_calls, &ports, rejects_standalone)?;
+                let (calls, plan) =
+                    calls::assemble(options, of_calls, &ports, rejects_standalone, listeners)?;
                 (Some(calls), Some(plan))
             }
             None => (None, None),

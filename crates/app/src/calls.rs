@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use punctual_domain::Topic;
+use punctual_domain::messages::Listeners;
 use punctual_ports::{CallStores, HttpClientPort, MessageHandler};
 use punctual_workflows::calls::{
     AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallTimers,
@@ -193,14 +194,16 @@ pub(crate) fn assemble(
     stores: CallStores,
     timers: &TimerPorts,
     rejects_standalone: bool,
+    listeners: Listeners,
 ) -> Result<(ServiceCalls, CallsPlan), Error> {
-    let ports = CallPorts::new(
+    let mut ports = CallPorts::new(
         Arc::clone(&timers.clock),
         Arc::clone(&timers.ids),
         Arc::clone(&timers.bus),
         stores,
         Arc::clone(&timers.persistence),
     );
+    ports.listeners = listeners;
     let handle = ServiceCalls {
         submit: SubmitCalls::new(&ports, options.settings),
         read: ReadCalls::new(&ports),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use punctual_domain::messages::ExecutionStarted;
+use punctual_domain::messages::{ExecutionStarted, Listeners};
 use punctual_domain::service_call::call::{Outgoing, Start};
 use punctual_domain::service_call::{
     CallDetails, CallName, CallStep, ErrorKind, ErrorMeta, FinishedCall, Headers, IdempotencyKey,
@@ -116,6 +116,7 @@ pub(crate) fn new_call(details: CallDetails) -> NewCall {
         idempotency_key: None,
         fingerprint: fingerprint(1),
         outbox: envelopes(outgoing, correlation_id, now),
+        listeners: Listeners::Anyone,
     }
 }
 
@@ -234,6 +235,7 @@ pub(crate) trait Calls: CallStoreFixture {
             call: step.call,
             expected_version,
             outbox: envelopes(step.outgoing, correlation_id, now),
+            listeners: Listeners::Anyone,
         };
         outcome(self.calls().change(vec![change]).await)
     }

@@ -1,6 +1,7 @@
 //! The store of service calls. Only orchestration writes to it.
 
 use async_trait::async_trait;
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{
     CallStatus, Fingerprint, IdempotencyKey, Receipt, ServiceCall, SubmissionRecord, SubmitOutcome,
     Tag,
@@ -22,6 +23,8 @@ pub struct NewCall {
     pub fingerprint: Fingerprint,
     /// Messages to append to the outbox if the call is stored.
     pub outbox: Vec<MessageEnvelope>,
+    /// Who receives them.
+    pub listeners: Listeners,
 }
 
 impl NewCall {
@@ -86,6 +89,8 @@ pub struct CallChange {
     pub expected_version: u64,
     /// Messages to append to the outbox if the change is applied.
     pub outbox: Vec<MessageEnvelope>,
+    /// Who receives them.
+    pub listeners: Listeners,
 }
 
 /// Outcome of a change or deletion.
@@ -144,6 +149,8 @@ pub struct CallPage {
 /// # Contract
 /// - Every change and its outbox rows are committed atomically. The rows of one change keep their order,
 ///   and rows of consecutive changes of one call keep the order of the changes.
+/// - A message of a submission or change that nobody receives ([`Listeners::receive`]) is appended as published
+///   at its own time: no claim returns it, it is not counted, and it is removed as any other.
 /// - Any instance may do anything at any time: submissions are decided by ids and keys, changes by versions,
 ///   so that of two that do the same thing at once one does it.
 /// - The request of a finished call is stored without its secrets.

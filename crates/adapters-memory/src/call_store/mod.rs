@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::ServiceCall;
-use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
+use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
     CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
@@ -109,7 +110,9 @@ impl MemoryCallStore {
 impl State {
     fn change(&mut self, change: CallChange) -> ChangeOutcome {
         let outcome = self.calls.change(change.call, change.expected_version);
-        self.tell_if(outcome == ChangeOutcome::Changed, change.outbox);
+        if outcome == ChangeOutcome::Changed {
+            self.outbox.append(change.outbox, change.listeners);
+        }
         outcome
     }
 
@@ -123,7 +126,7 @@ impl State {
         self.attempts.remove_of(&deletion.key);
         self.submissions
             .tombstone(&deletion.key, deletion.deleted_at);
-        self.outbox.append(deletion.outbox);
+        self.outbox.append(deletion.outbox, Listeners::Anyone);
         ChangeOutcome::Changed
     }
 
@@ -164,7 +167,7 @@ impl State {
             if let Some(messages) = start(&execution) {
                 let lease = self.attempts.new_lease(owner, until);
                 self.attempts.begin(&execution.key.call, started_at, lease);
-                self.outbox.append(messages);
+                self.outbox.append(messages, Listeners::Anyone);
                 let token = lease.token;
                 claimed.push(Ok(ClaimedExecution { execution, token }));
             }
@@ -175,14 +178,10 @@ impl State {
     fn finish(&mut self, finish: FinishExecution) -> ExecutionOutcome {
         let (at, outcome) = (finish.finished_at, finish.outcome);
         let outcome = self.attempts.finish(&finish.claim, at, outcome);
-        self.tell_if(outcome == ExecutionOutcome::Applied, finish.outbox);
-        outcome
-    }
-
-    fn tell_if(&mut self, happened: bool, messages: Vec<MessageEnvelope>) {
-        if happened {
-            self.outbox.append(messages);
+        if outcome == ExecutionOutcome::Applied {
+            self.outbox.append(finish.outbox, Listeners::Anyone);
         }
+        outcome
     }
 }
 

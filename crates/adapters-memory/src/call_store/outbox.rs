@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use punctual_domain::messages::Listeners;
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{OutboxBatch, OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage};
 
@@ -28,13 +29,18 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn append(&mut self, messages: Vec<MessageEnvelope>) {
+    pub(super) fn append(&mut self, messages: Vec<MessageEnvelope>, listeners: Listeners) {
         for envelope in messages {
-            let position = self.next_position(envelope.timestamp);
-            self.unpublished.insert(position);
+            let (at, position) = (envelope.timestamp, self.next_position(envelope.timestamp));
+            let is_received = listeners.receive(&envelope.message);
+            let published_at = (!is_received).then_some(at);
+            if is_received {
+                self.unpublished.insert(position);
+            } else {
+                self.published.insert((at, position));
+            }
             let of_call = self.by_call.entry(about(&envelope)).or_default();
             of_call.insert(position);
-            let published_at = None;
             let message = PublishedMessage {
                 envelope,
                 published_at,

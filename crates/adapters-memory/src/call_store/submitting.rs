@@ -29,7 +29,7 @@ impl State {
         if matches!(outcome, SubmitOutcome::Accepted(_)) {
             self.submissions.add(&new);
             self.calls.insert(new.call);
-            self.outbox.append(new.outbox);
+            self.outbox.append(new.outbox, new.listeners);
         }
         outcome
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{Headers, Outcome, RequestBody, RequestSpec, ResponseMeta};
 use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
@@ -80,7 +81,7 @@ pub(super) fn begin(transaction: &mut Transaction<'_>, begin: &Begin) -> rusqlit
                 begin.started_at.to_string(),
             ])?;
         if changed == 1 {
-            outbox::append(transaction, &begin.outbox)?;
+            outbox::append(transaction, &begin.outbox, Listeners::Anyone)?;
         }
         Ok(changed == 1)
     })
@@ -119,7 +120,7 @@ pub(super) fn finish(
         if changed == 0 {
             return Ok(ExecutionOutcome::NotThere);
         }
-        outbox::append(transaction, &finish.outbox)?;
+        outbox::append(transaction, &finish.outbox, Listeners::Anyone)?;
         Ok(ExecutionOutcome::Applied)
     })
 }

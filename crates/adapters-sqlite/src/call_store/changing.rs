@@ -1,6 +1,7 @@
 //! Changing, deleting and purging calls.
 
 use punctual_domain::Timestamp;
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::ServiceCall;
 use punctual_ports::{CallChange, CallDeletion, ChangeOutcome};
 use rusqlite::{OptionalExtension, params};
@@ -23,7 +24,7 @@ pub(super) fn change(
         transaction.all_or_nothing(|transaction| {
             let outcome = write(transaction, change)?;
             if outcome == ChangeOutcome::Changed {
-                outbox::append(transaction, &change.outbox)?;
+                outbox::append(transaction, &change.outbox, change.listeners)?;
             }
             Ok(outcome)
         })?
@@ -105,7 +106,7 @@ pub(super) fn delete(
                 .prepare_cached(sql::ADD_TOMBSTONE)?
                 .execute(params![tenant, call, deleted_at])?;
         }
-        outbox::append(transaction, &deletion.outbox)?;
+        outbox::append(transaction, &deletion.outbox, Listeners::Anyone)?;
         Ok(true)
     })?;
     if deleted {

@@ -1,5 +1,6 @@
 //! The outbox: messages that are committed with a change and published after it.
 
+use punctual_domain::messages::Listeners;
 use punctual_domain::{MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
     DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow, PublishedMessage, Unreadable,
@@ -13,14 +14,17 @@ use crate::dead_letters;
 use crate::timer_store::rows::{parsed, parsed_or_null, sql_limit};
 use crate::writer::Transaction;
 
-/// Appends messages, in their order.
+/// Appends messages, in their order. Those that nobody receives are published when they are written.
 pub(super) fn append(
     transaction: &mut Transaction<'_>,
     messages: &[MessageEnvelope],
+    listeners: Listeners,
 ) -> rusqlite::Result<()> {
     for envelope in messages {
         let created_at = transaction.created_at(envelope.timestamp)?;
         let message = &envelope.message;
+        let is_received = listeners.receive(message);
+        let published_at = (!is_received).then(|| envelope.timestamp.to_string());
         transaction
             .connection
             .prepare_cached(call_sql::APPEND)?
@@ -30,6 +34,7 @@ pub(super) fn append(
                 message.type_name(),
                 to_json(envelope)?,
                 created_at.to_string(),
+                published_at,
             ])?;
     }
     Ok(())

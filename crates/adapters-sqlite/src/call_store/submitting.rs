@@ -22,7 +22,7 @@ pub(super) fn submit(
             return repeated_or_conflict(transaction.connection, new);
         }
         let request_bytes = insert(transaction.connection, new)?;
-        outbox::append(transaction, &new.outbox)?;
+        outbox::append(transaction, &new.outbox, new.listeners)?;
         transaction.call_accepted(request_bytes);
         Ok(SubmitOutcome::Accepted(new.receipt()))
     })

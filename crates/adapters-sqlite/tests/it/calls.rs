@@ -6,6 +6,7 @@ use std::time::Duration;
 use punctual_adapters_sqlite::{
     OpenError, Role, SchemaSet, SqliteCallStore, SqliteSettings, SqliteTimerStore,
 };
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::call::{Outgoing, Start};
 use punctual_domain::service_call::{
     CallDetails, CallName, CallStep, Outcome, RequestSpec, ResponseMeta, ServiceCall, Tags,
@@ -77,6 +78,7 @@ fn new_call(n: u128) -> NewCall {
         idempotency_key: None,
         fingerprint: Fingerprint([1; 32]),
         outbox: envelopes(outgoing, at(1_000)),
+        listeners: Listeners::Anyone,
     }
 }
 
@@ -109,6 +111,7 @@ fn start(stored: &StoredCall, execution_id: EnvelopeId) -> CallChange {
         call,
         expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_000)),
+        listeners: Listeners::Anyone,
     }
 }
 
@@ -281,6 +284,7 @@ async fn once_a_call_is_finished_and_published_no_row_has_its_secrets() {
         call,
         expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_004)),
+        listeners: Listeners::Anyone,
     };
     store.change(vec![change]).await.unwrap();
     assert!(contents(&file).contains(CANARY), "the command still waits");
@@ -441,6 +445,7 @@ async fn a_full_file_refuses_new_calls_and_finishes_the_accepted_ones() {
         call,
         expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_004)),
+        listeners: Listeners::Anyone,
     };
     let changed = store.change(vec![change]).await.unwrap();
     assert_eq!(*changed[0].as_ref().unwrap(), ChangeOutcome::Changed);

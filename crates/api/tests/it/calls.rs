@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::Method;
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::call::Start;
 use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome, ResponseMeta, ServiceCall};
 use punctual_domain::{EnvelopeId, TimerKey};
@@ -131,6 +132,7 @@ async fn finish(world: &World, key: &TimerKey, outcome: Outcome) {
             call,
             expected_version,
             outbox,
+            listeners: Listeners::Anyone,
         };
         world.ports.calls.change(vec![change]).await.unwrap();
     }

@@ -14,6 +14,7 @@ use punctual::testing::{ClockPort, FakeClock};
 use punctual::{
     CallOptions, Punctual, ServiceCalls, SqliteSettings, TenantId, TimerKey, Timestamp,
 };
+use punctual_adapters_system::{Handlers, InProcessBus};
 
 /// A target that writes down when it was asked, and answers by path.
 #[derive(Clone)]
@@ -157,6 +158,41 @@ async fn calls_and_timers_may_have_a_file_each() {
         .calls_in(calls)
         .fake_clock(clock.clone());
     lives(builder, &clock).await;
+}
+
+/// What is told of a call that was submitted, and whether it is published, before anything runs.
+async fn told(builder: punctual::Builder, clock: &FakeClock) -> Vec<(&'static str, bool)> {
+    let options = CallOptions::new(Target::new(clock));
+    let punctual = builder.service_calls(options).build().await.unwrap();
+    let calls = punctual.calls().unwrap();
+    let submission = submission("/now", clock.now());
+    let accepted = calls.submit.submit(submission, None).await.unwrap();
+    let SubmitOutcome::Accepted(receipt) = accepted else {
+        panic!("{accepted:?}");
+    };
+    let trace = calls.read.trace(receipt.correlation_id, None, 10);
+    let steps = trace.await.unwrap().steps.into_iter();
+    steps
+        .map(|step| (step.what, step.published_at.is_some()))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_nobody_can_hear_is_not_published_and_on_your_own_bus_everything_is() {
+    let clock = FakeClock::new("2026-12-24T18:00:00Z".parse().unwrap());
+    let builder = || Punctual::builder().in_memory(clock.clone());
+    let bus = InProcessBus::new(Handlers::Inline);
+    for (builder, is_published) in [(builder(), true), (builder().bus(bus), false)] {
+        assert_eq!(
+            told(builder, &clock).await,
+            [
+                ("ServiceCallSubmitted", is_published),
+                ("ServiceCallScheduled", is_published),
+                ("ServiceCallRunning", is_published),
+                ("StartExecution", false),
+            ]
+        );
+    }
 }
 
 /// Fills an engine with calls up to the limit of its files: each of them still comes to its end.

@@ -1,5 +1,6 @@
 //! A change applies to the version that its caller read, together with its messages, or not at all.
 
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_ports::{CallChange, ChangeOutcome};
 
@@ -147,6 +148,7 @@ pub async fn changes_of_one_batch_apply_in_their_order(store: impl CallStoreFixt
         call: details(key(1), 5_000).schedule().call,
         expected_version,
         outbox: Vec::new(),
+        listeners: Listeners::Anyone,
     };
     let batch = [seen.version, seen.version, seen.version + 1].map(change);
     let answers = store.calls().change(batch.to_vec()).await;

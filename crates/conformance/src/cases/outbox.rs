@@ -1,13 +1,16 @@
 //! Messages wait in commit order until they are published, and are removed no sooner.
 
+use punctual_domain::messages::Listeners;
 use punctual_domain::{Message, MessageEnvelope};
-use punctual_ports::{DeadLetterMessage, OutboxOutcome, OutboxPosition, OutboxRow};
+use punctual_ports::{
+    CallChange, DeadLetterMessage, NewCall, OutboxOutcome, OutboxPosition, OutboxRow,
+};
 
 use OutboxOutcome::{AlreadyDone, Marked};
 
 use crate::CallStoreFixture;
-use crate::calls::{CANARY, Calls, details};
-use crate::store::{LEASE, a_dead_letter, at, key, key_of, outcomes};
+use crate::calls::{CANARY, Calls, details, envelopes, new_call, scheduled, start};
+use crate::store::{LEASE, a_dead_letter, at, correlation, key, key_of, outcomes};
 
 suite! { $ outbox_suite, outbox =>
     messages_wait_in_the_order_of_their_positions,
@@ -20,6 +23,7 @@ suite! { $ outbox_suite, outbox =>
     unpublished_messages_are_counted_up_to_a_limit,
     the_messages_about_a_call_are_its_own_and_in_order,
     a_secret_is_published_and_then_redacted,
+    a_message_that_nobody_receives_is_published_when_it_is_written,
     a_purge_removes_old_published_messages_only,
     unpublished_messages_survive_a_crash,
 }
@@ -224,6 +228,53 @@ pub async fn a_secret_is_published_and_then_redacted(store: impl CallStoreFixtur
         let command = kept.iter().find(|it| is_command(&it.envelope));
         assert!(command.is_some_and(|it| it.published_at.is_some()));
     }
+}
+
+/// By a submission and by a change; it is shown and removed as any other, and the others wait.
+pub async fn a_message_that_nobody_receives_is_published_when_it_is_written(
+    mut store: impl CallStoreFixture,
+) {
+    let listeners = Listeners::Modules;
+    let new = NewCall {
+        listeners,
+        ..new_call(details(key(1), 50_000))
+    };
+    store.submit(new).await;
+    let stored = store.found(key(1)).await;
+    let step = scheduled(&stored)
+        .start(start(at(50_000)))
+        .expect("it is due");
+    let change = CallChange {
+        call: step.call,
+        expected_version: stored.version,
+        outbox: envelopes(step.outgoing, correlation(1), 50_000),
+        listeners,
+    };
+    outcomes(store.calls().change(vec![change]).await);
+    store.crash_and_reopen().await;
+    let waiting = store.messages().await.into_iter();
+    let waiting: Vec<_> = waiting.map(|it| it.message.type_name()).collect();
+    assert_eq!(waiting, ["ScheduleTimer", "StartExecution"]);
+    assert_eq!(store.outbox().count(10).await.unwrap(), 2);
+    let about = store.outbox().about(key(1), 10).await.unwrap().into_iter();
+    let about: Vec<_> = about
+        .map(|it| (it.envelope.message.type_name(), it.published_at))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            ("ServiceCallSubmitted", Some(at(1_000))),
+            ("ScheduleTimer", None),
+            ("ServiceCallScheduled", Some(at(1_000))),
+            ("ServiceCallRunning", Some(at(50_000))),
+            ("StartExecution", None),
+        ]
+    );
+    let outbox = store.outbox();
+    assert_eq!(outbox.purge(at(1_000), 10).await.unwrap(), 0);
+    assert_eq!(outbox.purge(at(1_001), 10).await.unwrap(), 2);
+    assert_eq!(outbox.purge(at(90_000), 10).await.unwrap(), 1);
+    assert_eq!(store.messages().await.len(), 2);
 }
 
 /// Those before an instant, up to the limit.

@@ -63,6 +63,48 @@ pub enum Phase {
     AfterDueTime,
 }
 
+/// Who receives the messages about calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Listeners {
+    /// Whoever subscribes to the bus.
+    #[default]
+    Anyone,
+    /// The modules of the service alone: nobody else can subscribe to their bus.
+    Modules,
+}
+
+impl Listeners {
+    /// Whether anybody receives this message. What secrets are in is always received: by a module.
+    pub const fn receive(self, message: &Message) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Modules => message.is_for_a_module(),
+        }
+    }
+}
+
+impl Message {
+    /// Whether a module of the service acts on messages of this type. The others tell what has happened.
+    const fn is_for_a_module(&self) -> bool {
+        match self {
+            Self::SubmitServiceCall(_)
+            | Self::DeleteServiceCall(_)
+            | Self::ScheduleTimer(_)
+            | Self::StartExecution(_)
+            | Self::DueTimeReached(_)
+            | Self::ServiceCallDeleted(_)
+            | Self::ExecutionStarted(_)
+            | Self::ExecutionSucceeded(_)
+            | Self::ExecutionFailed(_) => true,
+            Self::ServiceCallSubmitted(_)
+            | Self::ServiceCallScheduled(_)
+            | Self::ServiceCallRunning(_)
+            | Self::ServiceCallSucceeded(_)
+            | Self::ServiceCallFailed(_) => false,
+        }
+    }
+}
+
 /// Defines all that is the same for every type of message, so that a new one is one line.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident => $topic:ident, $phase:ident;)*) => {

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use punctual_domain::messages::{
-    DeleteServiceCall, ExecutionFailed, ExecutionStarted, ExecutionSucceeded, ServiceCallDeleted,
-    ServiceCallFailed, ServiceCallRunning, ServiceCallScheduled, ServiceCallSubmitted,
-    ServiceCallSucceeded, StartExecution, SubmitServiceCall,
+    DeleteServiceCall, ExecutionFailed, ExecutionStarted, ExecutionSucceeded, Listeners,
+    ServiceCallDeleted, ServiceCallFailed, ServiceCallRunning, ServiceCallScheduled,
+    ServiceCallSubmitted, ServiceCallSucceeded, StartExecution, SubmitServiceCall,
 };
 use punctual_domain::service_call::{
     CallName, ErrorKind, ErrorMeta, Headers, IdempotencyKey, Method, RequestBody, RequestSpec,
@@ -12,7 +12,7 @@ use punctual_domain::service_call::{
 };
 use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration,
-    ScheduleTimer, ScheduledTimer, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp,
+    ScheduleTimer, ScheduledTimer, ServiceCallId, TenantId, TimerData, TimerKey, Timestamp, Topic,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -251,6 +251,16 @@ proptest! {
             };
             prop_assert_eq!(envelope.deduplication_id(), expected);
             prop_assert_eq!(envelope.clone().redacted().deduplication_id(), envelope.deduplication_id());
+        }
+    }
+
+    #[test]
+    fn modules_receive_every_command_and_every_event_but_what_is_told_about_calls(parts in parts()) {
+        for message in one_of_each(&parts) {
+            let is_told = message.topic() == Topic::OrchestrationEvents
+                && !matches!(message, Message::ServiceCallDeleted(_));
+            prop_assert!(Listeners::Anyone.receive(&message));
+            prop_assert_eq!(Listeners::Modules.receive(&message), !is_told);
         }
     }
 

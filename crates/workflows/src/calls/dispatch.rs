@@ -212,6 +212,7 @@ impl DispatchOutbox {
             call: step.call,
             expected_version: stored.version,
             outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
+            listeners: self.ports.listeners,
         };
         for one in self.ports.calls.change(vec![change]).await? {
             // A call that was changed meanwhile is redispatched, and refused again.

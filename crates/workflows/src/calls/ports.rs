@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use punctual_domain::messages::Listeners;
 use punctual_ports::{
     CallStores, ClockPort, EventBusPort, ExecutionLogPort, IdPort, OutboxPort,
     ServiceCallPersistencePort, TimerPersistencePort,
@@ -20,6 +21,8 @@ pub struct CallPorts {
     pub bus: Arc<dyn EventBusPort>,
     /// The calls.
     pub calls: Arc<dyn ServiceCallPersistencePort>,
+    /// Who receives what is published on that bus.
+    pub listeners: Listeners,
     /// The messages to publish about them.
     pub outbox: Arc<dyn OutboxPort>,
     /// Their attempts.
@@ -46,6 +49,7 @@ impl CallPorts {
             ids,
             bus,
             calls: stores.calls,
+            listeners: Listeners::Anyone,
             outbox: stores.outbox,
             executions: stores.executions,
             timers,

@@ -146,6 +146,7 @@ impl ReactToEvents {
             call,
             expected_version: version,
             outbox: wrap(outgoing, correlation_id, now, ids),
+            listeners: self.ports.listeners,
         })
     }
 

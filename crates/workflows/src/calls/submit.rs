@@ -148,6 +148,7 @@ impl SubmitCalls {
             idempotency_key: submission.idempotency_key,
             fingerprint,
             outbox: wrap(step.outgoing, correlation_id, now, ids),
+            listeners: self.ports.listeners,
         }
     }
 

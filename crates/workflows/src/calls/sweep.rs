@@ -53,6 +53,7 @@ impl CallSweeper {
             call: step.call,
             expected_version,
             outbox: wrap(step.outgoing, correlation_id, now, self.ports.ids.as_ref()),
+            listeners: self.ports.listeners,
         })
     }
 

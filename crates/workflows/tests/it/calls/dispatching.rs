@@ -368,3 +368,48 @@ async fn a_call_whose_command_can_never_be_delivered_fails_and_leaves_no_secret_
         "{kept}"
     );
 }
+
+#[tokio::test]
+async fn where_only_modules_listen_what_is_told_is_published_as_it_is_written() {
+    let world = CallWorld::of_modules_alone().await;
+    world.submit(call("now", world.now())).await;
+    world.submit(call("soon", world.in_(secs(1)))).await;
+    world.submit(call("gone", world.in_(secs(60)))).await;
+    world
+        .process
+        .submit
+        .delete(key("gone"), None)
+        .await
+        .unwrap();
+    let submitted_at = world.now();
+    world.advance(Duration::from_mins(10)).await;
+    for (name, messages) in [("now", 7), ("soon", 8), ("gone", 4)] {
+        let about = world.outside.store.about(key(name), 100).await.unwrap();
+        assert_eq!(about.len(), messages, "{name}");
+        assert_eq!(about[0].published_at, Some(submitted_at));
+        assert!(about.iter().all(|it| it.published_at.is_some()), "{name}");
+    }
+    assert_eq!(world.status(&key("now")).await, Some(CallStatus::Succeeded));
+    assert_eq!(
+        world.status(&key("soon")).await,
+        Some(CallStatus::Succeeded)
+    );
+    assert_eq!(waiting(&world).await, 0);
+    let mut passed: Vec<&str> = Vec::new();
+    for it in world.outside.wire.passed() {
+        passed.push(it.envelope.message.type_name());
+    }
+    passed.sort_unstable();
+    passed.dedup();
+    assert_eq!(
+        passed,
+        [
+            "DueTimeReached",
+            "ExecutionStarted",
+            "ExecutionSucceeded",
+            "ScheduleTimer",
+            "ServiceCallDeleted",
+            "StartExecution",
+        ]
+    );
+}

@@ -10,6 +10,7 @@ use punctual_adapters_memory::{
     Driving, FakeClock, MemoryCallStore, MemoryTimerStore, SequentialIds,
 };
 use punctual_adapters_system::{Handlers, InProcessBus};
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{
     CallName, CallStatus, ErrorKind, Headers, Method, Outcome, RequestBody, RequestSpec,
     ServiceCall, Submission, Tags,
@@ -43,6 +44,8 @@ pub(crate) struct Outside {
     pub bus: InProcessBus,
     pub wire: Arc<Wire>,
     pub http: Arc<FakeHttp>,
+    /// Who receives what is published.
+    pub listeners: Listeners,
 }
 
 /// One life of the process.
@@ -94,6 +97,7 @@ impl Outside {
             store: MemoryCallStore::beside(&timers),
             wire: Wire::new(&bus, &clock),
             http: FakeHttp::new(&clock),
+            listeners: Listeners::Anyone,
             timers,
             bus,
             clock,
@@ -134,6 +138,7 @@ impl Outside {
             ids,
             bus,
             calls: Arc::<Faulty<_>>::clone(&store),
+            listeners: self.listeners,
             outbox: Arc::<Faulty<_>>::clone(&store),
             executions: store,
             timers,
@@ -247,7 +252,19 @@ impl CallWorld {
     }
 
     pub(crate) async fn with(settings: CallSettings) -> Self {
-        let outside = Outside::new();
+        Self::on(Outside::new(), settings).await
+    }
+
+    /// Nobody but the modules is on the bus.
+    pub(crate) async fn of_modules_alone() -> Self {
+        let outside = Outside {
+            listeners: Listeners::Modules,
+            ..Outside::new()
+        };
+        Self::on(outside, CallSettings::default()).await
+    }
+
+    async fn on(outside: Outside, settings: CallSettings) -> Self {
         let faults = Faults::new(Arc::new(outside.clock.clone()));
         let process = Process::start(&outside, settings, faults).await;
         Self {
