@@ -388,7 +388,7 @@ pub(crate) trait Calls: CallStoreFixture {
     }
 }
 
-impl<F: CallStoreFixture> Calls for F {}
+impl<F: CallStoreFixture + ?Sized> Calls for F {}
 
 pub(crate) fn start(now: Timestamp) -> Start {
     Start {

@@ -88,7 +88,7 @@ pub(crate) use second_or_return;
 pub(crate) struct OtherCalls(CallStores, TimerStores);
 
 impl OtherCalls {
-    pub(crate) async fn of(first: &impl CallStoreFixture) -> Option<Self> {
+    pub(crate) async fn of(first: &dyn CallStoreFixture) -> Option<Self> {
         let (calls, timers) = first.second_instance().await?;
         Some(Self(calls, timers))
     }

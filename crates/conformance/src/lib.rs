@@ -20,6 +20,7 @@
 #[macro_use]
 mod suite;
 
+mod boxed;
 mod calls;
 pub mod cases;
 mod fixtures;
@@ -30,9 +31,10 @@ mod store;
 pub use fixtures::{CallStoreFixture, ClockFixture, EventBusFixture, IdFixture, TimerStoreFixture};
 
 use std::future::Future;
+use std::pin::Pin;
 
 /// Runs a case to its end on a runtime of its own.
-pub fn run(case: impl Future<Output = ()>) {
+pub fn run(case: Pin<Box<dyn Future<Output = ()> + '_>>) {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

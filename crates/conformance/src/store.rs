@@ -294,4 +294,4 @@ pub(crate) trait Store: TimerStoreFixture {
     }
 }
 
-impl<F: TimerStoreFixture> Store for F {}
+impl<F: TimerStoreFixture + ?Sized> Store for F {}

@@ -11,7 +11,7 @@ macro_rules! suite {
                 $(
                     #[test]
                     fn $case() {
-                        $crate::run(async { $crate::cases::$module::$case($d fixture).await });
+                        $crate::run(Box::pin(async { $crate::cases::$module::$case(Box::new($d fixture)).await }));
                     }
                 )+
             };

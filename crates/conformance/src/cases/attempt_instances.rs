@@ -28,7 +28,7 @@ suite! { $ attempt_instances_suite, attempt_instances =>
 }
 
 /// Attempts of three tenants that wait.
-async fn fill(store: &impl CallStoreFixture, count: u128) {
+async fn fill(store: &dyn CallStoreFixture, count: u128) {
     let keys: Vec<TimerKey> = (1..=count)
         .map(|n| key_of(["a", "b", "c"][n as usize % 3], n))
         .collect();
@@ -45,7 +45,7 @@ fn keys(claimed: &[ClaimedExecution]) -> Vec<ExecutionKey> {
 
 /// In turns, and each with its message.
 pub async fn interleaved_claims_of_two_instances_give_no_attempt_twice(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     fill(&store, 20).await;
@@ -85,7 +85,7 @@ async fn claim_what_is_there(
 
 /// A claim may miss what the other is claiming at that moment; nothing is missed by both for long.
 pub async fn concurrent_claims_of_two_instances_give_every_attempt_once(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     fill(&store, 300).await;
@@ -109,7 +109,7 @@ pub async fn concurrent_claims_of_two_instances_give_every_attempt_once(
 
 /// Not before, and it is never made again.
 pub async fn what_a_crashed_instance_makes_is_taken_over_when_its_lease_ends(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     let attempt = store.waiting(key(1), "h", 1_000).await;
@@ -126,7 +126,7 @@ pub async fn what_a_crashed_instance_makes_is_taken_over_when_its_lease_ends(
 }
 
 /// For as long as it is renewed.
-pub async fn a_renewed_lease_is_not_taken_over(store: impl CallStoreFixture) {
+pub async fn a_renewed_lease_is_not_taken_over(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     let attempt = store.waiting(key(1), "h", 1_000).await;
     let claim = store.begun(&attempt.key, 3_000).await;
@@ -139,7 +139,7 @@ pub async fn a_renewed_lease_is_not_taken_over(store: impl CallStoreFixture) {
 }
 
 /// And if that one crashes, too, the other does when its lease has ended.
-pub async fn of_two_instances_one_takes_over(store: impl CallStoreFixture) {
+pub async fn of_two_instances_one_takes_over(store: Box<dyn CallStoreFixture>) {
     let (second, third) = (second_or_return!(store), second_or_return!(store));
     let attempt = store.waiting(key(1), "h", 1_000).await;
     store.begun(&attempt.key, 3_000).await;
@@ -156,7 +156,7 @@ pub async fn of_two_instances_one_takes_over(store: impl CallStoreFixture) {
 
 /// There is one outcome, whoever comes first.
 pub async fn a_stale_owner_s_late_outcome_counts_until_another_takes_over(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     for (n, is_taken_over) in [(1, false), (2, true)] {
@@ -186,7 +186,7 @@ pub async fn a_stale_owner_s_late_outcome_counts_until_another_takes_over(
 }
 
 /// However far the clocks of the instances are apart.
-pub async fn leases_are_by_the_store_s_clock(store: impl CallStoreFixture) {
+pub async fn leases_are_by_the_store_s_clock(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     if !store.has_store_clock() {
         return;

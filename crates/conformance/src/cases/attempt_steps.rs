@@ -31,17 +31,17 @@ suite! { $ attempt_steps_suite, attempt_steps =>
     attempts_survive_a_crash,
 }
 
-async fn waiting(store: &impl CallStoreFixture) -> Vec<Execution> {
+async fn waiting(store: &dyn CallStoreFixture) -> Vec<Execution> {
     store.asked(waiting_up_to(100)).await
 }
 
-async fn entries(store: &impl CallStoreFixture, n: u128) -> Vec<ExecutionEntry> {
+async fn entries(store: &dyn CallStoreFixture, n: u128) -> Vec<ExecutionEntry> {
     let entries = store.attempts().entries(key(n), 10).await;
     entries.expect("entries answers")
 }
 
 /// Its secrets included.
-pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: impl CallStoreFixture) {
+pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: Box<dyn CallStoreFixture>) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let waiting = waiting(&store).await;
     assert_eq!(waiting, std::slice::from_ref(&attempt));
@@ -62,7 +62,7 @@ pub async fn a_dispatched_attempt_waits_with_everything_it_needs(store: impl Cal
 }
 
 /// However often its command arrives, and whatever its state.
-pub async fn a_call_has_one_attempt(store: impl CallStoreFixture) {
+pub async fn a_call_has_one_attempt(store: Box<dyn CallStoreFixture>) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let other = execution(key(1), "example.com", 2_000);
     let mut claim = None;
@@ -84,7 +84,7 @@ pub async fn a_call_has_one_attempt(store: impl CallStoreFixture) {
 }
 
 /// Of the same tenant; a deleted call is none.
-pub async fn an_attempt_needs_its_call(store: impl CallStoreFixture) {
+pub async fn an_attempt_needs_its_call(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let missing = store.accept(execution(key(1), "example.com", 2_000)).await;
     assert_eq!(missing, AcceptOutcome::NoParent);
@@ -96,7 +96,7 @@ pub async fn an_attempt_needs_its_call(store: impl CallStoreFixture) {
 }
 
 /// Each step stores its message.
-pub async fn an_attempt_takes_each_step_once_and_in_order(store: impl CallStoreFixture) {
+pub async fn an_attempt_takes_each_step_once_and_in_order(store: Box<dyn CallStoreFixture>) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await.len();
     let claim = store.begun(&attempt.key, 3_000).await;
@@ -115,7 +115,7 @@ pub async fn an_attempt_takes_each_step_once_and_in_order(store: impl CallStoreF
 }
 
 /// The end before the beginning, for instance.
-pub async fn a_step_out_of_order_changes_and_publishes_nothing(store: impl CallStoreFixture) {
+pub async fn a_step_out_of_order_changes_and_publishes_nothing(store: Box<dyn CallStoreFixture>) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.messages().await;
     let nowhere = execution(key(2), "example.com", 2_000).key;
@@ -134,7 +134,7 @@ pub async fn a_step_out_of_order_changes_and_publishes_nothing(store: impl CallS
 
 /// Not even one of the same call.
 pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let mine = store.waiting(key(1), "example.com", 2_000).await;
     let theirs = ExecutionKey {
@@ -161,7 +161,7 @@ pub async fn an_attempt_of_another_tenant_or_another_id_is_not_touched(
 
 /// Of all tenants, also those that the caller has started.
 pub async fn attempts_that_nobody_makes_are_taken_over_and_the_oldest_comes_first(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let began = [
         (key(1), Some(5_000)),
@@ -195,7 +195,7 @@ pub async fn attempts_that_nobody_makes_are_taken_over_and_the_oldest_comes_firs
 
 /// Whose start it was is of no account then.
 pub async fn what_was_taken_over_is_finished_under_the_new_claim_only(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let first = store.begun(&attempt.key, 3_000).await;
@@ -214,7 +214,7 @@ pub async fn what_was_taken_over_is_finished_under_the_new_claim_only(
 }
 
 /// However long that takes: an instance knows what it makes.
-pub async fn what_is_being_made_is_not_taken_over(store: impl CallStoreFixture) {
+pub async fn what_is_being_made_is_not_taken_over(store: Box<dyn CallStoreFixture>) {
     let made = store.waiting(key(1), "example.com", 2_000).await;
     let made = store.begun(&made.key, 3_000).await;
     let lost = store.waiting(key(2), "example.com", 2_000).await;
@@ -226,7 +226,9 @@ pub async fn what_is_being_made_is_not_taken_over(store: impl CallStoreFixture) 
 }
 
 /// At every step.
-pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(store: impl CallStoreFixture) {
+pub async fn entries_have_the_progress_of_an_attempt_and_no_secret(
+    store: Box<dyn CallStoreFixture>,
+) {
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
         let attempt = store.waiting(key(n), "example.com", 2_000).await;
         let (finished_at, mut claim) = (at(4_000), None);
@@ -270,7 +272,7 @@ fn over(finished_at: punctual_domain::Timestamp, outcome: &Outcome) -> Execution
 }
 
 /// It is deleted with its call.
-pub async fn a_deleted_calls_attempt_is_not_made(store: impl CallStoreFixture) {
+pub async fn a_deleted_calls_attempt_is_not_made(store: Box<dyn CallStoreFixture>) {
     let attempt = store.waiting(key(1), "example.com", 2_000).await;
     let stored = store.found(key(1)).await;
     store.delete(key(1), stored.version, 3_000).await;
@@ -279,7 +281,7 @@ pub async fn a_deleted_calls_attempt_is_not_made(store: impl CallStoreFixture) {
 }
 
 /// In the state that they had.
-pub async fn attempts_survive_a_crash(mut store: impl CallStoreFixture) {
+pub async fn attempts_survive_a_crash(mut store: Box<dyn CallStoreFixture>) {
     let first = store.waiting(key(1), "example.com", 2_000).await;
     let second = store.waiting(key(2), "example.com", 2_000).await;
     store.begun(&second.key, 3_000).await;

@@ -41,7 +41,7 @@ const FIVE: [Wait; 5] = [
 ];
 
 /// The calls and their attempts, numbered from one.
-async fn fill(store: &impl CallStoreFixture, waits: &[Wait]) {
+async fn fill(store: &dyn CallStoreFixture, waits: &[Wait]) {
     for (number, (tenant, host, accepted_at)) in waits.iter().enumerate() {
         let key = key_of(tenant, number as u128 + 1);
         store.waiting(key, host, *accepted_at).await;
@@ -49,7 +49,7 @@ async fn fill(store: &impl CallStoreFixture, waits: &[Wait]) {
 }
 
 /// A claim that starts none, so that each sees the same.
-async fn given(store: &impl CallStoreFixture, query: WaitingQuery) -> Vec<Execution> {
+async fn given(store: &dyn CallStoreFixture, query: WaitingQuery) -> Vec<Execution> {
     store.asked(query).await
 }
 
@@ -65,7 +65,7 @@ fn sorted(given: &[Execution]) -> Vec<u128> {
 }
 
 /// By dispatch time, and then in the order of arrival.
-pub async fn the_oldest_of_a_tenant_and_host_come_first(store: impl CallStoreFixture) {
+pub async fn the_oldest_of_a_tenant_and_host_come_first(store: Box<dyn CallStoreFixture>) {
     let waits = [
         ("a", "h", 3_000),
         ("a", "h", 1_000),
@@ -78,7 +78,7 @@ pub async fn the_oldest_of_a_tenant_and_host_come_first(store: impl CallStoreFix
 }
 
 /// One each, and then another, for as long as there are any.
-pub async fn tenants_take_turns_beginning_after_the_last(store: impl CallStoreFixture) {
+pub async fn tenants_take_turns_beginning_after_the_last(store: Box<dyn CallStoreFixture>) {
     let waits = [
         ("a", "h", 1_000),
         ("a", "h", 1_000),
@@ -104,7 +104,7 @@ pub async fn tenants_take_turns_beginning_after_the_last(store: impl CallStoreFi
 }
 
 /// Beginning after the last one.
-pub async fn hosts_take_turns_within_a_tenant(store: impl CallStoreFixture) {
+pub async fn hosts_take_turns_within_a_tenant(store: Box<dyn CallStoreFixture>) {
     let waits = [
         ("a", "x", 1_000),
         ("a", "x", 1_000),
@@ -129,7 +129,7 @@ pub async fn hosts_take_turns_within_a_tenant(store: impl CallStoreFixture) {
 }
 
 /// Altogether, of one tenant, and of one tenant to one host.
-pub async fn a_query_returns_no_more_than_its_limits(store: impl CallStoreFixture) {
+pub async fn a_query_returns_no_more_than_its_limits(store: Box<dyn CallStoreFixture>) {
     let mut waits = Vec::new();
     for tenant in ["a", "b", "c"] {
         for host in ["x", "y", "z"] {
@@ -170,7 +170,7 @@ pub async fn a_query_returns_no_more_than_its_limits(store: impl CallStoreFixtur
 }
 
 /// Wherever the turn would be.
-pub async fn saturated_tenants_and_hosts_are_left_out(store: impl CallStoreFixture) {
+pub async fn saturated_tenants_and_hosts_are_left_out(store: Box<dyn CallStoreFixture>) {
     fill(&store, &FIVE).await;
     for (tenants, hosts, expected) in [
         (vec!["a"], vec![], vec![3, 5, 4]),
@@ -194,7 +194,9 @@ pub async fn saturated_tenants_and_hosts_are_left_out(store: impl CallStoreFixtu
 }
 
 /// Neither its other hosts nor other tenants at that host are.
-pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(store: impl CallStoreFixture) {
+pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(
+    store: Box<dyn CallStoreFixture>,
+) {
     fill(&store, &FIVE).await;
     for (without, expected) in [
         (vec![("a", "x")], vec![2, 3, 4, 5]),
@@ -215,7 +217,7 @@ pub async fn a_tenant_saturated_at_one_host_is_left_out_there_only(store: impl C
 }
 
 /// Each has its turn, and is left out by itself.
-pub async fn two_ports_of_a_host_are_two_hosts(store: impl CallStoreFixture) {
+pub async fn two_ports_of_a_host_are_two_hosts(store: Box<dyn CallStoreFixture>) {
     let waits = [
         ("a", "x:1", 1_000),
         ("a", "x:1", 1_000),
@@ -235,7 +237,9 @@ pub async fn two_ports_of_a_host_are_two_hosts(store: impl CallStoreFixture) {
 }
 
 /// Its turn is passed over.
-pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(store: impl CallStoreFixture) {
+pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(
+    store: Box<dyn CallStoreFixture>,
+) {
     let waits = [
         ("a", "x", 1_000),
         ("b", "x", 1_000),
@@ -254,7 +258,7 @@ pub async fn a_tenant_whose_hosts_are_all_left_out_hides_no_other(store: impl Ca
 
 /// Also one at a time, and if none of them ever starts.
 pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
-    mut store: impl CallStoreFixture,
+    mut store: Box<dyn CallStoreFixture>,
 ) {
     let mut waits = Vec::new();
     for tenant in ["a", "b", "c", "d"] {
@@ -284,7 +288,7 @@ pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
 }
 
 /// Neither another host of the same tenant nor another tenant.
-pub async fn ten_thousand_for_one_host_hide_no_other(store: impl CallStoreFixture) {
+pub async fn ten_thousand_for_one_host_hide_no_other(store: Box<dyn CallStoreFixture>) {
     let keys = (1..=10_000).map(|n| key_of("m", n));
     let calls = keys.clone().map(|key| details(key, 5_000)).collect();
     store.submit_all(calls).await;
@@ -309,7 +313,7 @@ pub async fn ten_thousand_for_one_host_hide_no_other(store: impl CallStoreFixtur
 
 /// Each is asked about once, and no other is started in place of one that was left.
 pub async fn a_claim_starts_what_was_chosen_and_leaves_the_rest_in_turn(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     fill(&store, &FIVE).await;
     let mut asked = Vec::new();

@@ -29,18 +29,18 @@ fn position(stream: &str, last_sequence: u64) -> BusPosition {
     }
 }
 
-async fn keep(fixture: &impl TimerStoreFixture, position: &BusPosition) {
+async fn keep(fixture: &dyn TimerStoreFixture, position: &BusPosition) {
     let kept = fixture.positions().save(position.clone()).await;
     kept.expect("keep answers");
 }
 
-async fn load(fixture: &impl TimerStoreFixture, stream: &str) -> Option<BusPosition> {
+async fn load(fixture: &dyn TimerStoreFixture, stream: &str) -> Option<BusPosition> {
     let loaded = fixture.positions().load(stream.to_owned()).await;
     loaded.expect("load answers")
 }
 
 /// Nothing was published to it yet, and that is no error.
-pub async fn a_stream_without_a_position_has_none(fixture: impl TimerStoreFixture) {
+pub async fn a_stream_without_a_position_has_none(fixture: Box<dyn TimerStoreFixture>) {
     assert_eq!(load(&fixture, "TIMER").await, None);
     keep(&fixture, &position("TIMER", 1)).await;
     assert_eq!(load(&fixture, "timer").await, None);
@@ -48,7 +48,7 @@ pub async fn a_stream_without_a_position_has_none(fixture: impl TimerStoreFixtur
 }
 
 /// Also at the ends of what can be kept, and whatever words the broker uses.
-pub async fn a_position_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
+pub async fn a_position_comes_back_as_it_was(fixture: Box<dyn TimerStoreFixture>) {
     let odd = BusPosition {
         stream_created_at: String::new(),
         last_message_id: "'; DROP TABLE bus_positions; --\u{1f552}\n".to_owned(),
@@ -62,7 +62,7 @@ pub async fn a_position_comes_back_as_it_was(fixture: impl TimerStoreFixture) {
 
 /// A broker that was restored goes back.
 pub async fn another_position_replaces_the_one_before_whatever_it_says(
-    fixture: impl TimerStoreFixture,
+    fixture: Box<dyn TimerStoreFixture>,
 ) {
     keep(&fixture, &position("TIMER", 9)).await;
     let earlier = BusPosition {
@@ -77,7 +77,7 @@ pub async fn another_position_replaces_the_one_before_whatever_it_says(
 }
 
 /// One is not touched by the other.
-pub async fn each_stream_has_a_position_of_its_own(fixture: impl TimerStoreFixture) {
+pub async fn each_stream_has_a_position_of_its_own(fixture: Box<dyn TimerStoreFixture>) {
     let (one, other) = (position("EVENTS", 1), position("COMMANDS", 2));
     keep(&fixture, &one).await;
     keep(&fixture, &other).await;
@@ -87,7 +87,7 @@ pub async fn each_stream_has_a_position_of_its_own(fixture: impl TimerStoreFixtu
 
 /// It never is another one.
 pub async fn the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then(
-    fixture: impl TimerStoreFixture,
+    fixture: Box<dyn TimerStoreFixture>,
 ) {
     let (before, greatest) = (position("TIMER", 7), position("TIMER", u64::MAX));
     keep(&fixture, &before).await;
@@ -102,7 +102,7 @@ pub async fn the_greatest_sequence_is_kept_or_refused_and_changes_nothing_then(
 }
 
 /// Kept means durable.
-pub async fn a_position_survives_a_crash(mut fixture: impl TimerStoreFixture) {
+pub async fn a_position_survives_a_crash(mut fixture: Box<dyn TimerStoreFixture>) {
     let kept = position("TIMER", 5);
     keep(&fixture, &kept).await;
     fixture.crash_and_reopen().await;
@@ -110,7 +110,7 @@ pub async fn a_position_survives_a_crash(mut fixture: impl TimerStoreFixture) {
 }
 
 /// No instance overwrites what another has noted.
-pub async fn each_instance_has_a_position_of_its_own(fixture: impl TimerStoreFixture) {
+pub async fn each_instance_has_a_position_of_its_own(fixture: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of fixture);
     let (mine, others) = (position("TIMER", 5), position("TIMER", 3));
     keep(&fixture, &mine).await;
@@ -121,7 +121,7 @@ pub async fn each_instance_has_a_position_of_its_own(fixture: impl TimerStoreFix
 
 /// What is in doubt for any of them is in doubt for it, until it has saved a position of its own. Those of
 /// instances that run count on.
-pub async fn a_new_instance_loads_the_positions_of_all_as_one(fixture: impl TimerStoreFixture) {
+pub async fn a_new_instance_loads_the_positions_of_all_as_one(fixture: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of fixture);
     let highest = BusPosition {
         last_message_id: "the highest".to_owned(),
@@ -149,7 +149,7 @@ pub async fn a_new_instance_loads_the_positions_of_all_as_one(fixture: impl Time
 }
 
 /// Until it has not said for a lease that it still does.
-pub async fn one_instance_at_a_time_republishes(fixture: impl TimerStoreFixture) {
+pub async fn one_instance_at_a_time_republishes(fixture: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of fixture);
     let (first, second) = (fixture.positions(), other.positions());
     let stream = || "TIMER".to_owned();

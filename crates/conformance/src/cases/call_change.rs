@@ -26,7 +26,7 @@ suite! { $ call_change_suite, call_change =>
 }
 
 /// Whatever it is.
-pub async fn a_change_raises_the_version_by_one(store: impl CallStoreFixture) {
+pub async fn a_change_raises_the_version_by_one(store: Box<dyn CallStoreFixture>) {
     let first = store.submitted(details(key(1), 5_000)).await;
     let second = store.started(key(1)).await;
     assert_eq!(second.version, first.version + 1);
@@ -36,7 +36,7 @@ pub async fn a_change_raises_the_version_by_one(store: impl CallStoreFixture) {
 }
 
 /// Scheduled, running, with and without its beginning, succeeded and failed.
-pub async fn every_state_comes_back_as_it_was_given(mut store: impl CallStoreFixture) {
+pub async fn every_state_comes_back_as_it_was_given(mut store: Box<dyn CallStoreFixture>) {
     for (n, outcome) in [(1, succeeded()), (2, failed())] {
         let call = tagged(key(n), 5_000, &["a", "b"]);
         let mut stored = store.submitted(call.clone()).await;
@@ -63,7 +63,7 @@ pub async fn every_state_comes_back_as_it_was_given(mut store: impl CallStoreFix
 
 /// Another writer was faster.
 pub async fn a_change_of_another_version_is_outdated_and_publishes_nothing(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let seen = store.submitted(details(key(1), 5_000)).await;
     let now = store.started(key(1)).await;
@@ -78,7 +78,7 @@ pub async fn a_change_of_another_version_is_outdated_and_publishes_nothing(
 }
 
 /// Whatever version its caller read.
-pub async fn a_finished_call_does_not_change_any_more(store: impl CallStoreFixture) {
+pub async fn a_finished_call_does_not_change_any_more(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     let before = store.started(key(1)).await;
     let step = running(&before).finish(failed(), at(9_000), envelope_id());
@@ -90,7 +90,7 @@ pub async fn a_finished_call_does_not_change_any_more(store: impl CallStoreFixtu
 }
 
 /// It changes nothing and stores no message.
-pub async fn a_call_that_is_not_there_cannot_be_changed(store: impl CallStoreFixture) {
+pub async fn a_call_that_is_not_there_cannot_be_changed(store: Box<dyn CallStoreFixture>) {
     let step = details(key(1), 5_000).schedule();
     assert_eq!(store.change(1, step, 5_000).await, Outdated);
     assert_eq!(store.find(key(1)).await, None);
@@ -98,7 +98,9 @@ pub async fn a_call_that_is_not_there_cannot_be_changed(store: impl CallStoreFix
 }
 
 /// And those of one change keep their own.
-pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(store: impl CallStoreFixture) {
+pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
+    store: Box<dyn CallStoreFixture>,
+) {
     let new = new_call(details(key(1), 5_000));
     store.submit(new).await;
     store.ended(key(1), 9_000).await;
@@ -118,7 +120,7 @@ pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(store: impl
 }
 
 /// Until then they are needed.
-pub async fn a_finished_call_is_kept_without_its_secrets(store: impl CallStoreFixture) {
+pub async fn a_finished_call_is_kept_without_its_secrets(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     let before = store.started(key(1)).await;
     let headers = &before.call.details().request.headers;
@@ -132,7 +134,7 @@ pub async fn a_finished_call_is_kept_without_its_secrets(store: impl CallStoreFi
 }
 
 /// Of the same id in another tenant least of all.
-pub async fn a_change_touches_no_other_call(store: impl CallStoreFixture) {
+pub async fn a_change_touches_no_other_call(store: Box<dyn CallStoreFixture>) {
     let theirs = store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     let beside = store.submitted(details(key(2), 5_000)).await;
     store.submitted(details(key(1), 5_000)).await;
@@ -142,7 +144,7 @@ pub async fn a_change_touches_no_other_call(store: impl CallStoreFixture) {
 }
 
 /// The second sees what the first has done.
-pub async fn changes_of_one_batch_apply_in_their_order(store: impl CallStoreFixture) {
+pub async fn changes_of_one_batch_apply_in_their_order(store: Box<dyn CallStoreFixture>) {
     let seen = store.submitted(details(key(1), 5_000)).await;
     let change = |expected_version: u64| CallChange {
         call: details(key(1), 5_000).schedule().call,

@@ -18,7 +18,7 @@ suite! { $ call_delete_suite, call_delete =>
 }
 
 /// For every reader.
-pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(store: impl CallStoreFixture) {
+pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(tagged(key(1), 5_000, &["a"])).await;
     store.accept(execution(key(1), "example.com", 2_000)).await;
     let deleted = store.delete(key(1), stored.version, 2_000).await;
@@ -36,13 +36,13 @@ pub async fn a_call_is_deleted_with_its_tags_and_its_attempt(store: impl CallSto
     assert_eq!(again, ChangeOutcome::Outdated);
 }
 
-async fn save(store: &impl CallStoreFixture, n: u128, sent_at: i64) -> SaveOutcome {
+async fn save(store: &dyn CallStoreFixture, n: u128, sent_at: i64) -> SaveOutcome {
     let timer = command(key(n), sent_at, 5_000);
     outcome(store.timers().save(vec![timer], at(9_000)).await)
 }
 
 /// Also if the command that scheduled it is delivered again, late.
-pub async fn a_deleted_calls_timer_does_not_come_back(mut store: impl CallStoreFixture) {
+pub async fn a_deleted_calls_timer_does_not_come_back(mut store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     assert_eq!(save(&store, 1, 1_000).await, SaveOutcome::Created);
     store.delete(key(1), stored.version, 2_000).await;
@@ -54,7 +54,7 @@ pub async fn a_deleted_calls_timer_does_not_come_back(mut store: impl CallStoreF
 }
 
 /// The call was deleted before its timer was scheduled, by a clock that was set back in between.
-pub async fn a_late_command_for_a_deleted_call_schedules_nothing(store: impl CallStoreFixture) {
+pub async fn a_late_command_for_a_deleted_call_schedules_nothing(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     store.delete(key(1), stored.version, 500).await;
     assert_eq!(save(&store, 1, 1_000).await, SaveOutcome::Stale);
@@ -62,7 +62,7 @@ pub async fn a_late_command_for_a_deleted_call_schedules_nothing(store: impl Cal
 }
 
 /// Its firing settles nothing, and another timer can be stored under its row id.
-pub async fn the_claim_on_a_deleted_calls_timer_ends(store: impl CallStoreFixture) {
+pub async fn the_claim_on_a_deleted_calls_timer_ends(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
     let queue = store.queue();
@@ -87,7 +87,7 @@ pub async fn the_claim_on_a_deleted_calls_timer_ends(store: impl CallStoreFixtur
 }
 
 /// It is too late.
-pub async fn a_call_that_runs_or_has_finished_is_not_deleted(store: impl CallStoreFixture) {
+pub async fn a_call_that_runs_or_has_finished_is_not_deleted(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key(2), 5_000)).await;
     let runs = store.started(key(1)).await;
@@ -100,7 +100,7 @@ pub async fn a_call_that_runs_or_has_finished_is_not_deleted(store: impl CallSto
 }
 
 /// Nothing is changed.
-pub async fn a_deletion_of_another_version_is_outdated(store: impl CallStoreFixture) {
+pub async fn a_deletion_of_another_version_is_outdated(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     save(&store, 1, 1_000).await;
     for version in [0, stored.version + 1, u64::MAX] {
@@ -112,7 +112,7 @@ pub async fn a_deletion_of_another_version_is_outdated(store: impl CallStoreFixt
 }
 
 /// Both or neither.
-pub async fn a_deletion_is_published_if_it_was_made(store: impl CallStoreFixture) {
+pub async fn a_deletion_is_published_if_it_was_made(store: Box<dyn CallStoreFixture>) {
     let stored = store.submitted(details(key(1), 5_000)).await;
     let before = store.messages().await.len();
     let message = began(&execution(key(1), "example.com", 1).key, 2_000);
@@ -130,7 +130,7 @@ pub async fn a_deletion_is_published_if_it_was_made(store: impl CallStoreFixture
 }
 
 /// Neither of this tenant nor of another.
-pub async fn a_deletion_touches_no_other_call(store: impl CallStoreFixture) {
+pub async fn a_deletion_touches_no_other_call(store: Box<dyn CallStoreFixture>) {
     let theirs = store
         .submitted(tagged(key_of("tenant-b", 1), 5_000, &["a"]))
         .await;

@@ -23,7 +23,9 @@ suite! { $ call_instances_suite, call_instances =>
 }
 
 /// At once.
-pub async fn what_one_instance_writes_about_a_call_the_other_reads(store: impl CallStoreFixture) {
+pub async fn what_one_instance_writes_about_a_call_the_other_reads(
+    store: Box<dyn CallStoreFixture>,
+) {
     let other = second_or_return!(store);
     let stored = store.submitted(details(key(1), 5_000)).await;
     assert_eq!(other.found(key(1)).await, stored);
@@ -34,7 +36,7 @@ pub async fn what_one_instance_writes_about_a_call_the_other_reads(store: impl C
 
 /// The other repeats the receipt, and its messages are not stored.
 pub async fn of_two_instances_that_are_given_a_submission_one_accepts_it(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     for n in 1..=20 {
@@ -53,7 +55,7 @@ pub async fn of_two_instances_that_are_given_a_submission_one_accepts_it(
 }
 
 /// Both find it; what the slower one wanted to tell is not told.
-pub async fn of_two_sweepers_of_a_stuck_call_one_brings_it_on(store: impl CallStoreFixture) {
+pub async fn of_two_sweepers_of_a_stuck_call_one_brings_it_on(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     store.submitted(details(key(1), 5_000)).await;
     let now = at(999_000);
@@ -74,7 +76,7 @@ pub async fn of_two_sweepers_of_a_stuck_call_one_brings_it_on(store: impl CallSt
 
 /// Whichever comes first.
 pub async fn of_a_start_and_a_deletion_by_two_instances_one_is_applied(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     for (n, starts_first) in [(1, true), (2, false)] {
@@ -95,7 +97,9 @@ pub async fn of_a_start_and_a_deletion_by_two_instances_one_is_applied(
 }
 
 /// And there is one end.
-pub async fn a_call_is_started_by_one_instance_and_ended_by_another(store: impl CallStoreFixture) {
+pub async fn a_call_is_started_by_one_instance_and_ended_by_another(
+    store: Box<dyn CallStoreFixture>,
+) {
     let other = second_or_return!(store);
     store.submitted(details(key(1), 5_000)).await;
     let started = store.started(key(1)).await;
@@ -106,7 +110,7 @@ pub async fn a_call_is_started_by_one_instance_and_ended_by_another(store: impl 
 }
 
 /// In batches, at the same time.
-pub async fn two_purgers_remove_and_count_each_call_once(store: impl CallStoreFixture) {
+pub async fn two_purgers_remove_and_count_each_call_once(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     for n in 1..=30 {
         store.submitted(details(key(n), 5_000)).await;
@@ -134,7 +138,7 @@ pub async fn two_purgers_remove_and_count_each_call_once(store: impl CallStoreFi
 }
 
 /// Unpublished ones stay.
-pub async fn two_purgers_remove_and_count_each_message_once(store: impl CallStoreFixture) {
+pub async fn two_purgers_remove_and_count_each_message_once(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     for n in 1..=10 {
         store.submitted(details(key(n), 5_000)).await;

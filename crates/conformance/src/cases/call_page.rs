@@ -20,14 +20,14 @@ suite! { $ call_page_suite, call_page =>
     a_cursor_that_no_page_gave_is_rejected,
 }
 
-async fn listed(store: &impl CallStoreFixture, query: CallPageQuery) -> Vec<u128> {
+async fn listed(store: &dyn CallStoreFixture, query: CallPageQuery) -> Vec<u128> {
     let page = store.page(query).await;
     assert_eq!(page.next, None, "it is the only page");
     page.calls.iter().map(number).collect()
 }
 
 /// Follows the cursors to the end.
-async fn all_pages(store: &impl CallStoreFixture, mut query: CallPageQuery) -> Vec<u128> {
+async fn all_pages(store: &dyn CallStoreFixture, mut query: CallPageQuery) -> Vec<u128> {
     let mut seen = Vec::new();
     loop {
         let page = store.page(query.clone()).await;
@@ -41,7 +41,7 @@ async fn all_pages(store: &impl CallStoreFixture, mut query: CallPageQuery) -> V
 }
 
 /// Calls of one instant have an order too.
-pub async fn the_latest_due_comes_first_and_then_the_greatest_id(store: impl CallStoreFixture) {
+pub async fn the_latest_due_comes_first_and_then_the_greatest_id(store: Box<dyn CallStoreFixture>) {
     let calls = [(1, 5_000), (2, 7_000), (3, 5_000), (4, 6_000), (5, 5_000)];
     let calls = calls.map(|(n, due_at)| details(key(n), due_at));
     store.submit_all(calls.to_vec()).await;
@@ -55,7 +55,7 @@ pub async fn the_latest_due_comes_first_and_then_the_greatest_id(store: impl Cal
 }
 
 /// Whatever the filter.
-pub async fn a_tenant_sees_its_own_calls_only(store: impl CallStoreFixture) {
+pub async fn a_tenant_sees_its_own_calls_only(store: Box<dyn CallStoreFixture>) {
     store.submitted(tagged(key(1), 5_000, &["a"])).await;
     store
         .submitted(tagged(key_of("tenant-b", 2), 5_000, &["a"]))
@@ -74,7 +74,7 @@ pub async fn a_tenant_sees_its_own_calls_only(store: impl CallStoreFixture) {
 }
 
 /// Each of the four.
-pub async fn a_list_can_be_of_one_status(store: impl CallStoreFixture) {
+pub async fn a_list_can_be_of_one_status(store: Box<dyn CallStoreFixture>) {
     let calls = (1..=4).map(|n| details(key(n), 5_000)).collect();
     store.submit_all(calls).await;
     store.started(key(2)).await;
@@ -94,7 +94,7 @@ pub async fn a_list_can_be_of_one_status(store: impl CallStoreFixture) {
 }
 
 /// A tag matches as a complete word.
-pub async fn several_tags_mean_all_of_them(store: impl CallStoreFixture) {
+pub async fn several_tags_mean_all_of_them(store: Box<dyn CallStoreFixture>) {
     let calls = [
         tagged(key(1), 1_000, &["a", "b", "c"]),
         tagged(key(2), 2_000, &["a", "b"]),
@@ -121,7 +121,7 @@ pub async fn several_tags_mean_all_of_them(store: impl CallStoreFixture) {
 }
 
 /// The first instant is in it, the last is not.
-pub async fn a_list_can_be_of_a_range_of_due_times(store: impl CallStoreFixture) {
+pub async fn a_list_can_be_of_a_range_of_due_times(store: Box<dyn CallStoreFixture>) {
     let calls = (1..=4_u32).map(|n| tagged(key(n.into()), i64::from(n) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
     for (from, to, expected) in [
@@ -144,7 +144,7 @@ pub async fn a_list_can_be_of_a_range_of_due_times(store: impl CallStoreFixture)
 }
 
 /// Tags, a status and an interval, page by page.
-pub async fn all_filters_combine(store: impl CallStoreFixture) {
+pub async fn all_filters_combine(store: Box<dyn CallStoreFixture>) {
     let mut expected = Vec::new();
     for n in 1..=40_u32 {
         let tags: &[&str] = match n % 4 {
@@ -174,7 +174,7 @@ pub async fn all_filters_combine(store: impl CallStoreFixture) {
 }
 
 /// Whatever their size; and the last one has no cursor.
-pub async fn pages_cover_the_complete_list(store: impl CallStoreFixture) {
+pub async fn pages_cover_the_complete_list(store: Box<dyn CallStoreFixture>) {
     let calls = (1..=12_u32).map(|n| tagged(key(n.into()), i64::from(n / 5) * 1_000, &["a"]));
     store.submit_all(calls.collect()).await;
     let expected = listed(&store, all_of("tenant-a", 100)).await;
@@ -192,7 +192,7 @@ pub async fn pages_cover_the_complete_list(store: impl CallStoreFixture) {
 
 /// Between two pages, calls are added, deleted and changed, the last of a page among them.
 pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let call = |n: u32| tagged(key(n.into()), i64::from(n % 7) * 1_000, &["a"]);
     store.submit_all((1..=60).map(call).collect()).await;
@@ -248,7 +248,7 @@ pub async fn pages_neither_lose_nor_repeat_what_stays_while_others_come_and_go(
 }
 
 /// Thousands have one tag, thousands the other, and one has both.
-pub async fn tags_with_one_call_in_common_are_paged_to_the_end(store: impl CallStoreFixture) {
+pub async fn tags_with_one_call_in_common_are_paged_to_the_end(store: Box<dyn CallStoreFixture>) {
     let call = |n: u32| {
         let tags: &[&str] = match n {
             7 => &["a", "b"],
@@ -266,7 +266,7 @@ pub async fn tags_with_one_call_in_common_are_paged_to_the_end(store: impl CallS
 }
 
 /// And not taken for the beginning.
-pub async fn a_cursor_that_no_page_gave_is_rejected(store: impl CallStoreFixture) {
+pub async fn a_cursor_that_no_page_gave_is_rejected(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     for text in [
         "",

@@ -17,7 +17,7 @@ suite! { $ call_purge_suite, call_purge =>
 
 /// Before, and not at.
 pub async fn calls_finished_before_the_instant_are_removed_with_all_their_rows(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     for (n, ended_at) in [(1, 8_999), (2, 9_000)] {
         store.submitted(tagged(key(n), 5_000, &["a"])).await;
@@ -45,7 +45,9 @@ pub async fn calls_finished_before_the_instant_are_removed_with_all_their_rows(
 }
 
 /// It still has to be made.
-pub async fn a_call_that_has_not_finished_stays_however_old_it_is(store: impl CallStoreFixture) {
+pub async fn a_call_that_has_not_finished_stays_however_old_it_is(
+    store: Box<dyn CallStoreFixture>,
+) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key(2), 5_000)).await;
     store.started(key(2)).await;
@@ -55,7 +57,9 @@ pub async fn a_call_that_has_not_finished_stays_however_old_it_is(store: impl Ca
 }
 
 /// The next purge removes the rest.
-pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl CallStoreFixture) {
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(
+    store: Box<dyn CallStoreFixture>,
+) {
     for n in 1..=3 {
         store.submitted(details(key(n), 5_000)).await;
         store.ended(key(n), 9_000).await;
@@ -71,7 +75,7 @@ pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl Ca
 
 /// A deleted call's since it was deleted, a purged one's since it was purged.
 pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let new = |n: u128| with_key(new_call(details(key(n), 5_000)), &format!("k{n}"));
     for n in [1, 2, 3] {
@@ -105,7 +109,7 @@ pub async fn an_id_and_a_key_stay_taken_until_their_tombstone_is_purged(
 }
 
 /// Retention knows no tenants, and yet does not mix them up.
-pub async fn a_purge_covers_all_tenants_without_mixing_them(store: impl CallStoreFixture) {
+pub async fn a_purge_covers_all_tenants_without_mixing_them(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
     store.ended(key_of("tenant-b", 1), 9_000).await;
@@ -115,7 +119,7 @@ pub async fn a_purge_covers_all_tenants_without_mixing_them(store: impl CallStor
 }
 
 /// The call was started without it, and has ended long ago.
-pub async fn the_claim_on_a_purged_calls_timer_ends(store: impl CallStoreFixture) {
+pub async fn the_claim_on_a_purged_calls_timer_ends(store: Box<dyn CallStoreFixture>) {
     let (timers, queue) = (store.timers(), store.queue());
     store.submitted(details(key(1), 5_000)).await;
     let timer = direct(key(1), 5_000);

@@ -20,7 +20,7 @@ suite! { $ call_read_suite, call_read =>
 }
 
 /// Each position has its answer, also those of unknown and repeated keys.
-pub async fn calls_are_found_in_the_order_of_their_keys(store: impl CallStoreFixture) {
+pub async fn calls_are_found_in_the_order_of_their_keys(store: Box<dyn CallStoreFixture>) {
     let one = store.submitted(details(key(1), 5_000)).await;
     let two = store.submitted(details(key(2), 6_000)).await;
     let keys = [2, 9, 1, 2].map(key).to_vec();
@@ -32,13 +32,15 @@ pub async fn calls_are_found_in_the_order_of_their_keys(store: impl CallStoreFix
 }
 
 /// Not even by its own id.
-pub async fn another_tenants_call_is_not_found(store: impl CallStoreFixture) {
+pub async fn another_tenants_call_is_not_found(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     assert_eq!(store.find(key_of("tenant-b", 1)).await, None);
 }
 
 /// Up to the limit, through all tenants.
-pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(store: impl CallStoreFixture) {
+pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(
+    store: Box<dyn CallStoreFixture>,
+) {
     let call = |key: TimerKey, submitted_at: i64, request: u128| CallDetails {
         submitted_at: at(submitted_at),
         ..correlated(details(key, 50_000), request)
@@ -70,7 +72,7 @@ pub async fn the_calls_of_a_request_are_paged_in_the_order_of_keys(store: impl C
 
 /// Of all tenants, with the time of the next check.
 pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     store
         .submit_all(vec![
@@ -99,7 +101,7 @@ pub async fn calls_past_their_next_check_are_stuck_and_the_oldest_comes_first(
 }
 
 /// No module has answered its command, or its attempt has no result.
-pub async fn a_running_call_is_stuck_when_its_state_says(store: impl CallStoreFixture) {
+pub async fn a_running_call_is_stuck_when_its_state_says(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     let stored = store.started(key(1)).await;
     let calls = store.calls();
@@ -121,7 +123,7 @@ pub async fn a_running_call_is_stuck_when_its_state_says(store: impl CallStoreFi
 }
 
 /// It has no next check.
-pub async fn a_finished_call_is_never_stuck(store: impl CallStoreFixture) {
+pub async fn a_finished_call_is_never_stuck(store: Box<dyn CallStoreFixture>) {
     store.submitted(details(key(1), 5_000)).await;
     store.ended(key(1), 9_000).await;
     let found = store.calls().find_stuck(at(99_000_000_000), 10).await;

@@ -78,7 +78,7 @@ fn other_body(new: NewCall) -> NewCall {
 }
 
 /// Every part of it comes back, and its messages wait in their order.
-pub async fn a_new_call_is_stored_with_its_messages(store: impl CallStoreFixture) {
+pub async fn a_new_call_is_stored_with_its_messages(store: Box<dyn CallStoreFixture>) {
     let new = new_call(tagged(key(1), 5_000, &["b", "a", "ä ✓"]));
     let outcome = store.submit(new.clone()).await;
     assert_eq!(outcome, accepted(1));
@@ -88,7 +88,7 @@ pub async fn a_new_call_is_stored_with_its_messages(store: impl CallStoreFixture
 
 /// With the messages of both steps; so it is checked as a running call is, and cannot be deleted.
 pub async fn a_call_that_is_due_when_it_is_submitted_is_running_at_once(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     for (n, count, due_at) in [(1, 1, 1_000), (2, 2, 999)] {
         let new = call_due(n, due_at);
@@ -118,7 +118,7 @@ pub async fn a_call_that_is_due_when_it_is_submitted_is_running_at_once(
 
 /// Nor by the caller's: it waits for its timer, as if it had been submitted scheduled.
 pub async fn no_call_that_is_submitted_running_is_early_by_the_store_s_clock(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     if !store.has_store_clock() {
         return;
@@ -147,7 +147,7 @@ pub async fn no_call_that_is_submitted_running_is_early_by_the_store_s_clock(
 
 /// By id, by key and by both; while the call is stored, and after its deletion.
 pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
@@ -176,7 +176,7 @@ pub async fn a_repetition_gets_the_first_receipt_and_anything_else_a_conflict(
 
 /// A caller that leaves the id to us never sends the same one twice.
 pub async fn a_repetition_with_another_generated_id_is_recognised_by_its_key(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let first = generated(one(Some("k")));
     assert_eq!(store.submit(first).await, accepted(1));
@@ -186,7 +186,7 @@ pub async fn a_repetition_with_another_generated_id_is_recognised_by_its_key(
 }
 
 /// Two different calls that happen to get the same id are not the same call.
-pub async fn a_generated_id_that_is_taken_is_a_conflict(store: impl CallStoreFixture) {
+pub async fn a_generated_id_that_is_taken_is_a_conflict(store: Box<dyn CallStoreFixture>) {
     store.submit(one(Some("k"))).await;
     for with in [None, Some("another")] {
         let again = store.submit(generated(one(with))).await;
@@ -195,7 +195,7 @@ pub async fn a_generated_id_that_is_taken_is_a_conflict(store: impl CallStoreFix
 }
 
 /// A caller that gives both has to give those that belong together.
-pub async fn a_key_belongs_to_one_id(store: impl CallStoreFixture) {
+pub async fn a_key_belongs_to_one_id(store: Box<dyn CallStoreFixture>) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, None)).await;
     let with_new_id = store.submit(call(3, Some("k"))).await;
@@ -207,7 +207,7 @@ pub async fn a_key_belongs_to_one_id(store: impl CallStoreFixture) {
 }
 
 /// If both are taken, by two calls.
-pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(store: impl CallStoreFixture) {
+pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(store: Box<dyn CallStoreFixture>) {
     store.submit(one(Some("k"))).await;
     store.submit(call(2, Some("l"))).await;
     let both = store.submit(call(2, Some("k"))).await;
@@ -217,14 +217,14 @@ pub async fn a_conflict_of_the_id_comes_before_one_of_the_key(store: impl CallSt
 }
 
 /// Nothing is stored with a repetition, and so not its key either.
-pub async fn a_key_that_comes_with_a_repetition_is_not_taken(store: impl CallStoreFixture) {
+pub async fn a_key_that_comes_with_a_repetition_is_not_taken(store: Box<dyn CallStoreFixture>) {
     store.submit(one(None)).await;
     assert_eq!(store.submit(one(Some("k"))).await, repeated(1));
     assert_eq!(store.submit(call(2, Some("k"))).await, accepted(2));
 }
 
 /// The same id and key in another tenant are another call.
-pub async fn ids_and_keys_are_a_tenants_own(store: impl CallStoreFixture) {
+pub async fn ids_and_keys_are_a_tenants_own(store: Box<dyn CallStoreFixture>) {
     store.submit(one(Some("k"))).await;
     let theirs = new_call(details(key_of("tenant-b", 1), 9_000));
     let theirs = other_body(with_key(theirs, "k"));
@@ -236,7 +236,7 @@ pub async fn ids_and_keys_are_a_tenants_own(store: impl CallStoreFixture) {
 }
 
 /// As if each had come by itself.
-pub async fn submissions_of_one_batch_apply_in_their_order(store: impl CallStoreFixture) {
+pub async fn submissions_of_one_batch_apply_in_their_order(store: Box<dyn CallStoreFixture>) {
     let batch = vec![
         one(Some("k")),
         one(Some("k")),
@@ -256,7 +256,7 @@ pub async fn submissions_of_one_batch_apply_in_their_order(store: impl CallStore
 
 /// Neither a repetition nor a conflict.
 pub async fn a_submission_that_is_not_accepted_changes_and_publishes_nothing(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let first = one(Some("k"));
     store.submit(first.clone()).await;
@@ -269,7 +269,7 @@ pub async fn a_submission_that_is_not_accepted_changes_and_publishes_nothing(
 }
 
 /// The call, its messages, and that its id and key are taken.
-pub async fn what_was_accepted_survives_a_crash(mut store: impl CallStoreFixture) {
+pub async fn what_was_accepted_survives_a_crash(mut store: Box<dyn CallStoreFixture>) {
     let first = one(Some("k"));
     store.submit(first.clone()).await;
     store.crash_and_reopen().await;

@@ -87,7 +87,7 @@ impl Sleeper {
 }
 
 /// Never ahead of the real time.
-pub async fn now_is_truncated_down_to_the_millisecond(fixture: impl ClockFixture) {
+pub async fn now_is_truncated_down_to_the_millisecond(fixture: Box<dyn ClockFixture>) {
     for _ in 0..20 {
         let before = fixture.exact();
         let now = fixture.clock().now().since(Timestamp::MIN);
@@ -102,7 +102,7 @@ pub async fn now_is_truncated_down_to_the_millisecond(fixture: impl ClockFixture
 }
 
 /// As time passes.
-pub async fn monotonic_time_moves_on_and_never_back(fixture: impl ClockFixture) {
+pub async fn monotonic_time_moves_on_and_never_back(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let start = clock.monotonic();
     fixture.pass(TICK).await;
@@ -111,7 +111,7 @@ pub async fn monotonic_time_moves_on_and_never_back(fixture: impl ClockFixture) 
 }
 
 /// Durations are measured in peace.
-pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: impl ClockFixture) {
+pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let before = clock.monotonic();
     fixture.set_wall(clock.now().saturating_sub(HOUR));
@@ -120,7 +120,7 @@ pub async fn a_wall_clock_set_back_leaves_monotonic_time_alone(fixture: impl Clo
 }
 
 /// Late is possible, early is not.
-pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: impl ClockFixture) {
+pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let since = clock.monotonic();
     let until = clock.now().saturating_add(TICK);
@@ -131,14 +131,14 @@ pub async fn a_sleep_ends_at_its_instant_and_not_before(fixture: impl ClockFixtu
 }
 
 /// Nothing to wait for.
-pub async fn a_sleep_until_the_past_ends_at_once(fixture: impl ClockFixture) {
+pub async fn a_sleep_until_the_past_ends_at_once(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     clock.sleep_until(clock.now()).await;
     clock.sleep_until(Timestamp::MIN).await;
 }
 
 /// A forward jump makes things due.
-pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: impl ClockFixture) {
+pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let until = clock.now().saturating_add(HOUR);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
@@ -152,7 +152,7 @@ pub async fn a_wall_clock_set_forward_ends_a_sleep_within_a_second(fixture: impl
 }
 
 /// What was nearly over is far away again.
-pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: impl ClockFixture) {
+pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: Box<dyn ClockFixture>) {
     let until = fixture.clock().now().saturating_add(TICK);
     let sleeper = Sleeper::start(fixture.clock(), until).await;
     fixture.set_wall(until.saturating_sub(HOUR));
@@ -162,7 +162,7 @@ pub async fn a_wall_clock_set_back_prolongs_a_sleep(fixture: impl ClockFixture) 
 }
 
 /// By the monotonic clock.
-pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: impl ClockFixture) {
+pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let since = clock.monotonic();
     let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
@@ -172,7 +172,7 @@ pub async fn a_timed_sleep_ends_after_its_time_and_not_before(fixture: impl Cloc
 }
 
 /// An operator who sets the clock back prolongs no pause.
-pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: impl ClockFixture) {
+pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: Box<dyn ClockFixture>) {
     let sleeper = Sleeper::start_for(fixture.clock(), TICK).await;
     fixture.set_wall(fixture.clock().now().saturating_sub(HOUR));
     fixture.pass(TICK * 2).await;
@@ -180,7 +180,9 @@ pub async fn a_wall_clock_set_back_does_not_prolong_a_timed_sleep(fixture: impl 
 }
 
 /// Nor shortens one.
-pub async fn a_wall_clock_set_forward_does_not_shorten_a_timed_sleep(fixture: impl ClockFixture) {
+pub async fn a_wall_clock_set_forward_does_not_shorten_a_timed_sleep(
+    fixture: Box<dyn ClockFixture>,
+) {
     let sleeper = Sleeper::start_for(fixture.clock(), HOUR).await;
     fixture.set_wall(fixture.clock().now().saturating_add(HOUR * 2));
     fixture.pass(TICK * 2).await;
@@ -189,7 +191,7 @@ pub async fn a_wall_clock_set_forward_does_not_shorten_a_timed_sleep(fixture: im
 }
 
 /// Each at its own.
-pub async fn sleeps_end_in_the_order_of_their_instants(fixture: impl ClockFixture) {
+pub async fn sleeps_end_in_the_order_of_their_instants(fixture: Box<dyn ClockFixture>) {
     let now = fixture.clock().now();
     let far = Sleeper::start(fixture.clock(), now.saturating_add(HOUR)).await;
     let near = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;
@@ -200,7 +202,7 @@ pub async fn sleeps_end_in_the_order_of_their_instants(fixture: impl ClockFixtur
 }
 
 /// However many they are.
-pub async fn sleeps_until_one_instant_all_end(fixture: impl ClockFixture) {
+pub async fn sleeps_until_one_instant_all_end(fixture: Box<dyn ClockFixture>) {
     let clock = fixture.clock();
     let since = clock.monotonic();
     let until = clock.now().saturating_add(TICK);
@@ -216,7 +218,7 @@ pub async fn sleeps_until_one_instant_all_end(fixture: impl ClockFixture) {
 }
 
 /// Only the dropped one ends.
-pub async fn a_dropped_sleep_disturbs_no_other(fixture: impl ClockFixture) {
+pub async fn a_dropped_sleep_disturbs_no_other(fixture: Box<dyn ClockFixture>) {
     let now = fixture.clock().now();
     let given_up = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;
     let kept = Sleeper::start(fixture.clock(), now.saturating_add(TICK)).await;

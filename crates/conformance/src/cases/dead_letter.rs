@@ -23,16 +23,16 @@ suite! { $ dead_letter_suite, dead_letter =>
     of_two_instances_one_records_and_one_removes_a_dead_letter,
 }
 
-async fn record(store: &impl TimerStoreFixture, dead_letter: DeadLetter) -> RecordOutcome {
+async fn record(store: &dyn TimerStoreFixture, dead_letter: DeadLetter) -> RecordOutcome {
     outcome(store.dead_letters().record(vec![dead_letter]).await)
 }
 
-async fn remove(store: &impl TimerStoreFixture, sequence: u64) -> RemoveOutcome {
+async fn remove(store: &dyn TimerStoreFixture, sequence: u64) -> RemoveOutcome {
     outcome(store.dead_letters().remove(vec![sequence]).await)
 }
 
 async fn list(
-    store: &impl TimerStoreFixture,
+    store: &dyn TimerStoreFixture,
     after: Option<u64>,
     limit: usize,
 ) -> Vec<(u64, String)> {
@@ -43,20 +43,20 @@ async fn list(
         .collect()
 }
 
-async fn all(store: &impl TimerStoreFixture) -> Vec<DeadLetter> {
+async fn all(store: &dyn TimerStoreFixture) -> Vec<DeadLetter> {
     let list = store.dead_letters().list(None, 10).await;
     let list = list.expect("list answers").into_iter();
     list.map(|stored| stored.dead_letter).collect()
 }
 
 /// Also bytes that are not text.
-pub async fn a_dead_letter_comes_back_byte_for_byte(store: impl TimerStoreFixture) {
+pub async fn a_dead_letter_comes_back_byte_for_byte(store: Box<dyn TimerStoreFixture>) {
     assert_eq!(record(&store, a_dead_letter("a")).await, Recorded);
     assert_eq!(all(&store).await, [a_dead_letter("a")]);
 }
 
 /// What cannot be read has no tenant and may be empty.
-pub async fn a_dead_letter_without_a_tenant_is_kept(store: impl TimerStoreFixture) {
+pub async fn a_dead_letter_without_a_tenant_is_kept(store: Box<dyn TimerStoreFixture>) {
     let anonymous = DeadLetter {
         tenant_id: None,
         payload: Vec::new(),
@@ -67,7 +67,7 @@ pub async fn a_dead_letter_without_a_tenant_is_kept(store: impl TimerStoreFixtur
 }
 
 /// So that it can be sent there again.
-pub async fn a_dead_letter_s_origin_comes_back_as_it_was(store: impl TimerStoreFixture) {
+pub async fn a_dead_letter_s_origin_comes_back_as_it_was(store: Box<dyn TimerStoreFixture>) {
     let origins = [
         DeadLetterOrigin::Firing,
         DeadLetterOrigin::Outbox(None),
@@ -93,7 +93,7 @@ pub async fn a_dead_letter_s_origin_comes_back_as_it_was(store: impl TimerStoreF
 }
 
 /// A redelivered message is one dead letter.
-pub async fn recording_the_same_id_again_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn recording_the_same_id_again_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     record(&store, a_dead_letter("a")).await;
     let other = DeadLetter {
         reason: "another".to_owned(),
@@ -104,7 +104,7 @@ pub async fn recording_the_same_id_again_changes_nothing(store: impl TimerStoreF
 }
 
 /// Page by page, by number.
-pub async fn dead_letters_are_listed_in_the_order_of_recording(store: impl TimerStoreFixture) {
+pub async fn dead_letters_are_listed_in_the_order_of_recording(store: Box<dyn TimerStoreFixture>) {
     for id in ["c", "a", "b"] {
         record(&store, a_dead_letter(id)).await;
     }
@@ -123,7 +123,7 @@ pub async fn dead_letters_are_listed_in_the_order_of_recording(store: impl Timer
 }
 
 /// A person has handled it.
-pub async fn a_removed_dead_letter_is_listed_no_more(store: impl TimerStoreFixture) {
+pub async fn a_removed_dead_letter_is_listed_no_more(store: Box<dyn TimerStoreFixture>) {
     record(&store, a_dead_letter("a")).await;
     let sequence = list(&store, None, 10).await[0].0;
     assert_eq!(remove(&store, sequence).await, Removed);
@@ -132,7 +132,7 @@ pub async fn a_removed_dead_letter_is_listed_no_more(store: impl TimerStoreFixtu
 }
 
 /// A number identifies one dead letter for ever.
-pub async fn a_removed_dead_letter_s_number_is_not_used_again(store: impl TimerStoreFixture) {
+pub async fn a_removed_dead_letter_s_number_is_not_used_again(store: Box<dyn TimerStoreFixture>) {
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
@@ -141,7 +141,7 @@ pub async fn a_removed_dead_letter_s_number_is_not_used_again(store: impl TimerS
 }
 
 /// It may fail again after it was sent again.
-pub async fn a_removed_dead_letter_can_be_recorded_again(store: impl TimerStoreFixture) {
+pub async fn a_removed_dead_letter_can_be_recorded_again(store: Box<dyn TimerStoreFixture>) {
     record(&store, a_dead_letter("a")).await;
     let first = list(&store, None, 10).await[0].0;
     remove(&store, first).await;
@@ -149,7 +149,7 @@ pub async fn a_removed_dead_letter_can_be_recorded_again(store: impl TimerStoreF
 }
 
 /// Recorded means durable.
-pub async fn dead_letters_survive_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn dead_letters_survive_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     record(&store, a_dead_letter("a")).await;
     let before = list(&store, None, 10).await;
     store.crash_and_reopen().await;
@@ -158,7 +158,7 @@ pub async fn dead_letters_survive_a_crash(mut store: impl TimerStoreFixture) {
 
 /// The other is told so, and both list the same.
 pub async fn of_two_instances_one_records_and_one_removes_a_dead_letter(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     assert_eq!(record(&store, a_dead_letter("a")).await, Recorded);

@@ -146,7 +146,7 @@ impl MessageHandler for Recorder {
 
 /// Subscribes to commands with batches of ten; `None`, and a refusal, if the bus publishes only.
 async fn subscribe(
-    fixture: &impl EventBusFixture,
+    fixture: &dyn EventBusFixture,
     consumer: ConsumerName,
     handler: Arc<dyn MessageHandler>,
 ) -> Option<Box<dyn Subscription>> {
@@ -155,7 +155,7 @@ async fn subscribe(
 
 /// Subscribes to events in the same way.
 async fn subscribe_to_events(
-    fixture: &impl EventBusFixture,
+    fixture: &dyn EventBusFixture,
     consumer: ConsumerName,
     handler: Arc<dyn MessageHandler>,
 ) -> Option<Box<dyn Subscription>> {
@@ -163,7 +163,7 @@ async fn subscribe_to_events(
 }
 
 async fn request(
-    fixture: &impl EventBusFixture,
+    fixture: &dyn EventBusFixture,
     topic: Topic,
     consumer: ConsumerName,
     max_batch: usize,
@@ -195,7 +195,7 @@ macro_rules! or_end {
 }
 
 async fn publish(
-    fixture: &impl EventBusFixture,
+    fixture: &dyn EventBusFixture,
     batch: Vec<MessageEnvelope>,
 ) -> Vec<Result<PublishOutcome, PortError>> {
     let length = batch.len();
@@ -205,7 +205,7 @@ async fn publish(
 }
 
 /// Publishes until the bus accepts, as a publisher does that needs the message to arrive.
-async fn publish_until_accepted(fixture: &impl EventBusFixture, message: MessageEnvelope) {
+async fn publish_until_accepted(fixture: &dyn EventBusFixture, message: MessageEnvelope) {
     for _ in 0..100 {
         match publish(fixture, vec![message.clone()]).await.remove(0) {
             Ok(_) => return,
@@ -217,7 +217,7 @@ async fn publish_until_accepted(fixture: &impl EventBusFixture, message: Message
 
 /// Publishes a command to a handler until it has come as often as it has to.
 async fn delivered(
-    fixture: &impl EventBusFixture,
+    fixture: &dyn EventBusFixture,
     handler: &Arc<Recorder>,
     is_often_enough: &(dyn Fn(usize) -> bool + Sync),
 ) {
@@ -231,7 +231,7 @@ async fn delivered(
 }
 
 /// Every field of it.
-pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl EventBusFixture) {
+pub async fn an_accepted_message_arrives_as_it_was_published(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let answers = publish(&fixture, vec![message(1)]).await;
@@ -244,7 +244,7 @@ pub async fn an_accepted_message_arrives_as_it_was_published(fixture: impl Event
 }
 
 /// Consumers are independent of each other.
-pub async fn every_consumer_of_an_event_gets_it(fixture: impl EventBusFixture) {
+pub async fn every_consumer_of_an_event_gets_it(fixture: Box<dyn EventBusFixture>) {
     let (alpha, beta) = (Recorder::content(), Recorder::content());
     let first = or_end!(subscribe_to_events(&fixture, ALPHA, alpha.clone()));
     let second = or_end!(subscribe_to_events(&fixture, BETA, beta.clone()));
@@ -257,7 +257,7 @@ pub async fn every_consumer_of_an_event_gets_it(fixture: impl EventBusFixture) {
 }
 
 /// A command is carried out by one module.
-pub async fn commands_have_one_consumer(fixture: impl EventBusFixture) {
+pub async fn commands_have_one_consumer(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let first = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     let second = Subscribe {
@@ -273,7 +273,7 @@ pub async fn commands_have_one_consumer(fixture: impl EventBusFixture) {
 }
 
 /// Each message goes to one of them.
-pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl EventBusFixture) {
+pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: Box<dyn EventBusFixture>) {
     let (one, two) = (Recorder::content(), Recorder::content());
     let first = or_end!(subscribe(&fixture, ALPHA, one.clone()));
     let second = or_end!(subscribe(&fixture, ALPHA, two.clone()));
@@ -290,7 +290,7 @@ pub async fn subscriptions_of_one_consumer_share_the_messages(fixture: impl Even
 }
 
 /// Subscribers of other topics do not get it.
-pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture) {
+pub async fn a_message_goes_to_its_own_topic_only(fixture: Box<dyn EventBusFixture>) {
     let (commands, events) = (Recorder::content(), Recorder::content());
     let second = or_end!(subscribe_to_events(&fixture, BETA, events.clone()));
     let first = or_end!(subscribe(&fixture, ALPHA, commands.clone()));
@@ -304,7 +304,7 @@ pub async fn a_message_goes_to_its_own_topic_only(fixture: impl EventBusFixture)
 }
 
 /// Answers belong to envelopes by position.
-pub async fn outcomes_come_in_the_order_of_the_envelopes(fixture: impl EventBusFixture) {
+pub async fn outcomes_come_in_the_order_of_the_envelopes(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
     let answers = publish(&fixture, (0..25).map(message).collect()).await;
@@ -323,13 +323,13 @@ pub async fn outcomes_come_in_the_order_of_the_envelopes(fixture: impl EventBusF
 
 /// Nothing to do is not an error.
 pub async fn an_empty_batch_of_messages_is_answered_with_an_empty_list(
-    fixture: impl EventBusFixture,
+    fixture: Box<dyn EventBusFixture>,
 ) {
     assert!(publish(&fixture, vec![]).await.is_empty());
 }
 
 /// Until it is done.
-pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture) {
+pub async fn a_message_to_retry_is_delivered_again(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::new(|_, earlier| match earlier {
         0 | 1 => Some(Answer::RetryLater {
             reason: "not yet".to_owned(),
@@ -340,7 +340,7 @@ pub async fn a_message_to_retry_is_delivered_again(fixture: impl EventBusFixture
 }
 
 /// The message is not at fault, so it is never dead-lettered.
-pub async fn a_paused_message_is_delivered_again_however_often(fixture: impl EventBusFixture) {
+pub async fn a_paused_message_is_delivered_again_however_often(fixture: Box<dyn EventBusFixture>) {
     const OFTEN: usize = 25;
     let handler = Recorder::new(|_, earlier| {
         Some(if earlier < OFTEN {
@@ -355,7 +355,7 @@ pub async fn a_paused_message_is_delivered_again_however_often(fixture: impl Eve
 }
 
 /// A handler's bug is not a lost message.
-pub async fn a_panic_is_a_retry(fixture: impl EventBusFixture) {
+pub async fn a_panic_is_a_retry(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::new(|_, earlier| {
         assert!(earlier > 0, "this panic belongs to the case");
         Some(Answer::Done)
@@ -364,13 +364,15 @@ pub async fn a_panic_is_a_retry(fixture: impl EventBusFixture) {
 }
 
 /// Silence is not consent.
-pub async fn a_missing_answer_is_a_retry(fixture: impl EventBusFixture) {
+pub async fn a_missing_answer_is_a_retry(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::new(|_, earlier| (earlier > 0).then_some(Answer::Done));
     delivered(&fixture, &handler, &|times| times >= 2).await;
 }
 
 /// One bad message stops nothing.
-pub async fn poison_is_not_delivered_again_and_the_next_message_is(fixture: impl EventBusFixture) {
+pub async fn poison_is_not_delivered_again_and_the_next_message_is(
+    fixture: Box<dyn EventBusFixture>,
+) {
     let handler = Recorder::new(|seen, _| {
         Some(if *seen == message(1) {
             Answer::Poison {
@@ -393,7 +395,7 @@ pub async fn poison_is_not_delivered_again_and_the_next_message_is(fixture: impl
 }
 
 /// Each message is answered for by itself.
-pub async fn one_message_to_retry_affects_no_other(fixture: impl EventBusFixture) {
+pub async fn one_message_to_retry_affects_no_other(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::new(|seen, earlier| {
         Some(if *seen == message(1) && earlier == 0 {
             Answer::RetryLater {
@@ -416,7 +418,7 @@ pub async fn one_message_to_retry_affects_no_other(fixture: impl EventBusFixture
 
 /// Kept for later, or refused in a way that can be retried.
 pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
-    fixture: impl EventBusFixture,
+    fixture: Box<dyn EventBusFixture>,
 ) {
     let answer = publish(&fixture, vec![message(1)]).await.remove(0);
     let handler = Recorder::content();
@@ -436,7 +438,7 @@ pub async fn a_message_without_subscriber_is_never_accepted_and_lost(
 }
 
 /// The subscription declares its maximum batch.
-pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: impl EventBusFixture) {
+pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     publish(&fixture, (0..35).map(message).collect()).await;
@@ -448,7 +450,7 @@ pub async fn a_handler_gets_at_most_its_batch_size_at_once(fixture: impl EventBu
 }
 
 /// Stopped is stopped.
-pub async fn a_stopped_subscription_gets_nothing_more(fixture: impl EventBusFixture) {
+pub async fn a_stopped_subscription_gets_nothing_more(fixture: Box<dyn EventBusFixture>) {
     let (stopped, other) = (Recorder::content(), Recorder::content());
     let first = or_end!(subscribe_to_events(&fixture, ALPHA, stopped.clone()));
     let second = or_end!(subscribe_to_events(&fixture, BETA, other.clone()));
@@ -494,7 +496,7 @@ impl MessageHandler for HangsForOne {
 
 /// Where `publish` waits for the handler, the publisher has to be fair.
 pub async fn a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_for_others(
-    fixture: impl EventBusFixture,
+    fixture: Box<dyn EventBusFixture>,
 ) {
     if !fixture.keeps_messages_for_later() {
         return;
@@ -514,7 +516,7 @@ pub async fn a_handler_of_single_messages_that_hangs_for_one_tenant_is_called_fo
 }
 
 /// A batch in flight is finished first.
-pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture) {
+pub async fn stopping_waits_for_what_is_in_flight(fixture: Box<dyn EventBusFixture>) {
     let handler = Arc::new(Slow {
         started: Notify::new(),
         go_on: Notify::new(),
@@ -540,7 +542,7 @@ pub async fn stopping_waits_for_what_is_in_flight(fixture: impl EventBusFixture)
 }
 
 /// One after the other, and at once.
-pub async fn stopping_twice_is_stopping_once(fixture: impl EventBusFixture) {
+pub async fn stopping_twice_is_stopping_once(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let subscription = or_end!(subscribe(&fixture, ALPHA, handler.clone()));
     publish(&fixture, vec![message(1)]).await;
@@ -552,7 +554,7 @@ pub async fn stopping_twice_is_stopping_once(fixture: impl EventBusFixture) {
 }
 
 /// The receiver may see it twice, and the publisher gets no error.
-pub async fn publishing_the_same_message_again_is_safe(fixture: impl EventBusFixture) {
+pub async fn publishing_the_same_message_again_is_safe(fixture: Box<dyn EventBusFixture>) {
     let handler = Recorder::content();
     let subscription = subscribe(&fixture, ALPHA, handler.clone()).await;
     for _ in 0..3 {

@@ -14,7 +14,7 @@ suite! { $ id_suite, ids =>
 }
 
 /// Four threads, a thousand ids each.
-pub async fn no_two_ids_are_the_same_from_whatever_threads(fixture: impl IdFixture) {
+pub async fn no_two_ids_are_the_same_from_whatever_threads(fixture: Box<dyn IdFixture>) {
     let ids = fixture.ids();
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -30,13 +30,13 @@ pub async fn no_two_ids_are_the_same_from_whatever_threads(fixture: impl IdFixtu
 }
 
 /// So that they sort by when they were made.
-pub async fn ids_of_one_caller_grow(fixture: impl IdFixture) {
+pub async fn ids_of_one_caller_grow(fixture: Box<dyn IdFixture>) {
     let ids = fixture.ids();
     let made: Vec<Uuid> = (0..1_000).map(|_| ids.next_id()).collect();
     assert!(made.is_sorted());
 }
 
 /// As the contract says.
-pub async fn ids_are_version_seven(fixture: impl IdFixture) {
+pub async fn ids_are_version_seven(fixture: Box<dyn IdFixture>) {
     assert_eq!(fixture.ids().next_id().get_version_num(), 7);
 }

@@ -29,13 +29,13 @@ suite! { $ outbox_suite, outbox =>
 }
 
 /// A call of this number, submitted at this time, whose three messages wait.
-async fn submit(store: &impl CallStoreFixture, n: u128, submitted_at: i64) {
+async fn submit(store: &dyn CallStoreFixture, n: u128, submitted_at: i64) {
     let mut call = details(key(n), 50_000);
     call.submitted_at = at(submitted_at);
     store.submit_all(vec![call]).await;
 }
 
-async fn mark(store: &impl CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
+async fn mark(store: &dyn CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
     store.mark_published(position, now).await
 }
 
@@ -44,7 +44,7 @@ fn positions(rows: &[OutboxRow]) -> Vec<OutboxPosition> {
 }
 
 /// Those of one commit as they were given.
-pub async fn messages_wait_in_the_order_of_their_positions(store: impl CallStoreFixture) {
+pub async fn messages_wait_in_the_order_of_their_positions(store: Box<dyn CallStoreFixture>) {
     for n in 1..=3 {
         submit(&store, n, 1_000).await;
     }
@@ -59,7 +59,7 @@ pub async fn messages_wait_in_the_order_of_their_positions(store: impl CallStore
 
 /// Each once, the earliest first, up to the limit, and again when their lease has ended.
 pub async fn a_claimed_message_is_claimed_again_when_its_lease_has_ended(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     for (n, at) in [(1, 1_000), (2, 1_000), (3, 2_000)] {
         submit(&store, n, at).await;
@@ -82,7 +82,7 @@ pub async fn a_claimed_message_is_claimed_again_when_its_lease_has_ended(
 }
 
 /// At once, or after a while; what is published is not.
-pub async fn a_message_to_be_published_later_is_claimed_then(store: impl CallStoreFixture) {
+pub async fn a_message_to_be_published_later_is_claimed_then(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     let rows = store.claim_messages(2_000, 10).await;
     store.publish_later(rows[0].position, 90_000, 2_000).await;
@@ -101,7 +101,7 @@ pub async fn a_message_to_be_published_later_is_claimed_then(store: impl CallSto
 }
 
 /// Also by hours, and after everything before was published and a crash.
-pub async fn positions_never_go_back_when_the_clock_does(mut store: impl CallStoreFixture) {
+pub async fn positions_never_go_back_when_the_clock_does(mut store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 9_000_000).await;
     submit(&store, 2, 1_000).await;
     let first = store.unpublished().await;
@@ -118,7 +118,7 @@ pub async fn positions_never_go_back_when_the_clock_does(mut store: impl CallSto
 }
 
 /// And the others do.
-pub async fn a_published_message_waits_no_more(store: impl CallStoreFixture) {
+pub async fn a_published_message_waits_no_more(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let marked = mark(&store, rows[1].position, 2_000).await;
@@ -128,7 +128,7 @@ pub async fn a_published_message_waits_no_more(store: impl CallStoreFixture) {
 }
 
 /// The first time counts; and what is not there is done.
-pub async fn a_message_is_marked_once(store: impl CallStoreFixture) {
+pub async fn a_message_is_marked_once(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     let position = store.unpublished().await[0].position;
     let nowhere = OutboxPosition {
@@ -145,7 +145,7 @@ pub async fn a_message_is_marked_once(store: impl CallStoreFixture) {
 }
 
 /// It has one dead letter, however often it is dead-lettered.
-pub async fn a_dead_lettered_message_waits_no_more(store: impl CallStoreFixture) {
+pub async fn a_dead_lettered_message_waits_no_more(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     let rows = store.unpublished().await;
     let dead = |id: &str| DeadLetterMessage {
@@ -162,7 +162,7 @@ pub async fn a_dead_lettered_message_waits_no_more(store: impl CallStoreFixture)
 }
 
 /// Published ones are not counted.
-pub async fn unpublished_messages_are_counted_up_to_a_limit(store: impl CallStoreFixture) {
+pub async fn unpublished_messages_are_counted_up_to_a_limit(store: Box<dyn CallStoreFixture>) {
     let outbox = store.outbox();
     assert_eq!(outbox.count(10).await.unwrap(), 0);
     submit(&store, 1, 1_000).await;
@@ -174,7 +174,7 @@ pub async fn unpublished_messages_are_counted_up_to_a_limit(store: impl CallStor
 }
 
 /// Published or not; of this tenant's call and no other.
-pub async fn the_messages_about_a_call_are_its_own_and_in_order(store: impl CallStoreFixture) {
+pub async fn the_messages_about_a_call_are_its_own_and_in_order(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
     store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
@@ -196,7 +196,7 @@ fn has_secret(envelope: &MessageEnvelope) -> bool {
 }
 
 /// The dispatcher gets it; `about` never returns it.
-pub async fn a_secret_is_published_and_then_redacted(store: impl CallStoreFixture) {
+pub async fn a_secret_is_published_and_then_redacted(store: Box<dyn CallStoreFixture>) {
     let outbox = store.outbox();
     for (n, dead) in [(1, false), (2, true)] {
         store.submitted(details(key(n), 5_000)).await;
@@ -232,7 +232,7 @@ pub async fn a_secret_is_published_and_then_redacted(store: impl CallStoreFixtur
 
 /// By a submission and by a change; it is shown and removed as any other, and the others wait.
 pub async fn a_message_that_nobody_receives_is_published_when_it_is_written(
-    mut store: impl CallStoreFixture,
+    mut store: Box<dyn CallStoreFixture>,
 ) {
     let listeners = Listeners::Modules;
     let new = NewCall {
@@ -278,7 +278,7 @@ pub async fn a_message_that_nobody_receives_is_published_when_it_is_written(
 }
 
 /// Those before an instant, up to the limit.
-pub async fn a_purge_removes_old_published_messages_only(store: impl CallStoreFixture) {
+pub async fn a_purge_removes_old_published_messages_only(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
     let rows = store.unpublished().await;
@@ -297,7 +297,7 @@ pub async fn a_purge_removes_old_published_messages_only(store: impl CallStoreFi
 }
 
 /// Also those of an attempt.
-pub async fn unpublished_messages_survive_a_crash(mut store: impl CallStoreFixture) {
+pub async fn unpublished_messages_survive_a_crash(mut store: Box<dyn CallStoreFixture>) {
     let waiting = store.waiting(key(1), "example.com", 2_000).await;
     store.begun(&waiting.key, 3_000).await;
     let rows = store.unpublished().await;

@@ -27,7 +27,7 @@ suite! { $ outbox_instances_suite, outbox_instances =>
 }
 
 /// Calls with three messages each.
-async fn submit(store: &impl CallStoreFixture, numbers: impl Iterator<Item = u128>) {
+async fn submit(store: &dyn CallStoreFixture, numbers: impl Iterator<Item = u128>) {
     let calls = numbers.map(|n| details(key(n), 50_000));
     store.submit_all(calls.collect()).await;
 }
@@ -38,7 +38,7 @@ fn positions(rows: &[OutboxRow]) -> BTreeSet<OutboxPosition> {
 
 /// In turns, a call each.
 pub async fn interleaved_claims_of_two_instances_share_no_message_and_get_all(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     submit(&store, 1..=20).await;
@@ -76,7 +76,7 @@ async fn claim_what_is_there(outbox: Arc<dyn OutboxPort>, limit: usize) -> Vec<O
 
 /// A claim may miss what the other is claiming at that moment; nothing is missed by both for long.
 pub async fn concurrent_claims_of_two_instances_share_no_message_and_get_all(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     submit(&store, 1..=200).await;
@@ -100,7 +100,7 @@ pub async fn concurrent_claims_of_two_instances_share_no_message_and_get_all(
 
 /// Not before; and its end is announced.
 pub async fn messages_of_a_crashed_instance_are_claimed_when_its_lease_ends(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     submit(&store, 1..=2).await;
@@ -112,7 +112,7 @@ pub async fn messages_of_a_crashed_instance_are_claimed_when_its_lease_ends(
 }
 
 /// Whoever comes first; and it is published no more.
-pub async fn a_stale_owner_s_late_mark_marks_the_message_once(store: impl CallStoreFixture) {
+pub async fn a_stale_owner_s_late_mark_marks_the_message_once(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     submit(&store, [1].into_iter()).await;
     let stale = store.claim_messages(2_000, 2).await;
@@ -129,7 +129,7 @@ pub async fn a_stale_owner_s_late_mark_marks_the_message_once(store: impl CallSt
 }
 
 /// Its claim is over.
-pub async fn a_stale_owner_gives_back_nothing_that_is_another_s(store: impl CallStoreFixture) {
+pub async fn a_stale_owner_gives_back_nothing_that_is_another_s(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     submit(&store, [1].into_iter()).await;
     let stale = store.claim_messages(2_000, 10).await;
@@ -143,7 +143,7 @@ pub async fn a_stale_owner_gives_back_nothing_that_is_another_s(store: impl Call
 
 /// That of the first.
 pub async fn a_message_that_two_instances_dead_letter_has_one_dead_letter(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     submit(&store, [1].into_iter()).await;
@@ -168,7 +168,7 @@ pub async fn a_message_that_two_instances_dead_letter_has_one_dead_letter(
 
 /// For as long as its claim lasts. Other calls do not wait.
 pub async fn later_messages_of_a_call_wait_for_the_instance_that_has_the_earlier(
-    store: impl CallStoreFixture,
+    store: Box<dyn CallStoreFixture>,
 ) {
     let other = second_or_return!(store);
     submit(&store, 1..=2).await;
@@ -184,7 +184,7 @@ pub async fn later_messages_of_a_call_wait_for_the_instance_that_has_the_earlier
 }
 
 /// Neither of the same call nor of another instance.
-pub async fn a_message_to_be_published_later_holds_up_no_other(store: impl CallStoreFixture) {
+pub async fn a_message_to_be_published_later_holds_up_no_other(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     submit(&store, [1].into_iter()).await;
     let all = store.unpublished().await;
@@ -197,7 +197,7 @@ pub async fn a_message_to_be_published_later_holds_up_no_other(store: impl CallS
 }
 
 /// However far the clocks of the instances are apart.
-pub async fn claims_end_by_the_store_s_clock(store: impl CallStoreFixture) {
+pub async fn claims_end_by_the_store_s_clock(store: Box<dyn CallStoreFixture>) {
     let other = second_or_return!(store);
     if !store.has_store_clock() {
         return;

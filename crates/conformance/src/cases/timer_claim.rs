@@ -26,7 +26,7 @@ suite! { $ timer_claim_suite, timer_claim =>
 }
 
 /// Not a millisecond.
-pub async fn nothing_is_claimed_early(store: impl TimerStoreFixture) {
+pub async fn nothing_is_claimed_early(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let batch = store.claim_batch(999, 10).await;
     assert_eq!(batch.claims, []);
@@ -35,13 +35,13 @@ pub async fn nothing_is_claimed_early(store: impl TimerStoreFixture) {
 }
 
 /// Nor a millisecond late.
-pub async fn a_timer_is_claimed_at_its_instant(store: impl TimerStoreFixture) {
+pub async fn a_timer_is_claimed_at_its_instant(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.claim_one(1_000).await.timer.key, key(1));
 }
 
 /// The oldest first.
-pub async fn claims_come_by_due_time_through_all_tenants(store: impl TimerStoreFixture) {
+pub async fn claims_come_by_due_time_through_all_tenants(store: Box<dyn TimerStoreFixture>) {
     let batch = vec![
         direct(key_of("tenant-b", 1), 3_000),
         direct(key_of("tenant-a", 2), 2_000),
@@ -58,7 +58,7 @@ pub async fn claims_come_by_due_time_through_all_tenants(store: impl TimerStoreF
 }
 
 /// The worker needs nothing else to fire it.
-pub async fn a_claim_carries_all_of_its_timer(store: impl TimerStoreFixture) {
+pub async fn a_claim_carries_all_of_its_timer(store: Box<dyn TimerStoreFixture>) {
     let timer = of_request(with_data(direct(key(1), 1_000), "{\"a\":\"☃\"}"), 9);
     store.save(timer, 10).await;
     let claim = store.claim_one(2_000).await;
@@ -68,7 +68,7 @@ pub async fn a_claim_carries_all_of_its_timer(store: impl TimerStoreFixture) {
 }
 
 /// As long as its lease lasts.
-pub async fn a_claimed_timer_is_claimed_by_no_other_worker(store: impl TimerStoreFixture) {
+pub async fn a_claimed_timer_is_claimed_by_no_other_worker(store: Box<dyn TimerStoreFixture>) {
     store.claimed(key(1), 1_000).await;
     for now in [1_000, 1_001, 30_999] {
         let batch = store.claim_batch(now, 10).await;
@@ -80,7 +80,7 @@ pub async fn a_claimed_timer_is_claimed_by_no_other_worker(store: impl TimerStor
 
 /// Its worker is taken for dead.
 pub async fn a_timer_whose_lease_has_ended_is_claimed_again_under_another_token(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let first = store.claimed(key(1), 1_000).await;
     let second = store.claim_one(31_000).await;
@@ -89,7 +89,9 @@ pub async fn a_timer_whose_lease_has_ended_is_claimed_again_under_another_token(
 }
 
 /// `more_due` says whether the limit left any.
-pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(store: impl TimerStoreFixture) {
+pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(
+    store: Box<dyn TimerStoreFixture>,
+) {
     store.save_many(0..10, 1_000).await;
     store.save(direct(key(99), 5_000), 0).await;
     let first = store.claim_batch(1_000, 6).await;
@@ -100,7 +102,7 @@ pub async fn a_claim_takes_up_to_its_limit_and_says_if_more_is_due(store: impl T
 }
 
 /// It reports whether anything is due.
-pub async fn a_claim_of_none_claims_nothing(store: impl TimerStoreFixture) {
+pub async fn a_claim_of_none_claims_nothing(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let batch = store.claim_batch(1_000, 0).await;
     assert_eq!(batch.claims, []);
@@ -109,7 +111,9 @@ pub async fn a_claim_of_none_claims_nothing(store: impl TimerStoreFixture) {
 }
 
 /// Retry times count as due times.
-pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(store: impl TimerStoreFixture) {
+pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let batch = vec![
         direct(key(1), 1_000),
         direct(key(2), 3_000),
@@ -129,7 +133,7 @@ pub async fn the_next_due_time_is_that_of_the_next_unclaimed_timer(store: impl T
 }
 
 /// Nothing to wait for.
-pub async fn an_empty_queue_has_no_next_due_time(store: impl TimerStoreFixture) {
+pub async fn an_empty_queue_has_no_next_due_time(store: Box<dyn TimerStoreFixture>) {
     let batch = store.claim_batch(1_000, 10).await;
     assert_eq!(
         (batch.claims.len(), batch.more_due, batch.next_due_at),
@@ -138,7 +142,7 @@ pub async fn an_empty_queue_has_no_next_due_time(store: impl TimerStoreFixture) 
 }
 
 /// At once where claims live in the process, and with their lease where they are stored.
-pub async fn claims_end_with_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn claims_end_with_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     store.claimed(key(1), 1_000).await;
     store.crash_and_reopen().await;
     if store.claims_survive_a_crash() {
@@ -150,7 +154,7 @@ pub async fn claims_end_with_a_crash(mut store: impl TimerStoreFixture) {
 }
 
 /// Eight claimers, two thousand timers: each is claimed once.
-pub async fn concurrent_claims_never_share_a_timer(store: impl TimerStoreFixture) {
+pub async fn concurrent_claims_never_share_a_timer(store: Box<dyn TimerStoreFixture>) {
     let batch = (0..2_000).map(|n| direct(key_of(&format!("tenant-{}", n % 7), n), 1_000));
     store.save_all(batch.collect(), 0).await;
     let claimers: Vec<_> = (0..8)
@@ -181,7 +185,7 @@ async fn claim_all(queue: Arc<dyn punctual_ports::TimerQueuePort>) -> Vec<TimerK
 
 /// Fired timers are not counted.
 pub async fn the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let counted = async |now: i64| {
         let backlog = store.queue().backlog(at(now), 100).await;
@@ -199,7 +203,7 @@ pub async fn the_backlog_counts_the_timers_of_all_tenants_and_those_in_flight(
 }
 
 /// A count is bounded.
-pub async fn a_count_ends_at_its_limit(store: impl TimerStoreFixture) {
+pub async fn a_count_ends_at_its_limit(store: Box<dyn TimerStoreFixture>) {
     for n in 1..=5 {
         store.save(direct(key(n), 1_000), 500).await;
     }

@@ -24,7 +24,7 @@ suite! { $ timer_fairness_suite, timer_fairness =>
     every_tenant_behind_an_excluded_one_is_reached_however_many_there_are,
 }
 
-async fn backlog(store: &impl TimerStoreFixture, tenant: &str, count: u128) {
+async fn backlog(store: &dyn TimerStoreFixture, tenant: &str, count: u128) {
     let batch: Vec<SaveTimer> = (0..count)
         .map(|n| direct(key_of(tenant, n), 100 + i64::try_from(n).unwrap_or(0)))
         .collect();
@@ -39,7 +39,7 @@ fn tenants(claims: &[Claim]) -> BTreeSet<TenantId> {
 }
 
 /// Sharing leaves no slot empty.
-pub async fn a_shared_claim_is_full(store: impl TimerStoreFixture) {
+pub async fn a_shared_claim_is_full(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "big", 200).await;
     backlog(&store, "small", 1).await;
     for limit in [1, 2, 3, 5, 16, 64] {
@@ -50,7 +50,7 @@ pub async fn a_shared_claim_is_full(store: impl TimerStoreFixture) {
 
 /// The small tenant's timer is due after all of the big one's, and still comes with the first
 /// claims.
-pub async fn no_tenant_waits_for_another_s_backlog(store: impl TimerStoreFixture) {
+pub async fn no_tenant_waits_for_another_s_backlog(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "big", 500).await;
     backlog(&store, "other", 500).await;
     store.save(direct(key_of("small", 1), 300), 0).await;
@@ -62,7 +62,7 @@ pub async fn no_tenant_waits_for_another_s_backlog(store: impl TimerStoreFixture
 }
 
 /// Forty small tenants behind a big one are all served within the contract's number of claims.
-pub async fn many_tenants_are_served_in_turn(store: impl TimerStoreFixture) {
+pub async fn many_tenants_are_served_in_turn(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "big", 800).await;
     let small = (0..40).map(|n| direct(key_of(&format!("small-{n}"), 1), 5_000));
     store.save_all(small.collect(), 0).await;
@@ -77,7 +77,7 @@ pub async fn many_tenants_are_served_in_turn(store: impl TimerStoreFixture) {
 }
 
 /// Even the smallest claim is shared, one after another.
-pub async fn a_claim_of_one_goes_round_the_tenants(store: impl TimerStoreFixture) {
+pub async fn a_claim_of_one_goes_round_the_tenants(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "big", 50).await;
     for n in 0..3 {
         store
@@ -92,7 +92,7 @@ pub async fn a_claim_of_one_goes_round_the_tenants(store: impl TimerStoreFixture
 }
 
 /// However many of them lie between a backlog and the next tenant.
-pub async fn tenants_with_nothing_due_delay_no_turn(store: impl TimerStoreFixture) {
+pub async fn tenants_with_nothing_due_delay_no_turn(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "big", 500).await;
     let idle = (0..60).map(|n| direct(key_of(&format!("idle-{n}"), 1), 60_000_000));
     store.save_all(idle.collect(), 0).await;
@@ -108,7 +108,7 @@ pub async fn tenants_with_nothing_due_delay_no_turn(store: impl TimerStoreFixtur
 }
 
 /// A timer that has just become due does not queue behind a night's downtime.
-pub async fn the_newest_due_timer_is_among_the_claimed(store: impl TimerStoreFixture) {
+pub async fn the_newest_due_timer_is_among_the_claimed(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "tenant-a", 300).await;
     for n in 1_000..1_010 {
         let due_at = 5_000 + i64::try_from(n).unwrap_or(0);
@@ -119,7 +119,9 @@ pub async fn the_newest_due_timer_is_among_the_claimed(store: impl TimerStoreFix
 }
 
 /// Sharing loses none and repeats none.
-pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(store: impl TimerStoreFixture) {
+pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(
+    store: Box<dyn TimerStoreFixture>,
+) {
     for tenant in ["a", "b", "c"] {
         backlog(&store, tenant, 100).await;
     }
@@ -136,7 +138,7 @@ pub async fn a_backlog_is_drained_to_its_end_and_each_timer_once(store: impl Tim
 }
 
 /// A hundred failing timers wait for their retry time outside the queue.
-pub async fn timers_in_backoff_delay_no_others(store: impl TimerStoreFixture) {
+pub async fn timers_in_backoff_delay_no_others(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "failing", 100).await;
     for claim in store.claim(1_000, 100).await {
         store.retry(&claim, 60_000).await;
@@ -148,7 +150,7 @@ pub async fn timers_in_backoff_delay_no_others(store: impl TimerStoreFixture) {
 }
 
 /// However many of its timers are put off, a tenant's oldest that is due comes in its turn.
-pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(store: impl TimerStoreFixture) {
+pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "failing", 600).await;
     let put_off = store.claim(1_000, 600).await;
     let put_off = put_off.iter().map(|claim| RetryLater {
@@ -172,7 +174,7 @@ pub async fn a_tenant_with_many_timers_in_backoff_has_its_turn(store: impl Timer
 
 /// Whether few timers of theirs are in the way or many.
 pub async fn an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let slow = ["slow", "slow-too"];
     for (round, more) in [(0_u128, 20), (1, 800), (2, 0)] {
@@ -205,7 +207,7 @@ pub async fn an_excluded_tenant_gets_nothing_and_the_others_get_all_of_theirs(
 
 /// Full, in turn, and without timers of excluded tenants.
 pub async fn a_claim_that_excludes_tenants_is_shared_among_the_others(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     backlog(&store, "slow", 700).await;
     backlog(&store, "big", 200).await;
@@ -225,7 +227,7 @@ pub async fn a_claim_that_excludes_tenants_is_shared_among_the_others(
 }
 
 /// The next claim may give its timers.
-pub async fn a_tenant_is_excluded_from_one_claim_only(store: impl TimerStoreFixture) {
+pub async fn a_tenant_is_excluded_from_one_claim_only(store: Box<dyn TimerStoreFixture>) {
     backlog(&store, "slow", 600).await;
     assert_eq!(store.claim_except(9_000, 10, &["slow"]).await.claims, []);
     let batch = store.claim_except(9_000, 10, &["another"]).await;
@@ -235,7 +237,7 @@ pub async fn a_tenant_is_excluded_from_one_claim_only(store: impl TimerStoreFixt
 
 /// A claim may end before it has read all tenants; then it says so, and the next one goes on there.
 pub async fn every_tenant_behind_an_excluded_one_is_reached_however_many_there_are(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let later = (0..2_600).map(|n| direct(key_of(&format!("tenant-{n:04}"), 1), 900_000_000));
     store.save_all(later.collect(), 0).await;

@@ -22,7 +22,7 @@ suite! { $ timer_fired_suite, timer_fired =>
 }
 
 async fn page(
-    store: &impl TimerStoreFixture,
+    store: &dyn TimerStoreFixture,
     since: i64,
     after: Option<FiredCursor>,
     limit: usize,
@@ -35,7 +35,7 @@ async fn page(
 }
 
 /// Follows the cursors to the end.
-async fn all_pages(store: &impl TimerStoreFixture, since: i64, limit: usize) -> Vec<ReachedTimer> {
+async fn all_pages(store: &dyn TimerStoreFixture, since: i64, limit: usize) -> Vec<ReachedTimer> {
     let (mut seen, mut after) = (Vec::new(), None);
     for _ in 0..1_000 {
         let page = page(store, since, after, limit).await;
@@ -55,7 +55,7 @@ fn positions(fired: &[ReachedTimer]) -> Vec<(i64, TimerKey)> {
 
 /// The instant itself included.
 pub async fn timers_fired_since_an_instant_are_listed_for_all_tenants(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     store.reached(key_of("tenant-a", 1), 999).await;
     store.reached(key_of("tenant-b", 2), 1_000).await;
@@ -70,14 +70,14 @@ pub async fn timers_fired_since_an_instant_are_listed_for_all_tenants(
 }
 
 /// Not even one that is claimed.
-pub async fn a_timer_that_waits_is_not_among_the_fired(store: impl TimerStoreFixture) {
+pub async fn a_timer_that_waits_is_not_among_the_fired(store: Box<dyn TimerStoreFixture>) {
     store.claimed(key(1), 1_000).await;
     store.save(direct(key(2), 2_000), 0).await;
     assert_eq!(page(&store, 0, None, 10).await.timers, []);
 }
 
 /// With data, request and registration: the event that is made of it is the first one's.
-pub async fn a_fired_timer_comes_back_complete(store: impl TimerStoreFixture) {
+pub async fn a_fired_timer_comes_back_complete(store: Box<dyn TimerStoreFixture>) {
     let timer = with_data(direct(key(1), 1_000), "{\"a\": [1, null]}");
     store.save(timer, 7).await;
     let waited = store.scheduled(key(1)).await;
@@ -88,7 +88,7 @@ pub async fn a_fired_timer_comes_back_complete(store: impl TimerStoreFixture) {
 }
 
 /// However they were saved.
-pub async fn the_fired_come_by_instant_then_tenant_then_call(store: impl TimerStoreFixture) {
+pub async fn the_fired_come_by_instant_then_tenant_then_call(store: Box<dyn TimerStoreFixture>) {
     let expected = [
         (1_000, key_of("tenant-c", 9)),
         (2_000, key_of("Tenant-c", 8)),
@@ -106,7 +106,7 @@ pub async fn the_fired_come_by_instant_then_tenant_then_call(store: impl TimerSt
 }
 
 /// Page after page, as one list would be.
-pub async fn pages_of_the_fired_follow_each_other(store: impl TimerStoreFixture) {
+pub async fn pages_of_the_fired_follow_each_other(store: Box<dyn TimerStoreFixture>) {
     for n in 0..25_u32 {
         let (number, due_at) = (u128::from(n), i64::from(n * 7 % 25));
         store.reached(key(number), due_at).await;
@@ -119,7 +119,7 @@ pub async fn pages_of_the_fired_follow_each_other(store: impl TimerStoreFixture)
 }
 
 /// A page may end between them.
-pub async fn the_fired_of_one_instant_are_each_seen_once(store: impl TimerStoreFixture) {
+pub async fn the_fired_of_one_instant_are_each_seen_once(store: Box<dyn TimerStoreFixture>) {
     for n in (0..20).rev() {
         store
             .reached(key_of(&format!("t{}", n % 3), n), 1_000)
@@ -134,7 +134,7 @@ pub async fn the_fired_of_one_instant_are_each_seen_once(store: impl TimerStoreF
 }
 
 /// Also if it is full.
-pub async fn the_last_page_of_the_fired_has_no_cursor(store: impl TimerStoreFixture) {
+pub async fn the_last_page_of_the_fired_has_no_cursor(store: Box<dyn TimerStoreFixture>) {
     assert_eq!(page(&store, 0, None, 2).await.next, None);
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 1_000).await;
@@ -146,7 +146,7 @@ pub async fn the_last_page_of_the_fired_has_no_cursor(store: impl TimerStoreFixt
 }
 
 /// The instant still rules.
-pub async fn a_cursor_from_before_the_instant_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn a_cursor_from_before_the_instant_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 2_000).await;
     store.reached(key(3), 3_000).await;
@@ -160,7 +160,7 @@ pub async fn a_cursor_from_before_the_instant_changes_nothing(store: impl TimerS
 }
 
 /// No timer is listed twice.
-pub async fn what_is_fired_meanwhile_is_on_a_later_page(store: impl TimerStoreFixture) {
+pub async fn what_is_fired_meanwhile_is_on_a_later_page(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     store.reached(key(2), 2_000).await;
     let first = page(&store, 0, None, 1).await;
@@ -175,7 +175,7 @@ pub async fn what_is_fired_meanwhile_is_on_a_later_page(store: impl TimerStoreFi
 }
 
 /// Its event is published again like any other.
-pub async fn a_dead_lettered_timer_is_among_the_fired(store: impl TimerStoreFixture) {
+pub async fn a_dead_lettered_timer_is_among_the_fired(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.dead_letter(&claim, 1_500).await;
     let fired = page(&store, 1_500, None, 10).await.timers;
@@ -183,14 +183,14 @@ pub async fn a_dead_lettered_timer_is_among_the_fired(store: impl TimerStoreFixt
 }
 
 /// What it was before is no longer stored.
-pub async fn a_replaced_timer_is_not_among_the_fired(store: impl TimerStoreFixture) {
+pub async fn a_replaced_timer_is_not_among_the_fired(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     store.save(replacement(key(1), 9_000), 2_000).await;
     assert_eq!(page(&store, 0, None, 10).await.timers, []);
 }
 
 /// Recovery reads it after a crash.
-pub async fn what_was_fired_is_known_after_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn what_was_fired_is_known_after_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     let TimerEntry::Reached { timer: reached, .. } = store.found(key(1)).await else {
         panic!("it was marked");

@@ -46,7 +46,7 @@ fn keys(claims: &[Claim]) -> BTreeSet<TimerKey> {
 }
 
 /// At once.
-pub async fn what_one_instance_writes_the_other_reads(store: impl TimerStoreFixture) {
+pub async fn what_one_instance_writes_the_other_reads(store: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(client of store);
     store.save(direct(key(1), 900_000), 10).await;
     assert_eq!(other.found(key(1)).await, store.found(key(1)).await);
@@ -69,7 +69,7 @@ pub async fn what_one_instance_writes_the_other_reads(store: impl TimerStoreFixt
 
 /// In turns, and the claims of either are in the order of due times.
 pub async fn interleaved_claims_of_two_instances_share_no_timer_and_get_all(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     store.save_many(0..20, 1_000).await;
@@ -104,7 +104,7 @@ async fn claim_what_is_there(queue: Arc<dyn TimerQueuePort>, limit: usize) -> Ve
 
 /// A claim may miss what the other is claiming at that moment; no timer is missed by both for long.
 pub async fn concurrent_claims_of_two_instances_share_no_timer_and_get_all(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let batch = (0..1_000).map(|n| direct(key_of(&format!("tenant-{}", n % 7), n), 1_000));
@@ -124,7 +124,7 @@ pub async fn concurrent_claims_of_two_instances_share_no_timer_and_get_all(
 
 /// So that no instance settles what another has claimed.
 pub async fn every_claim_of_a_timer_has_another_token_whichever_instance_makes_it(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     store.save(direct(key(1), 1_000), 0).await;
@@ -141,7 +141,7 @@ pub async fn every_claim_of_a_timer_has_another_token_whichever_instance_makes_i
 
 /// Its owner polls for it no earlier, since it knows its own leases.
 pub async fn a_lease_of_another_instance_is_announced_and_taken_over_at_its_end(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let first = store.claimed(key(1), 1_000).await;
@@ -167,7 +167,7 @@ pub async fn a_lease_of_another_instance_is_announced_and_taken_over_at_its_end(
 }
 
 /// With the attempts of both.
-pub async fn a_failed_firing_is_retried_by_another_instance(store: impl TimerStoreFixture) {
+pub async fn a_failed_firing_is_retried_by_another_instance(store: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of store);
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(store.retry(&claim, 4_000).await, ClaimOutcome::Applied);
@@ -183,7 +183,9 @@ pub async fn a_failed_firing_is_retried_by_another_instance(store: impl TimerSto
 }
 
 /// The firing is one, whoever published it: it is marked once, and nothing else of it is left.
-pub async fn a_stale_owner_s_late_mark_is_a_mark_of_the_same_firing(store: impl TimerStoreFixture) {
+pub async fn a_stale_owner_s_late_mark_is_a_mark_of_the_same_firing(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let other = other_or_return!(second of store);
     for (n, stale_is_first) in [(1, true), (2, false)] {
         let first = store.claimed(key(n), 1_000).await;
@@ -206,7 +208,7 @@ pub async fn a_stale_owner_s_late_mark_is_a_mark_of_the_same_firing(store: impl 
 }
 
 /// All of them are lost.
-pub async fn a_stale_owner_s_settlements_change_nothing(store: impl TimerStoreFixture) {
+pub async fn a_stale_owner_s_settlements_change_nothing(store: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of store);
     let first = store.claimed(key(1), 1_000).await;
     let second = other.claim_one(31_000).await;
@@ -224,7 +226,7 @@ pub async fn a_stale_owner_s_settlements_change_nothing(store: impl TimerStoreFi
 }
 
 /// Until its lease ends, or its owner gives it back.
-pub async fn a_timer_claimed_by_another_instance_is_firing(store: impl TimerStoreFixture) {
+pub async fn a_timer_claimed_by_another_instance_is_firing(store: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of store);
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(other.delete(key(1), 30_999).await, DeleteOutcome::Firing);
@@ -242,7 +244,9 @@ pub async fn a_timer_claimed_by_another_instance_is_firing(store: impl TimerStor
 }
 
 /// Nor is it changed by a client that wants it to exist.
-pub async fn a_timer_that_is_being_fired_is_deleted_by_no_client(store: impl TimerStoreFixture) {
+pub async fn a_timer_that_is_being_fired_is_deleted_by_no_client(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let client = other_or_return!(client of store);
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(client.delete(key(1), 1_000).await, DeleteOutcome::Firing);
@@ -255,7 +259,7 @@ pub async fn a_timer_that_is_being_fired_is_deleted_by_no_client(store: impl Tim
 }
 
 /// It ends the claim, and what its owner still does concerns the old schedule.
-pub async fn a_reschedule_wins_over_a_claim_of_another_instance(store: impl TimerStoreFixture) {
+pub async fn a_reschedule_wins_over_a_claim_of_another_instance(store: Box<dyn TimerStoreFixture>) {
     let other = other_or_return!(second of store);
     let claim = store.claimed(key(1), 1_000).await;
     let saved = other.save(direct(key(1), 5_000), 2_000).await;
@@ -282,7 +286,7 @@ pub async fn a_reschedule_wins_over_a_claim_of_another_instance(store: impl Time
 
 /// They differ in their due time only, so a mark is decided by both times. One instance shows it, too.
 pub async fn a_firing_of_one_of_two_commands_of_a_millisecond_leaves_the_other(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     store.save(command(key(1), 500, 1_000), 500).await;
     let first = store.claim_one(1_000).await;
@@ -305,7 +309,7 @@ pub async fn a_firing_of_one_of_two_commands_of_a_millisecond_leaves_the_other(
 
 /// Each firing is one, and only the last is what has been reached.
 pub async fn a_replaced_timer_fires_again_whoever_marks_its_first_firing_late(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let first = store.claimed(key(1), 1_000).await;
@@ -328,7 +332,7 @@ pub async fn a_replaced_timer_fires_again_whoever_marks_its_first_firing_late(
 
 /// Handlers may still run whose claims are forgotten. What is not due was not claimed, and can be deleted.
 pub async fn a_due_timer_is_firing_for_a_lease_after_the_store_has_crashed(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let claim = store.claimed(key(1), 1_000).await;
@@ -357,7 +361,7 @@ pub async fn a_due_timer_is_firing_for_a_lease_after_the_store_has_crashed(
 
 /// It may be published for longer than a lease. What has ended, moved or been claimed since stays lost.
 pub async fn a_renewal_records_a_claim_again_that_the_store_has_lost(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let claim = store.claimed(key(1), 1_000).await;
@@ -404,7 +408,9 @@ async fn purge_all(persistence: Arc<dyn TimerPersistencePort>, limit: usize) -> 
 }
 
 /// The numbers add up to what was there.
-pub async fn two_purgers_purge_each_row_once_and_no_scheduled_timer(store: impl TimerStoreFixture) {
+pub async fn two_purgers_purge_each_row_once_and_no_scheduled_timer(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let other = other_or_return!(client of store);
     store.save_many(0..150, 1_000).await;
     for timer in store.due("tenant-a", 1_000, 120).await {
@@ -431,7 +437,9 @@ pub async fn two_purgers_purge_each_row_once_and_no_scheduled_timer(store: impl 
 }
 
 /// The other one finds it there.
-pub async fn of_two_concurrent_schedules_of_a_key_one_creates_it(store: impl TimerStoreFixture) {
+pub async fn of_two_concurrent_schedules_of_a_key_one_creates_it(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let other = other_or_return!(client of store);
     for n in 0..30 {
         let (timer, second) = match n % 3 {
@@ -466,7 +474,7 @@ pub async fn of_two_concurrent_schedules_of_a_key_one_creates_it(store: impl Tim
 
 /// Whichever comes first, the deletion is the newer one.
 pub async fn a_command_concurrent_with_a_newer_deletion_never_brings_the_timer_back(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(client of store);
     for n in 0..30 {
@@ -491,7 +499,7 @@ pub async fn a_command_concurrent_with_a_newer_deletion_never_brings_the_timer_b
 
 /// Each goes round the tenants by itself, so that none waits for the other's backlog.
 pub async fn every_tenant_has_its_turn_in_the_claims_of_each_instance(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     let big = (0..1_200).map(|n| direct(key_of("big", n), 100));
@@ -513,7 +521,7 @@ pub async fn every_tenant_has_its_turn_in_the_claims_of_each_instance(
 
 /// Each excludes the tenants that it has no slots for, and nobody else's.
 pub async fn a_tenant_that_one_instance_excludes_is_served_by_another(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let other = other_or_return!(second of store);
     for tenant in ["slow", "quick"] {

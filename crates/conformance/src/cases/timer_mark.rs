@@ -23,7 +23,7 @@ suite! { $ timer_mark_suite, timer_mark =>
 }
 
 /// The row has the time.
-pub async fn marking_makes_a_timer_reached(store: impl TimerStoreFixture) {
+pub async fn marking_makes_a_timer_reached(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     assert_eq!(store.mark(&timer, 1_234).await, MarkOutcome::Marked);
@@ -33,7 +33,7 @@ pub async fn marking_makes_a_timer_reached(store: impl TimerStoreFixture) {
 }
 
 /// Neither for readers nor for the queue.
-pub async fn a_reached_timer_is_never_due_again(store: impl TimerStoreFixture) {
+pub async fn a_reached_timer_is_never_due_again(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     assert_eq!(store.due("tenant-a", 999_999_999, 10).await, []);
     let batch = store.claim_batch(999_999_999, 10).await;
@@ -42,7 +42,7 @@ pub async fn a_reached_timer_is_never_due_again(store: impl TimerStoreFixture) {
 }
 
 /// The first mark's time stays.
-pub async fn marking_twice_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn marking_twice_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     store.mark(&timer, 1_001).await;
@@ -51,7 +51,7 @@ pub async fn marking_twice_changes_nothing(store: impl TimerStoreFixture) {
 }
 
 /// The new schedule is untouched and fires by itself.
-pub async fn a_mark_of_a_moved_timer_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn a_mark_of_a_moved_timer_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     let fired = store.claimed(key(1), 1_000).await.timer;
     store.save(direct(key(1), 5_000), 1_001).await;
     assert_eq!(store.mark(&fired, 1_002).await, MarkOutcome::Moved);
@@ -62,7 +62,7 @@ pub async fn a_mark_of_a_moved_timer_changes_nothing(store: impl TimerStoreFixtu
 
 /// The registration tells the two schedules apart.
 pub async fn a_mark_of_the_same_due_time_in_the_same_millisecond_changes_nothing(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     store.save(direct(key(1), 1_000), 1_000).await;
     let fired = store.claim_one(1_000).await.timer;
@@ -72,7 +72,7 @@ pub async fn a_mark_of_the_same_due_time_in_the_same_millisecond_changes_nothing
 }
 
 /// A replacement has a schedule of its own.
-pub async fn a_mark_of_a_replaced_timer_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn a_mark_of_a_replaced_timer_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 1_000).await;
     let fired = store.claim_one(1_000).await.timer;
     store.save(replacement(key(1), 1_000), 1_000).await;
@@ -83,7 +83,7 @@ pub async fn a_mark_of_a_replaced_timer_changes_nothing(store: impl TimerStoreFi
 }
 
 /// The store is the last guard against an early firing.
-pub async fn a_mark_before_the_due_time_is_rejected(store: impl TimerStoreFixture) {
+pub async fn a_mark_before_the_due_time_is_rejected(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     let error = store.try_mark(&timer, 999).await.unwrap_err();
@@ -92,7 +92,7 @@ pub async fn a_mark_before_the_due_time_is_rejected(store: impl TimerStoreFixtur
 }
 
 /// What was deleted meanwhile is no error.
-pub async fn a_mark_of_an_unknown_timer_is_not_found(store: impl TimerStoreFixture) {
+pub async fn a_mark_of_an_unknown_timer_is_not_found(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let timer = store.scheduled(key(1)).await;
     store.delete(key(1), 500).await;
@@ -101,7 +101,7 @@ pub async fn a_mark_of_an_unknown_timer_is_not_found(store: impl TimerStoreFixtu
 }
 
 /// The same service call id of another tenant is another timer.
-pub async fn a_mark_concerns_only_its_own_tenant(store: impl TimerStoreFixture) {
+pub async fn a_mark_concerns_only_its_own_tenant(store: Box<dyn TimerStoreFixture>) {
     let (a, b) = (key_of("tenant-a", 1), key_of("tenant-b", 1));
     store
         .save_all(vec![direct(a.clone(), 1_000), direct(b.clone(), 1_000)], 0)
@@ -113,7 +113,7 @@ pub async fn a_mark_concerns_only_its_own_tenant(store: impl TimerStoreFixture) 
 }
 
 /// A worker whose lease ended has published all the same, and may say so.
-pub async fn a_mark_needs_no_claim(store: impl TimerStoreFixture) {
+pub async fn a_mark_needs_no_claim(store: Box<dyn TimerStoreFixture>) {
     let first = store.claimed(key(1), 1_000).await;
     let second = store.claim_one(40_000).await;
     assert_ne!(first.token, second.token);
@@ -121,7 +121,7 @@ pub async fn a_mark_needs_no_claim(store: impl TimerStoreFixture) {
 }
 
 /// A reached timer has no lease.
-pub async fn a_mark_ends_the_claim(store: impl TimerStoreFixture) {
+pub async fn a_mark_ends_the_claim(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.mark(&claim.timer, 1_000).await;
     assert_eq!(store.release(&claim).await, ClaimOutcome::Lost);
@@ -130,7 +130,7 @@ pub async fn a_mark_ends_the_claim(store: impl TimerStoreFixture) {
 }
 
 /// Outcomes by position, each for itself.
-pub async fn one_bad_mark_affects_no_other(store: impl TimerStoreFixture) {
+pub async fn one_bad_mark_affects_no_other(store: Box<dyn TimerStoreFixture>) {
     let timers = vec![
         direct(key(1), 1_000),
         direct(key(2), 5_000),
@@ -156,7 +156,7 @@ pub async fn one_bad_mark_affects_no_other(store: impl TimerStoreFixture) {
 }
 
 /// A firing that was marked is not repeated.
-pub async fn a_mark_survives_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn a_mark_survives_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     store.crash_and_reopen().await;
     assert_eq!(store.claim(999_999, 10).await, []);

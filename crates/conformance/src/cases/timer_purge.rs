@@ -15,7 +15,7 @@ suite! { $ timer_purge_suite, timer_purge =>
 }
 
 /// Before, and not at.
-pub async fn what_was_reached_before_the_instant_is_removed(store: impl TimerStoreFixture) {
+pub async fn what_was_reached_before_the_instant_is_removed(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 999).await;
     store.reached(key(2), 1_000).await;
     assert_eq!(store.purge(1_000, 10).await, 1);
@@ -25,7 +25,7 @@ pub async fn what_was_reached_before_the_instant_is_removed(store: impl TimerSto
 }
 
 /// However long it is overdue.
-pub async fn a_scheduled_timer_is_never_removed(store: impl TimerStoreFixture) {
+pub async fn a_scheduled_timer_is_never_removed(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1), 0).await;
     store.save(direct(key(2), 1), 0).await;
     store.claim(1, 1).await;
@@ -35,7 +35,9 @@ pub async fn a_scheduled_timer_is_never_removed(store: impl TimerStoreFixture) {
 }
 
 /// So that the caller can go on until nothing is left.
-pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl TimerStoreFixture) {
+pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(
+    store: Box<dyn TimerStoreFixture>,
+) {
     for n in 0..7 {
         store.reached(key(n), 100).await;
     }
@@ -54,7 +56,7 @@ pub async fn a_purge_removes_up_to_its_limit_and_returns_how_many(store: impl Ti
 }
 
 /// After the retention time, an old command is like a new one.
-pub async fn a_purge_removes_old_tombstones(store: impl TimerStoreFixture) {
+pub async fn a_purge_removes_old_tombstones(store: Box<dyn TimerStoreFixture>) {
     store.save(command(key(1), 100, 9_000), 100).await;
     store.delete(key(1), 500).await;
     assert_eq!(store.purge(500, 10).await, 0);
@@ -66,7 +68,7 @@ pub async fn a_purge_removes_old_tombstones(store: impl TimerStoreFixture) {
 }
 
 /// A purged row blocks no schedule.
-pub async fn a_purged_timer_can_be_scheduled_anew(store: impl TimerStoreFixture) {
+pub async fn a_purged_timer_can_be_scheduled_anew(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 100).await;
     store.purge(1_000, 10).await;
     assert_eq!(

@@ -26,7 +26,7 @@ suite! { $ timer_read_suite, timer_read =>
 }
 
 /// Follows the cursors to the end.
-async fn all_pages(store: &impl TimerStoreFixture, mut query: TimerPageQuery) -> Vec<TimerEntry> {
+async fn all_pages(store: &dyn TimerStoreFixture, mut query: TimerPageQuery) -> Vec<TimerEntry> {
     let mut seen = Vec::new();
     for _ in 0..1_000 {
         let page = store.page(query.clone()).await;
@@ -48,7 +48,7 @@ fn keys(timers: &[TimerEntry]) -> Vec<TimerKey> {
 }
 
 /// In every method that takes a tenant.
-pub async fn a_tenant_sees_only_its_own_timers(store: impl TimerStoreFixture) {
+pub async fn a_tenant_sees_only_its_own_timers(store: Box<dyn TimerStoreFixture>) {
     let (a, b) = (key_of("tenant-a", 1), key_of("tenant-b", 2));
     store
         .save_all(vec![direct(a.clone(), 1_000), direct(b.clone(), 1_000)], 0)
@@ -62,14 +62,14 @@ pub async fn a_tenant_sees_only_its_own_timers(store: impl TimerStoreFixture) {
 }
 
 /// The comparison includes the instant itself.
-pub async fn a_timer_is_due_at_its_instant_and_not_before(store: impl TimerStoreFixture) {
+pub async fn a_timer_is_due_at_its_instant_and_not_before(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.due("tenant-a", 999, 10).await, []);
     assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
 }
 
 /// The oldest first.
-pub async fn due_timers_come_by_due_time_up_to_the_limit(store: impl TimerStoreFixture) {
+pub async fn due_timers_come_by_due_time_up_to_the_limit(store: Box<dyn TimerStoreFixture>) {
     let dues = [5_000, 1_000, 4_000, 2_000, 3_000];
     let batch: Vec<SaveTimer> = (1..)
         .zip(dues)
@@ -86,14 +86,14 @@ pub async fn due_timers_come_by_due_time_up_to_the_limit(store: impl TimerStoreF
 }
 
 /// Until it is marked, it is scheduled and due.
-pub async fn a_claimed_timer_is_still_due_for_readers(store: impl TimerStoreFixture) {
+pub async fn a_claimed_timer_is_still_due_for_readers(store: Box<dyn TimerStoreFixture>) {
     store.claimed(key(1), 1_000).await;
     assert_eq!(store.due("tenant-a", 1_000, 10).await.len(), 1);
 }
 
 /// One request may touch many tenants.
 pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let of = |tenant: &str, n, due, id| of_request(direct(key_of(tenant, n), due), id);
     let batch = vec![
@@ -108,7 +108,9 @@ pub async fn a_request_is_traced_through_all_tenants_in_the_order_of_keys(
 }
 
 /// Also if timers before and after the key are moved, created or deleted meanwhile.
-pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(store: impl TimerStoreFixture) {
+pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let of = |n: u128| of_request(direct(key(n), 9_000 - i64::try_from(n).unwrap_or(0)), 7);
     store.save_all((1..=9).map(of).collect(), 0).await;
     let (mut seen, mut after) = (Vec::new(), None);
@@ -130,7 +132,9 @@ pub async fn a_trace_goes_on_after_a_key_and_sees_each_timer_once(store: impl Ti
 }
 
 /// The old request's trace ends where the new one's begins.
-pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(store: impl TimerStoreFixture) {
+pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let of = |id| of_request(direct(key(1), 1_000), id);
     store.save(of(7), 0).await;
     store.save(of(8), 10).await;
@@ -139,7 +143,7 @@ pub async fn a_rescheduled_timer_belongs_to_its_new_request_alone(store: impl Ti
     assert_eq!(traced(&store, 10).await, [1_000]);
 }
 
-async fn traced(store: &impl TimerStoreFixture, limit: usize) -> Vec<i64> {
+async fn traced(store: &dyn TimerStoreFixture, limit: usize) -> Vec<i64> {
     let persistence = store.persistence();
     let found = persistence
         .find_by_correlation(correlation(7), None, limit)
@@ -150,7 +154,7 @@ async fn traced(store: &impl TimerStoreFixture, limit: usize) -> Vec<i64> {
 }
 
 /// Page after page, as one list would be.
-pub async fn pages_follow_each_other_by_due_time(store: impl TimerStoreFixture) {
+pub async fn pages_follow_each_other_by_due_time(store: Box<dyn TimerStoreFixture>) {
     let batch: Vec<SaveTimer> = (0..25_u32)
         .map(|n| direct(key(u128::from(n)), i64::from(n * 7 % 25)))
         .collect();
@@ -163,7 +167,7 @@ pub async fn pages_follow_each_other_by_due_time(store: impl TimerStoreFixture) 
 }
 
 /// Equal due times are no reason to skip or to repeat.
-pub async fn timers_of_one_instant_are_each_seen_once(store: impl TimerStoreFixture) {
+pub async fn timers_of_one_instant_are_each_seen_once(store: Box<dyn TimerStoreFixture>) {
     store.save_many(0..25, 1_000).await;
     let seen = keys(&all_pages(&store, query("tenant-a", 4)).await);
     assert_eq!(seen.len(), 25);
@@ -171,7 +175,7 @@ pub async fn timers_of_one_instant_are_each_seen_once(store: impl TimerStoreFixt
 }
 
 /// Each timer is in exactly one of the two lists.
-pub async fn a_page_can_be_of_one_state(store: impl TimerStoreFixture) {
+pub async fn a_page_can_be_of_one_state(store: Box<dyn TimerStoreFixture>) {
     store.save_many(0..10, 9_000).await;
     for n in 10..17 {
         store.reached(key(n), 1_000).await;
@@ -188,7 +192,7 @@ pub async fn a_page_can_be_of_one_state(store: impl TimerStoreFixture) {
 }
 
 /// Also when it is exactly full.
-pub async fn the_last_page_has_no_cursor(store: impl TimerStoreFixture) {
+pub async fn the_last_page_has_no_cursor(store: Box<dyn TimerStoreFixture>) {
     assert_eq!(store.page(query("tenant-a", 5)).await.next, None);
     store.save_many(0..10, 1_000).await;
     let first = store.page(query("tenant-a", 5)).await;
@@ -202,7 +206,7 @@ pub async fn the_last_page_has_no_cursor(store: impl TimerStoreFixture) {
 }
 
 /// What does not change is seen once, whatever comes and goes around it.
-pub async fn changes_between_pages_disturb_no_other_timer(store: impl TimerStoreFixture) {
+pub async fn changes_between_pages_disturb_no_other_timer(store: Box<dyn TimerStoreFixture>) {
     store.save_many(0..12, 1_000).await;
     let first = store.page(query("tenant-a", 5)).await;
     let deleted = keys(&first.timers)[4].clone();
@@ -226,7 +230,7 @@ pub async fn changes_between_pages_disturb_no_other_timer(store: impl TimerStore
 }
 
 /// It is an error that says so, not an empty page.
-pub async fn a_cursor_of_no_page_is_rejected(store: impl TimerStoreFixture) {
+pub async fn a_cursor_of_no_page_is_rejected(store: Box<dyn TimerStoreFixture>) {
     for nonsense in ["", "x", "1", "💥", "' OR 1=1 --", "99999999999999999999.1"] {
         let query = TimerPageQuery {
             after: Some(PageCursor(nonsense.to_owned())),
@@ -238,7 +242,9 @@ pub async fn a_cursor_of_no_page_is_rejected(store: impl TimerStoreFixture) {
 }
 
 /// A name that begins with another name is another name.
-pub async fn tenants_whose_names_share_a_beginning_are_kept_apart(store: impl TimerStoreFixture) {
+pub async fn tenants_whose_names_share_a_beginning_are_kept_apart(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let tenants = ["a", "A", "a-", "aa", "a_", "a0"];
     for tenant in tenants {
         store.save(direct(key_of(tenant, 1), 1_000), 0).await;

@@ -46,7 +46,7 @@ suite! { $ timer_save_suite, timer_save =>
 }
 
 /// Everything that was given comes back, and the registration is the time of the call.
-pub async fn a_saved_timer_is_found_as_it_was_given(store: impl TimerStoreFixture) {
+pub async fn a_saved_timer_is_found_as_it_was_given(store: Box<dyn TimerStoreFixture>) {
     let timer = of_request(with_data(direct(key(1), 9_000), "{\"order\":1}"), 77);
     assert_eq!(store.save(timer.clone(), 1_000).await, Created);
     let found = store.scheduled(key(1)).await;
@@ -57,12 +57,12 @@ pub async fn a_saved_timer_is_found_as_it_was_given(store: impl TimerStoreFixtur
 }
 
 /// An unknown key is absent, not an error.
-pub async fn a_timer_that_was_never_saved_is_not_found(store: impl TimerStoreFixture) {
+pub async fn a_timer_that_was_never_saved_is_not_found(store: Box<dyn TimerStoreFixture>) {
     assert_eq!(store.find(key(1)).await, None);
 }
 
 /// Due time, registration, correlation and data are all the new schedule's.
-pub async fn scheduling_again_before_firing_moves_the_timer(store: impl TimerStoreFixture) {
+pub async fn scheduling_again_before_firing_moves_the_timer(store: Box<dyn TimerStoreFixture>) {
     store
         .save(with_data(direct(key(1), 9_000), "1"), 1_000)
         .await;
@@ -77,7 +77,9 @@ pub async fn scheduling_again_before_firing_moves_the_timer(store: impl TimerSto
 }
 
 /// Otherwise a firing under way could mark the new schedule as reached.
-pub async fn a_direct_call_in_the_same_millisecond_registers_later(store: impl TimerStoreFixture) {
+pub async fn a_direct_call_in_the_same_millisecond_registers_later(
+    store: Box<dyn TimerStoreFixture>,
+) {
     store.save(direct(key(1), 5_000), 1_000).await;
     store.save(direct(key(1), 5_000), 1_000).await;
     let found = store.scheduled(key(1)).await;
@@ -85,7 +87,9 @@ pub async fn a_direct_call_in_the_same_millisecond_registers_later(store: impl T
 }
 
 /// A direct call is never stale.
-pub async fn a_direct_call_applies_also_when_the_clock_went_back(store: impl TimerStoreFixture) {
+pub async fn a_direct_call_applies_also_when_the_clock_went_back(
+    store: Box<dyn TimerStoreFixture>,
+) {
     store.save(direct(key(1), 5_000), 1_000).await;
     assert_eq!(store.save(direct(key(1), 6_000), 10).await, Rescheduled);
     let found = store.scheduled(key(1)).await;
@@ -93,7 +97,7 @@ pub async fn a_direct_call_applies_also_when_the_clock_went_back(store: impl Tim
 }
 
 /// A new schedule has not failed yet.
-pub async fn a_reschedule_forgets_attempts_and_retry_time(store: impl TimerStoreFixture) {
+pub async fn a_reschedule_forgets_attempts_and_retry_time(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.retry(&claim, 90_000).await;
     store.save(direct(key(1), 2_000), 1_500).await;
@@ -102,7 +106,7 @@ pub async fn a_reschedule_forgets_attempts_and_retry_time(store: impl TimerStore
 }
 
 /// The new schedule can be claimed at its due time while a worker has a lease on the old one.
-pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(store: impl TimerStoreFixture) {
+pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(store: Box<dyn TimerStoreFixture>) {
     let old = store.claimed(key(1), 1_000).await;
     store.save(direct(key(1), 1_000), 1_000).await;
     let new = store.claim_one(1_001).await;
@@ -110,7 +114,7 @@ pub async fn a_reschedule_ends_the_claim_of_the_old_schedule(store: impl TimerSt
 }
 
 /// Redelivery is harmless.
-pub async fn the_same_command_again_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn the_same_command_again_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     let first = command(key(1), 500, 9_000);
     assert_eq!(store.save(first.clone(), 1_000).await, Created);
     let before = store.found(key(1)).await;
@@ -119,7 +123,7 @@ pub async fn the_same_command_again_changes_nothing(store: impl TimerStoreFixtur
 }
 
 /// What was overtaken on the way does not win.
-pub async fn an_older_command_is_stale_and_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn an_older_command_is_stale_and_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     store
         .save(with_data(command(key(1), 500, 9_000), "\"new\""), 1_000)
         .await;
@@ -132,7 +136,9 @@ pub async fn an_older_command_is_stale_and_changes_nothing(store: impl TimerStor
 }
 
 /// The due time breaks the tie between commands of one millisecond.
-pub async fn an_equal_time_with_a_later_due_time_is_a_newer_command(store: impl TimerStoreFixture) {
+pub async fn an_equal_time_with_a_later_due_time_is_a_newer_command(
+    store: Box<dyn TimerStoreFixture>,
+) {
     store.save(command(key(1), 500, 9_000), 1_000).await;
     assert_eq!(
         store.save(command(key(1), 500, 9_001), 1_000).await,
@@ -143,14 +149,14 @@ pub async fn an_equal_time_with_a_later_due_time_is_a_newer_command(store: impl 
 }
 
 /// A sender whose clock runs ahead does not shut others out.
-pub async fn a_command_from_the_future_is_registered_now(store: impl TimerStoreFixture) {
+pub async fn a_command_from_the_future_is_registered_now(store: Box<dyn TimerStoreFixture>) {
     store.save(command(key(1), 999_999, 9_000), 1_000).await;
     let found = store.scheduled(key(1)).await;
     assert_eq!(found.registration.registered_at, at(1_000));
 }
 
 /// Every permutation of three commands, each twice, ends in the newest.
-pub async fn commands_in_any_order_end_in_the_same_row(store: impl TimerStoreFixture) {
+pub async fn commands_in_any_order_end_in_the_same_row(store: Box<dyn TimerStoreFixture>) {
     let sent = [(100, 7_000), (200, 5_000), (200, 6_000)];
     let orders = [
         [0, 1, 2],
@@ -171,13 +177,13 @@ pub async fn commands_in_any_order_end_in_the_same_row(store: impl TimerStoreFix
 }
 
 /// Not even a command that was registered in the same millisecond shuts a caller out.
-pub async fn a_direct_call_after_a_command_is_never_stale(store: impl TimerStoreFixture) {
+pub async fn a_direct_call_after_a_command_is_never_stale(store: Box<dyn TimerStoreFixture>) {
     store.save(command(key(1), 1_000, 9_000), 1_000).await;
     assert_eq!(store.save(direct(key(1), 2_000), 1_000).await, Rescheduled);
 }
 
 /// Reached is final: the row is untouched and the outcome says so.
-pub async fn a_reached_timer_is_not_scheduled_again(store: impl TimerStoreFixture) {
+pub async fn a_reached_timer_is_not_scheduled_again(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     let before = store.found(key(1)).await;
     let by_call = store.save(direct(key(1), 9_000), 2_000).await;
@@ -188,7 +194,7 @@ pub async fn a_reached_timer_is_not_scheduled_again(store: impl TimerStoreFixtur
 }
 
 /// A replacement is a deletion and a schedule in one step.
-pub async fn a_replacement_makes_a_reached_timer_fire_again(store: impl TimerStoreFixture) {
+pub async fn a_replacement_makes_a_reached_timer_fire_again(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     let old = store.found(key(1)).await.timer().firing_id();
     assert_eq!(store.save(replacement(key(1), 1_000), 0).await, Rescheduled);
@@ -197,7 +203,7 @@ pub async fn a_replacement_makes_a_reached_timer_fire_again(store: impl TimerSto
 }
 
 /// Before firing, a replacement is a reschedule.
-pub async fn a_replacement_moves_a_scheduled_timer(store: impl TimerStoreFixture) {
+pub async fn a_replacement_moves_a_scheduled_timer(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 5_000), 1_000).await;
     assert_eq!(
         store.save(replacement(key(1), 6_000), 1_000).await,
@@ -208,12 +214,12 @@ pub async fn a_replacement_moves_a_scheduled_timer(store: impl TimerStoreFixture
 }
 
 /// There need not be anything to replace.
-pub async fn a_replacement_creates_what_is_not_there(store: impl TimerStoreFixture) {
+pub async fn a_replacement_creates_what_is_not_there(store: Box<dyn TimerStoreFixture>) {
     assert_eq!(store.save(replacement(key(1), 6_000), 1_000).await, Created);
 }
 
 /// The last of them wins, and each is answered as if it were alone.
-pub async fn items_with_the_same_key_apply_in_order(store: impl TimerStoreFixture) {
+pub async fn items_with_the_same_key_apply_in_order(store: Box<dyn TimerStoreFixture>) {
     let batch = vec![
         direct(key(1), 1_000),
         direct(key(1), 3_000),
@@ -227,7 +233,7 @@ pub async fn items_with_the_same_key_apply_in_order(store: impl TimerStoreFixtur
 }
 
 /// Outcomes belong to items by position.
-pub async fn outcomes_come_in_the_order_of_the_items(store: impl TimerStoreFixture) {
+pub async fn outcomes_come_in_the_order_of_the_items(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(2), 100).await;
     store.save(command(key(4), 400, 9_000), 400).await;
     let batch = vec![
@@ -241,7 +247,7 @@ pub async fn outcomes_come_in_the_order_of_the_items(store: impl TimerStoreFixtu
 }
 
 /// Nothing to do is not an error, for any batch.
-pub async fn an_empty_batch_is_answered_with_an_empty_list(store: impl TimerStoreFixture) {
+pub async fn an_empty_batch_is_answered_with_an_empty_list(store: Box<dyn TimerStoreFixture>) {
     let (persistence, queue) = (store.persistence(), store.queue());
     assert!(persistence.save(vec![], at(1)).await.unwrap().is_empty());
     assert!(persistence.mark_fired(vec![]).await.unwrap().is_empty());
@@ -254,7 +260,7 @@ pub async fn an_empty_batch_is_answered_with_an_empty_list(store: impl TimerStor
 }
 
 /// A thousand timers in one call are a thousand timers.
-pub async fn a_large_batch_is_saved_completely(store: impl TimerStoreFixture) {
+pub async fn a_large_batch_is_saved_completely(store: Box<dyn TimerStoreFixture>) {
     let batch: Vec<SaveTimer> = (1..=1_000).map(|n| direct(key(n), 1_000)).collect();
     let outcomes = store.save_all(batch, 0).await;
     assert!(outcomes.iter().all(|one| *one == Created));
@@ -262,14 +268,14 @@ pub async fn a_large_batch_is_saved_completely(store: impl TimerStoreFixture) {
 }
 
 /// In the past means now.
-pub async fn a_due_time_in_the_past_is_due_at_once(store: impl TimerStoreFixture) {
+pub async fn a_due_time_in_the_past_is_due_at_once(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 0), 1_000).await;
     let claim = store.claim_one(1_000).await;
     assert_eq!(claim.timer.registration.due_at, at(0));
 }
 
 /// Nothing is rounded, cut or moved at the edges.
-pub async fn the_first_and_the_last_instant_are_kept_exactly(store: impl TimerStoreFixture) {
+pub async fn the_first_and_the_last_instant_are_kept_exactly(store: Box<dyn TimerStoreFixture>) {
     let last = SaveTimer {
         due_at: Timestamp::MAX,
         ..direct(key(1), 0)
@@ -283,7 +289,7 @@ pub async fn the_first_and_the_last_instant_are_kept_exactly(store: impl TimerSt
 }
 
 /// Also what is long, what is not ASCII, and what means something in SQL.
-pub async fn data_comes_back_byte_for_byte(store: impl TimerStoreFixture) {
+pub async fn data_comes_back_byte_for_byte(store: Box<dyn TimerStoreFixture>) {
     let long = format!("\"{}\"", "x".repeat(16 * 1024 - 2));
     let texts = [
         "null",
@@ -300,7 +306,7 @@ pub async fn data_comes_back_byte_for_byte(store: impl TimerStoreFixture) {
 }
 
 /// Acknowledged means durable.
-pub async fn what_was_acknowledged_survives_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn what_was_acknowledged_survives_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     store
         .save(with_data(direct(key(1), 9_000), "[1]"), 1_000)
         .await;
@@ -315,7 +321,7 @@ pub async fn what_was_acknowledged_survives_a_crash(mut store: impl TimerStoreFi
 }
 
 /// Also after a deletion, and then with a later registration than any before.
-pub async fn ensuring_creates_what_is_absent_or_deleted(store: impl TimerStoreFixture) {
+pub async fn ensuring_creates_what_is_absent_or_deleted(store: Box<dyn TimerStoreFixture>) {
     let timer = with_data(ensured(key(1), 9_000), "1");
     assert_eq!(store.save(timer.clone(), 1_000).await, Created);
     assert_eq!(store.scheduled(key(1)).await.data, timer.data);
@@ -327,7 +333,7 @@ pub async fn ensuring_creates_what_is_absent_or_deleted(store: impl TimerStoreFi
 }
 
 /// What a program ensures at every start keeps its due time, however late it is, and fires.
-pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(store: impl TimerStoreFixture) {
+pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(store: Box<dyn TimerStoreFixture>) {
     store.save(with_data(direct(key(1), 1_000), "1"), 500).await;
     let before = store.found(key(1)).await;
     let again = of_request(with_data(ensured(key(1), 9_000), "2"), 2);
@@ -339,7 +345,7 @@ pub async fn ensuring_leaves_an_overdue_timer_exactly_as_it_is(store: impl Timer
 
 /// A start must neither retry a failing timer at once nor take one away from its worker.
 pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let claim = store.claimed(key(1), 1_000).await;
     store.retry(&claim, 8_000).await;
@@ -353,7 +359,7 @@ pub async fn ensuring_leaves_a_timer_in_backoff_and_a_claimed_one_as_they_are(
 }
 
 /// Only `replace` lets it fire again.
-pub async fn ensuring_a_reached_timer_changes_nothing(store: impl TimerStoreFixture) {
+pub async fn ensuring_a_reached_timer_changes_nothing(store: Box<dyn TimerStoreFixture>) {
     store.reached(key(1), 1_000).await;
     let before = store.found(key(1)).await;
     assert_eq!(
@@ -364,7 +370,7 @@ pub async fn ensuring_a_reached_timer_changes_nothing(store: impl TimerStoreFixt
 }
 
 /// Deciding and writing are one step: two starts at the same time make one timer.
-pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(store: impl TimerStoreFixture) {
+pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(store: Box<dyn TimerStoreFixture>) {
     let outcomes = at_the_same_time(&store, &ensured(key(1), 9_000)).await;
     let created = |outcome: &&SaveOutcome| **outcome == Created;
     assert_eq!(outcomes.iter().filter(created).count(), 1);
@@ -373,7 +379,7 @@ pub async fn of_many_that_ensure_a_timer_at_once_one_creates_it(store: impl Time
 }
 
 /// The outcomes of 32 callers that save one timer at the same time.
-async fn at_the_same_time(store: &impl TimerStoreFixture, timer: &SaveTimer) -> Vec<SaveOutcome> {
+async fn at_the_same_time(store: &dyn TimerStoreFixture, timer: &SaveTimer) -> Vec<SaveOutcome> {
     store.prepare(&timer.key).await;
     let calls: Vec<_> = (0..32)
         .map(|_| {
@@ -390,7 +396,7 @@ async fn at_the_same_time(store: &impl TimerStoreFixture, timer: &SaveTimer) -> 
 }
 
 /// Deciding and writing are one step: no call is lost between another's read and write.
-pub async fn concurrent_direct_calls_for_one_key_all_apply(store: impl TimerStoreFixture) {
+pub async fn concurrent_direct_calls_for_one_key_all_apply(store: Box<dyn TimerStoreFixture>) {
     let outcomes = at_the_same_time(&store, &direct(key(1), 9_000)).await;
     let created = |outcome: &&SaveOutcome| **outcome == Created;
     assert_eq!(outcomes.iter().filter(created).count(), 1);

@@ -29,20 +29,20 @@ suite! { $ timer_settle_suite, timer_settle =>
     a_claim_of_another_tenant_s_timer_is_another_claim,
 }
 
-async fn dead_letters(store: &impl TimerStoreFixture) -> usize {
+async fn dead_letters(store: &dyn TimerStoreFixture) -> usize {
     let list = store.dead_letters().list(None, 100).await;
     list.expect("list answers").len()
 }
 
 /// A worker that lost its claim to another.
-async fn overtaken(store: &impl TimerStoreFixture) -> (Claim, Claim) {
+async fn overtaken(store: &dyn TimerStoreFixture) -> (Claim, Claim) {
     let first = store.claimed(key(1), 1_000).await;
     let second = store.claim_one(31_000).await;
     (first, second)
 }
 
 /// Not a millisecond before it.
-pub async fn a_failed_firing_is_due_again_at_its_retry_time(store: impl TimerStoreFixture) {
+pub async fn a_failed_firing_is_due_again_at_its_retry_time(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(store.retry(&claim, 4_000).await, ClaimOutcome::Applied);
     assert_eq!(store.claim(3_999, 10).await, []);
@@ -52,7 +52,9 @@ pub async fn a_failed_firing_is_due_again_at_its_retry_time(store: impl TimerSto
 }
 
 /// The clock may have been set back between the claim and the failure.
-pub async fn a_retry_time_before_the_due_time_makes_nothing_early(store: impl TimerStoreFixture) {
+pub async fn a_retry_time_before_the_due_time_makes_nothing_early(
+    store: Box<dyn TimerStoreFixture>,
+) {
     let claim = store.claimed(key(1), 5_000).await;
     store.retry(&claim, 1_000).await;
     let early = store.claim_batch(4_999, 10).await;
@@ -62,7 +64,7 @@ pub async fn a_retry_time_before_the_due_time_makes_nothing_early(store: impl Ti
 }
 
 /// The worker computes its backoff from them.
-pub async fn every_failure_adds_one_to_the_attempts(store: impl TimerStoreFixture) {
+pub async fn every_failure_adds_one_to_the_attempts(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     for (attempts, now) in (0..5).zip([1_000, 2_000, 3_000, 4_000, 5_000]) {
         let claim = store.claim_one(now).await;
@@ -72,7 +74,7 @@ pub async fn every_failure_adds_one_to_the_attempts(store: impl TimerStoreFixtur
 }
 
 /// So that the firing keeps its id.
-pub async fn a_retry_leaves_the_due_time_alone(store: impl TimerStoreFixture) {
+pub async fn a_retry_leaves_the_due_time_alone(store: Box<dyn TimerStoreFixture>) {
     store.save(direct(key(1), 1_000), 0).await;
     let before = store.scheduled(key(1)).await;
     let claim = store.claim_one(1_000).await;
@@ -82,7 +84,7 @@ pub async fn a_retry_leaves_the_due_time_alone(store: impl TimerStoreFixture) {
 }
 
 /// A restart is no reason to hurry.
-pub async fn attempts_and_retry_time_survive_a_crash(mut store: impl TimerStoreFixture) {
+pub async fn attempts_and_retry_time_survive_a_crash(mut store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.retry(&claim, 90_000).await;
     store.crash_and_reopen().await;
@@ -91,7 +93,7 @@ pub async fn attempts_and_retry_time_survive_a_crash(mut store: impl TimerStoreF
 }
 
 /// Nothing is counted and nothing put off.
-pub async fn a_released_timer_is_as_it_was(store: impl TimerStoreFixture) {
+pub async fn a_released_timer_is_as_it_was(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(store.release(&claim).await, ClaimOutcome::Applied);
     let again = store.claim_one(1_000).await;
@@ -99,7 +101,7 @@ pub async fn a_released_timer_is_as_it_was(store: impl TimerStoreFixture) {
 }
 
 /// From the time of the renewal on.
-pub async fn a_renewed_claim_lasts_longer(store: impl TimerStoreFixture) {
+pub async fn a_renewed_claim_lasts_longer(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(store.renew(&claim, 20_000).await, ClaimOutcome::Applied);
     assert_eq!(store.claim(49_999, 10).await, []);
@@ -107,7 +109,7 @@ pub async fn a_renewed_claim_lasts_longer(store: impl TimerStoreFixture) {
 }
 
 /// The mark and its dead letter are one write.
-pub async fn a_dead_lettered_timer_is_reached(store: impl TimerStoreFixture) {
+pub async fn a_dead_lettered_timer_is_reached(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     assert_eq!(
         store.dead_letter(&claim, 1_500).await,
@@ -120,7 +122,7 @@ pub async fn a_dead_lettered_timer_is_reached(store: impl TimerStoreFixture) {
 }
 
 /// Its row was purged, and its command was redelivered: the same firing, so the same dead letter.
-pub async fn a_firing_dead_lettered_again_has_one_dead_letter(store: impl TimerStoreFixture) {
+pub async fn a_firing_dead_lettered_again_has_one_dead_letter(store: Box<dyn TimerStoreFixture>) {
     for _ in 0..2 {
         store.save(command(key(1), 500, 1_000), 500).await;
         let claim = store.claim_one(1_000).await;
@@ -134,7 +136,7 @@ pub async fn a_firing_dead_lettered_again_has_one_dead_letter(store: impl TimerS
 }
 
 /// No settlement of it changes anything.
-pub async fn a_claim_that_another_worker_has_is_lost(store: impl TimerStoreFixture) {
+pub async fn a_claim_that_another_worker_has_is_lost(store: Box<dyn TimerStoreFixture>) {
     let (first, second) = overtaken(&store).await;
     assert_eq!(store.release(&first).await, ClaimOutcome::Lost);
     assert_eq!(store.retry(&first, 99_000).await, ClaimOutcome::Lost);
@@ -145,7 +147,7 @@ pub async fn a_claim_that_another_worker_has_is_lost(store: impl TimerStoreFixtu
 }
 
 /// The new schedule is not the old worker's.
-pub async fn a_claim_of_a_moved_timer_is_lost(store: impl TimerStoreFixture) {
+pub async fn a_claim_of_a_moved_timer_is_lost(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.save(direct(key(1), 5_000), 2_000).await;
     assert_eq!(store.renew(&claim, 2_000).await, ClaimOutcome::Lost);
@@ -158,7 +160,7 @@ pub async fn a_claim_of_a_moved_timer_is_lost(store: impl TimerStoreFixture) {
 /// A handler rescheduled its own timer and failed then: the new schedule wins, with no retry and no
 /// dead letter of the old one, also once it is claimed itself.
 pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     let claim = store.claimed(key(1), 1_000).await;
     store.save(direct(key(1), 5_000), 2_000).await;
@@ -176,7 +178,9 @@ pub async fn a_failure_after_a_reschedule_leaves_the_new_schedule_alone(
 }
 
 /// Readers get them without any log.
-pub async fn a_timer_carries_its_attempts_and_its_last_error(mut store: impl TimerStoreFixture) {
+pub async fn a_timer_carries_its_attempts_and_its_last_error(
+    mut store: Box<dyn TimerStoreFixture>,
+) {
     store.save(direct(key(1), 1_000), 0).await;
     assert_eq!(store.found(key(1)).await.failures(), &Failures::default());
     for (n, reason) in [(1, "no route"), (2, "no answer ☃ '; --")] {
@@ -203,7 +207,7 @@ pub async fn a_timer_carries_its_attempts_and_its_last_error(mut store: impl Tim
 }
 
 /// As its last error.
-pub async fn a_dead_lettered_timer_carries_the_reason(store: impl TimerStoreFixture) {
+pub async fn a_dead_lettered_timer_carries_the_reason(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.dead_letter(&claim, 1_500).await;
     let timer = store.found(key(1)).await;
@@ -212,7 +216,7 @@ pub async fn a_dead_lettered_timer_carries_the_reason(store: impl TimerStoreFixt
 }
 
 /// There is nothing to settle.
-pub async fn a_claim_of_a_deleted_timer_is_lost(store: impl TimerStoreFixture) {
+pub async fn a_claim_of_a_deleted_timer_is_lost(store: Box<dyn TimerStoreFixture>) {
     let claim = store.claimed(key(1), 1_000).await;
     store.delete(key(1), 40_000).await;
     assert_eq!(store.retry(&claim, 99_000).await, ClaimOutcome::Lost);
@@ -221,7 +225,7 @@ pub async fn a_claim_of_a_deleted_timer_is_lost(store: impl TimerStoreFixture) {
 }
 
 /// Another worker may yet fire its timer.
-pub async fn a_lost_claim_dead_letters_nothing(store: impl TimerStoreFixture) {
+pub async fn a_lost_claim_dead_letters_nothing(store: Box<dyn TimerStoreFixture>) {
     let (first, _) = overtaken(&store).await;
     assert_eq!(store.dead_letter(&first, 1_500).await, ClaimOutcome::Lost);
     assert!(matches!(
@@ -232,7 +236,7 @@ pub async fn a_lost_claim_dead_letters_nothing(store: impl TimerStoreFixture) {
 }
 
 /// Outcomes by position, each for itself.
-pub async fn one_lost_claim_affects_no_other(store: impl TimerStoreFixture) {
+pub async fn one_lost_claim_affects_no_other(store: Box<dyn TimerStoreFixture>) {
     use ClaimOutcome::{Applied, Lost};
     store.save_many(0..3, 1_000).await;
     let claims = store.claim(1_000, 10).await;
@@ -244,7 +248,7 @@ pub async fn one_lost_claim_affects_no_other(store: impl TimerStoreFixture) {
 }
 
 /// A token is worth nothing on another timer.
-pub async fn a_claim_of_another_tenant_s_timer_is_another_claim(store: impl TimerStoreFixture) {
+pub async fn a_claim_of_another_tenant_s_timer_is_another_claim(store: Box<dyn TimerStoreFixture>) {
     let both = vec![direct(key_of("a", 1), 1_000), direct(key_of("b", 1), 1_000)];
     store.save_all(both, 0).await;
     let claims = store.claim(1_000, 10).await;

@@ -16,7 +16,7 @@ suite! { $ timer_store_clock_suite, timer_store_clock =>
 }
 
 /// Whichever is ahead, and nobody who waits until `next_due_at` polls in a busy loop.
-pub async fn no_timer_is_claimed_early_by_either_clock(store: impl TimerStoreFixture) {
+pub async fn no_timer_is_claimed_early_by_either_clock(store: Box<dyn TimerStoreFixture>) {
     if !store.has_store_clock() {
         return;
     }
@@ -55,7 +55,7 @@ pub async fn no_timer_is_claimed_early_by_either_clock(store: impl TimerStoreFix
 }
 
 /// One clock for all instances: however wrong theirs are, none takes over early, and none waits longer.
-pub async fn leases_are_measured_on_the_store_s_clock(store: impl TimerStoreFixture) {
+pub async fn leases_are_measured_on_the_store_s_clock(store: Box<dyn TimerStoreFixture>) {
     if !store.has_store_clock() {
         return;
     }
@@ -82,7 +82,9 @@ pub async fn leases_are_measured_on_the_store_s_clock(store: impl TimerStoreFixt
 }
 
 /// So that instances whose clocks differ agree on what is newer.
-pub async fn registrations_and_deletions_are_by_the_store_s_clock(store: impl TimerStoreFixture) {
+pub async fn registrations_and_deletions_are_by_the_store_s_clock(
+    store: Box<dyn TimerStoreFixture>,
+) {
     if !store.has_store_clock() {
         return;
     }
@@ -113,7 +115,7 @@ pub async fn registrations_and_deletions_are_by_the_store_s_clock(store: impl Ti
 
 /// One is ahead and one behind, and the one that is right by the store is the first to get a timer.
 pub async fn instances_whose_clocks_are_ten_seconds_off_fire_each_timer_once_and_none_early(
-    store: impl TimerStoreFixture,
+    store: Box<dyn TimerStoreFixture>,
 ) {
     if !store.has_store_clock() {
         return;
