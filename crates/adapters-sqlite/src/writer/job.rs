@@ -26,6 +26,19 @@ pub(crate) struct Transaction<'a> {
     is_last_known: bool,
     /// Unfinished calls, once this transaction is committed.
     unfinished: Unfinished,
+    units: Units,
+    /// Whether a unit has to be undone by itself, which only a savepoint can do.
+    must_repeat: bool,
+}
+
+/// How the units of a transaction are kept whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Units {
+    /// By nothing, since hardly any ever fails. If one does after it has written something, all are
+    /// applied again, protected.
+    Bare,
+    /// By a savepoint each.
+    Protected,
 }
 
 impl<'a> Transaction<'a> {
@@ -34,6 +47,7 @@ impl<'a> Transaction<'a> {
         claims: &'a SharedClaims,
         last_created: &'a Cell<Timestamp>,
         unfinished: Unfinished,
+        units: Units,
     ) -> Self {
         Self {
             connection,
@@ -43,6 +57,8 @@ impl<'a> Transaction<'a> {
             last_created,
             is_last_known: false,
             unfinished,
+            units,
+            must_repeat: false,
         }
     }
 
@@ -117,6 +133,14 @@ impl<'a> Transaction<'a> {
         write: impl FnOnce(&mut Self) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         let connection = self.connection;
+        if self.units == Units::Bare {
+            let before = connection.total_changes();
+            let written = write(self);
+            // A single statement that fails undoes itself.
+            let has_written = connection.total_changes() != before;
+            self.must_repeat |= has_written && written.as_ref().is_err_and(concerns_the_item);
+            return written;
+        }
         execute(connection, "SAVEPOINT item")?;
         let written = write(self);
         // On some errors SQLite rolls back the complete transaction, including the savepoint.
@@ -127,6 +151,11 @@ impl<'a> Transaction<'a> {
             execute(connection, "RELEASE item")?;
         }
         written
+    }
+
+    /// Whether the group has to be applied again, protected.
+    pub(super) fn must_repeat(&self) -> bool {
+        self.must_repeat && !self.connection.is_autocommit()
     }
 
     pub(super) fn into_parts(self) -> (Vec<(RowId, ClaimToken)>, Unfinished) {
@@ -201,7 +230,9 @@ where
                 Ok(outcome) => Ok(outcome),
                 // SQLite has undone this statement only, unless the transaction has ended.
                 Err(error)
-                    if concerns_the_item(&error) && !transaction.connection.is_autocommit() =>
+                    if concerns_the_item(&error)
+                        && !transaction.connection.is_autocommit()
+                        && !transaction.must_repeat() =>
                 {
                     Err(port_error(self.operation, error))
                 }

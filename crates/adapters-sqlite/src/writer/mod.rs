@@ -2,7 +2,8 @@
 //!
 //! The thread puts all waiting commands into one transaction, so that many callers share the cost of
 //! one commit. No caller is answered before the COMMIT has succeeded. An item that violates a
-//! constraint is undone by itself; any other error fails all commands of the group.
+//! constraint is undone by itself, for which the group is applied again with a savepoint for each unit if
+//! need be; any other error fails all commands of the group.
 
 mod health;
 mod job;
@@ -30,6 +31,7 @@ use crate::role_lock::RoleLock;
 pub(crate) use health::SharedHealth;
 pub(crate) use job::{Batch, Job, Transaction};
 pub(crate) use room::{Limit, Unfinished};
+use job::Units;
 
 /// Maximum number of queued commands; further senders wait.
 const QUEUE: usize = 4_096;
@@ -215,6 +217,19 @@ struct Thread {
     is_stopping: Arc<AtomicBool>,
 }
 
+/// Why a group was not committed.
+struct Failed {
+    error: rusqlite::Error,
+    must_repeat: bool,
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        let must_repeat = false;
+        Self { error, must_repeat }
+    }
+}
+
 impl Thread {
     fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         let mut next = None;
@@ -321,29 +336,40 @@ impl Thread {
 
     /// Applies a group in one transaction.
     fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
-        let connection = &self.state.connection;
         if let Some(limit) = &mut self.state.limit {
-            limit.enforce(connection, group.iter().any(|job| job.needs_room()))?;
+            let is_new = group.iter().any(|job| job.needs_room());
+            limit.enforce(&self.state.connection, is_new)?;
         }
+        match self.apply(group, Units::Bare) {
+            Err(failed) if failed.must_repeat => self.apply(group, Units::Protected),
+            applied => applied,
+        }
+        .map_err(|failed| failed.error)
+    }
+
+    /// Applies a group and commits it, or rolls it back.
+    fn apply(&mut self, group: &mut [Box<dyn Job>], units: Units) -> Result<(), Failed> {
+        let connection = &self.state.connection;
         execute(connection, "BEGIN IMMEDIATE")?;
         let (claims, unfinished) = (&self.state.claims, self.state.unfinished);
-        let mut transaction = Transaction::new(connection, claims, &self.last_created, unfinished);
+        let mut transaction = Transaction::new(connection, claims, &self.last_created, unfinished, units);
         let applied = group
             .iter_mut()
             .try_for_each(|job| job.apply(&mut transaction))
             .and_then(|()| execute(connection, "COMMIT"));
+        let must_repeat = transaction.must_repeat();
         let (ended_leases, unfinished) = transaction.into_parts();
-        if applied.is_ok() {
+        let Err(error) = applied else {
             self.state.unfinished = unfinished;
             self.state.claims.lock().committed(ended_leases);
             return Ok(());
-        }
+        };
         self.state.claims.lock().rolled_back();
         // On some errors SQLite has rolled back by itself.
         if !connection.is_autocommit() {
             execute(connection, "ROLLBACK")?;
         }
-        applied
+        Err(Failed { error, must_repeat })
     }
 
     /// Why nothing new may be stored, if so. Updates are not affected.

@@ -26,20 +26,20 @@ use uuid::Uuid;
 use crate::scratch::rows;
 use crate::store::{OnFile, at, folder};
 
-const CANARY: &str = "canary-4711";
+pub(crate) const CANARY: &str = "canary-4711";
 
-fn key(n: u128) -> TimerKey {
+pub(crate) fn key(n: u128) -> TimerKey {
     TimerKey::new(
         TenantId::default(),
         ServiceCallId::from_uuid(Uuid::from_u128(n)),
     )
 }
 
-fn id(n: u128) -> EnvelopeId {
+pub(crate) fn id(n: u128) -> EnvelopeId {
     EnvelopeId::from_uuid(Uuid::from_u128(n))
 }
 
-fn request() -> RequestSpec {
+pub(crate) fn request() -> RequestSpec {
     serde_json::from_str(&format!(
         r#"{{"method":"POST","url":"https://example.com/?token={CANARY}",
             "headers":{{"Authorization":"Bearer {CANARY}"}},"body":"say {CANARY}"}}"#
@@ -47,7 +47,7 @@ fn request() -> RequestSpec {
     .unwrap()
 }
 
-fn details(n: u128) -> CallDetails {
+pub(crate) fn details(n: u128) -> CallDetails {
     CallDetails {
         key: key(n),
         correlation_id: CorrelationId::from_uuid(Uuid::nil()),
@@ -70,7 +70,7 @@ fn envelopes(outgoing: Vec<Outgoing>, now: Timestamp) -> Vec<MessageEnvelope> {
     outgoing.into_iter().map(envelope).collect()
 }
 
-fn new_call(n: u128) -> NewCall {
+pub(crate) fn new_call(n: u128) -> NewCall {
     let CallStep { call, outgoing } = details(n).schedule();
     NewCall {
         call,
@@ -82,20 +82,20 @@ fn new_call(n: u128) -> NewCall {
     }
 }
 
-async fn submit(store: &SqliteCallStore, n: u128) -> StoredCall {
+pub(crate) async fn submit(store: &SqliteCallStore, n: u128) -> StoredCall {
     let answers = store.submit(vec![new_call(n)]).await.unwrap();
     let accepted = matches!(answers[..], [Ok(SubmitOutcome::Accepted(_))]);
     assert!(accepted, "{answers:?}");
     found(store, n).await
 }
 
-async fn found(store: &SqliteCallStore, n: u128) -> StoredCall {
+pub(crate) async fn found(store: &SqliteCallStore, n: u128) -> StoredCall {
     let found = ServiceCallPersistencePort::find(store, vec![key(n)]).await;
     found.unwrap().remove(0).unwrap()
 }
 
 /// The change that starts a call.
-fn start(stored: &StoredCall, execution_id: EnvelopeId) -> CallChange {
+pub(crate) fn start(stored: &StoredCall, execution_id: EnvelopeId) -> CallChange {
     let ServiceCall::Scheduled(call) = stored.call.clone() else {
         panic!("it is scheduled");
     };
@@ -233,7 +233,7 @@ fn contents(file: &OnFile) -> String {
 }
 
 /// What is to be published. It stays so: the claim ends at once.
-async fn unpublished(store: &SqliteCallStore, limit: usize) -> Vec<OutboxRow> {
+pub(crate) async fn unpublished(store: &SqliteCallStore, limit: usize) -> Vec<OutboxRow> {
     let claimed = OutboxPort::claim(store, at(0), limit, Duration::ZERO);
     claimed.await.unwrap().rows
 }

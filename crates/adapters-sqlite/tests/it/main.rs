@@ -6,6 +6,7 @@ mod backup;
 mod beside_others;
 mod call_query_plans;
 mod call_store;
+mod call_writes;
 mod calls;
 mod claim_races;
 mod foreign_rows;
