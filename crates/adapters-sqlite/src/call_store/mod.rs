@@ -31,7 +31,8 @@ use crate::call_sql;
 use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
 use attempt_claims::AttemptClaims;
 use attempts::Begin;
-use outbox_claims::OutboxClaims;
+use outbox_claims::Read;
+pub(crate) use outbox_claims::{HandedOver, OutboxClaims, Publisher};
 use paging::ListPosition;
 use turns::Turns;
 
@@ -57,11 +58,13 @@ impl SqliteCallStore {
     }
 
     pub(crate) fn on(file: SqliteTimerStore) -> Self {
+        let outbox_claims = OutboxClaims::default();
+        file.publisher.set(outbox_claims.clone());
         Self {
             file,
             turns: Turns::default(),
             attempt_claims: AttemptClaims::default(),
-            outbox_claims: OutboxClaims::default(),
+            outbox_claims,
         }
     }
 
@@ -204,17 +207,20 @@ impl OutboxPort for SqliteCallStore {
         lease: Duration,
     ) -> Result<OutboxBatch, PortError> {
         let claims = &self.outbox_claims;
-        let _reading = claims.reading.lock().await;
+        let _claiming = claims.claiming.lock().await;
         let to_read = claims.to_read(now, limit);
-        let again = to_read.again.clone();
-        let rows = self
-            .file
-            .read("find unpublished messages", move |connection| {
-                outbox::unpublished(connection, &to_read)
-            })
-            .await?;
-        let next_at = claims.claim(again, &rows, now, now.saturating_add(lease));
-        Ok(OutboxBatch { rows, next_at })
+        let read = if to_read.again.is_empty() && to_read.new.is_none() {
+            Read::default()
+        } else {
+            let (again, new) = (to_read.again.clone(), to_read.new);
+            let read = self
+                .file
+                .read("find unpublished messages", move |connection| {
+                    outbox::unpublished(connection, &again, new)
+                });
+            read.await?
+        };
+        Ok(claims.claim(to_read, read, now, now.saturating_add(lease)))
     }
 
     async fn retry_later(&self, batch: Vec<PublishLater>, now: Timestamp) -> Result<(), PortError> {

@@ -7,7 +7,7 @@ use punctual_ports::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
-use super::outbox_claims::ToRead;
+use super::outbox_claims::{NewOnes, Read};
 use super::rows::{readable, to_json};
 use crate::call_sql;
 use crate::dead_letters;
@@ -22,7 +22,7 @@ pub(super) fn append(
 ) -> rusqlite::Result<()> {
     for envelope in messages {
         let created_at = transaction.created_at(envelope.timestamp)?;
-        let message = &envelope.message;
+        let (message, payload) = (&envelope.message, to_json(envelope)?);
         let is_received = listeners.receive(message);
         let published_at = (!is_received).then(|| envelope.timestamp.to_string());
         transaction
@@ -32,10 +32,13 @@ pub(super) fn append(
                 message.tenant_id().as_str(),
                 message.service_call_id().to_string(),
                 message.type_name(),
-                to_json(envelope)?,
+                payload,
                 created_at.to_string(),
                 published_at,
             ])?;
+        if is_received {
+            transaction.appended(created_at, envelope, payload.len())?;
+        }
     }
     Ok(())
 }
@@ -43,28 +46,27 @@ pub(super) fn append(
 /// Unpublished messages: those that are to be read again, and new ones.
 pub(super) fn unpublished(
     connection: &Connection,
-    to_read: &ToRead,
-) -> rusqlite::Result<Vec<OutboxRow>> {
-    let mut found = Vec::new();
-    if !to_read.again.is_empty() {
+    again: &[OutboxPosition],
+    new: Option<NewOnes>,
+) -> rusqlite::Result<Read> {
+    let mut read = Read::default();
+    if !again.is_empty() {
         let mut statement = connection.prepare_cached(call_sql::UNPUBLISHED_MESSAGE)?;
-        for position in &to_read.again {
-            let read = statement.query_row(params![position.number], read_row);
-            found.extend(readable("message", read.optional())?.flatten());
+        for position in again {
+            let message = statement.query_row(params![position.number], read_row);
+            let message = readable("message", message.optional())?.flatten();
+            read.again.extend(message);
         }
     }
-    found.append(&mut unpublished_after(
-        connection,
-        to_read.after,
-        to_read.limit,
-    )?);
-    Ok(found)
+    if let Some(new) = new {
+        read.new = unpublished_after(connection, new)?;
+    }
+    Ok(read)
 }
 
 fn unpublished_after(
     connection: &Connection,
-    after: Option<OutboxPosition>,
-    limit: usize,
+    NewOnes { after, limit }: NewOnes,
 ) -> rusqlite::Result<Vec<OutboxRow>> {
     let connection = connection.unchecked_transaction()?;
     let created_at = after.map_or(String::new(), |after| after.created_at.to_string());

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::SqliteTimerStore;
 use super::claiming::Claimer;
+use crate::call_store::Publisher;
 use crate::claims::SharedClaims;
 use crate::connection::{
     READERS, absolute, behind_links, check_version, open_reader, open_readers, open_writable,
@@ -93,9 +94,11 @@ impl SqliteTimerStore {
         let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
         let readers = open_readers(settings)?;
         let health = SharedHealth::default();
+        let publisher = Publisher::default();
         let writer = Writer::start(WriterState {
             connection,
             claims: claims.clone(),
+            publisher: publisher.clone(),
             roles,
             path: settings.path.clone(),
             identity: identity.clone(),
@@ -112,6 +115,7 @@ impl SqliteTimerStore {
             browsing: Arc::new(Semaphore::new(usize::from(READERS) - 1)),
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
+            publisher,
             identity,
             health,
             role: settings.role,

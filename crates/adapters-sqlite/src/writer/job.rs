@@ -1,18 +1,18 @@
 //! Jobs of the writer: batches of items that are applied one by one and answered together.
 
-use std::cell::Cell;
 use std::mem;
 
-use punctual_domain::Timestamp;
-use punctual_ports::{BatchResult, ClaimToken, PortError};
-use rusqlite::{Connection, OptionalExtension};
+use punctual_domain::{MessageEnvelope, Timestamp};
+use punctual_ports::{BatchResult, ClaimToken, OutboxPosition, OutboxRow, PortError};
+use rusqlite::{Connection, OptionalExtension, ffi};
 use tokio::sync::oneshot;
 
+use super::appended::Appended;
+use crate::call_store::HandedOver;
 use crate::claims::{Claims, RowId, SharedClaims};
 use crate::port_errors::{concerns_the_item, port_error};
-use crate::timer_store::rows::parsed;
+use crate::sql;
 use crate::writer::{Unfinished, execute};
-use crate::{call_sql, sql};
 
 /// The transaction of a group.
 pub(crate) struct Transaction<'a> {
@@ -20,10 +20,7 @@ pub(crate) struct Transaction<'a> {
     claims: &'a SharedClaims,
     ended_leases: Vec<(RowId, ClaimToken)>,
     has_tombstones: Option<bool>,
-    /// When this thread last appended a message to the outbox.
-    last_created: &'a Cell<Timestamp>,
-    /// Whether `last_created` covers the messages of other programs too.
-    is_last_known: bool,
+    appended: Appended,
     /// Unfinished calls, once this transaction is committed.
     unfinished: Unfinished,
     units: Units,
@@ -45,7 +42,7 @@ impl<'a> Transaction<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         claims: &'a SharedClaims,
-        last_created: &'a Cell<Timestamp>,
+        appended: Appended,
         unfinished: Unfinished,
         units: Units,
     ) -> Self {
@@ -54,8 +51,7 @@ impl<'a> Transaction<'a> {
             claims,
             ended_leases: Vec::new(),
             has_tombstones: None,
-            last_created,
-            is_last_known: false,
+            appended,
             unfinished,
             units,
             must_repeat: false,
@@ -109,21 +105,31 @@ impl<'a> Transaction<'a> {
     /// The outbox time of a message: never earlier than that of a message appended before it, even if the
     /// clock was set back or another program has appended.
     pub(crate) fn created_at(&mut self, written_at: Timestamp) -> rusqlite::Result<Timestamp> {
-        if !self.is_last_known {
-            let mut statement = self.connection.prepare_cached(call_sql::LAST_CREATED)?;
-            // An unreadable time is not ours, and no message sorts after it.
-            let last = statement
-                .query_row([], |row| Ok(parsed(row, 0).ok()))
-                .optional()?;
-            let last: Option<Timestamp> = last.flatten();
-            let known = self.last_created.get();
-            self.last_created
-                .set(last.map_or(known, |last| last.max(known)));
-            self.is_last_known = true;
+        self.appended.created_at(self.connection, written_at)
+    }
+
+    /// Records a message that was appended just now, with the size of its row.
+    pub(crate) fn appended(
+        &mut self,
+        created_at: Timestamp,
+        envelope: &MessageEnvelope,
+        bytes: usize,
+    ) -> rusqlite::Result<()> {
+        let number = self.connection.last_insert_rowid();
+        let message = || HandedOver {
+            row: OutboxRow {
+                position: OutboxPosition { created_at, number },
+                envelope: Ok(envelope.clone()),
+            },
+            bytes,
+        };
+        if self.appended.add((number, created_at), message) || self.units == Units::Protected {
+            return Ok(());
         }
-        let created_at = self.last_created.get().max(written_at);
-        self.last_created.set(created_at);
-        Ok(created_at)
+        // Its time may be earlier than that of another program's.
+        self.must_repeat = true;
+        let repeated = ffi::Error::new(ffi::SQLITE_ABORT);
+        Err(rusqlite::Error::SqliteFailure(repeated, None))
     }
 
     /// Runs several statements of one item atomically. If one of them violates a constraint or a trigger
@@ -142,10 +148,12 @@ impl<'a> Transaction<'a> {
             return written;
         }
         execute(connection, "SAVEPOINT item")?;
+        let end = self.appended.end();
         let written = write(self);
         // On some errors SQLite rolls back the complete transaction, including the savepoint.
         if written.is_err() && !connection.is_autocommit() {
             execute(connection, "ROLLBACK TO item")?;
+            self.appended.forget_after(end);
         }
         if !connection.is_autocommit() {
             execute(connection, "RELEASE item")?;
@@ -158,8 +166,8 @@ impl<'a> Transaction<'a> {
         self.must_repeat && !self.connection.is_autocommit()
     }
 
-    pub(super) fn into_parts(self) -> (Vec<(RowId, ClaimToken)>, Unfinished) {
-        (self.ended_leases, self.unfinished)
+    pub(super) fn into_parts(self) -> (Vec<(RowId, ClaimToken)>, Unfinished, Appended) {
+        (self.ended_leases, self.unfinished, self.appended)
     }
 }
 

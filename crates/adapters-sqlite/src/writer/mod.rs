@@ -5,33 +5,34 @@
 //! constraint is undone by itself, for which the group is applied again with a savepoint for each unit if
 //! need be; any other error fails all commands of the group.
 
+mod appended;
 mod health;
 mod job;
 mod room;
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use punctual_domain::Timestamp;
 use punctual_ports::{BatchResult, PortError, PortErrorKind};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::OpenError;
+use crate::call_store::Publisher;
 use crate::claims::SharedClaims;
 use crate::file_identity::FileIdentity;
 use crate::inspect::beside;
 use crate::port_errors::{is_full, port_error, stopped};
 use crate::role_lock::RoleLock;
 
+use appended::{Appended, LastMessage};
 pub(crate) use health::SharedHealth;
+use job::Units;
 pub(crate) use job::{Batch, Job, Transaction};
 pub(crate) use room::{Limit, Unfinished};
-use job::Units;
 
 /// Maximum number of queued commands; further senders wait.
 const QUEUE: usize = 4_096;
@@ -64,6 +65,7 @@ pub(crate) struct Writer {
 pub(crate) struct WriterState {
     pub(crate) connection: Connection,
     pub(crate) claims: SharedClaims,
+    pub(crate) publisher: Publisher,
     /// Held until after the last write.
     pub(crate) roles: Vec<RoleLock>,
     pub(crate) path: PathBuf,
@@ -87,7 +89,7 @@ impl Writer {
             state,
             log,
             broken: None,
-            last_created: Cell::new(Timestamp::MIN),
+            last_message: LastMessage::UNKNOWN,
             is_stopping: Arc::clone(&is_stopping),
         };
         thread::Builder::new()
@@ -212,8 +214,7 @@ struct Thread {
     log: PathBuf,
     /// Why nothing can be written any more.
     broken: Option<PortError>,
-    /// When the last message was appended to the outbox.
-    last_created: Cell<Timestamp>,
+    last_message: LastMessage,
     is_stopping: Arc<AtomicBool>,
 }
 
@@ -304,8 +305,10 @@ impl Thread {
         }
         match self.transact(&mut group) {
             // A commit to a file that is no longer at its path is not acknowledged.
-            Ok(()) => match self.state.identity.check(OPERATION) {
+            Ok(appended) => match self.state.identity.check(OPERATION) {
                 Ok(()) => {
+                    // Before the answers, so that whoever publishes then finds them.
+                    appended.hand_over(&self.state.publisher.claims());
                     let needed_room = group.iter().any(|job| job.needs_room());
                     self.state.health.committed(needed_room);
                     for job in group {
@@ -331,11 +334,13 @@ impl Thread {
             self.broken = Some(error.clone());
         }
         self.state.health.failed(error);
+        // It may have been committed nevertheless.
+        self.state.publisher.claims().close();
         answer_all(group, error);
     }
 
     /// Applies a group in one transaction.
-    fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+    fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<Appended> {
         if let Some(limit) = &mut self.state.limit {
             let is_new = group.iter().any(|job| job.needs_room());
             limit.enforce(&self.state.connection, is_new)?;
@@ -348,21 +353,24 @@ impl Thread {
     }
 
     /// Applies a group and commits it, or rolls it back.
-    fn apply(&mut self, group: &mut [Box<dyn Job>], units: Units) -> Result<(), Failed> {
+    fn apply(&mut self, group: &mut [Box<dyn Job>], units: Units) -> Result<Appended, Failed> {
         let connection = &self.state.connection;
         execute(connection, "BEGIN IMMEDIATE")?;
+        let is_wanted = self.state.publisher.claims().is_used();
+        let appended = Appended::after(self.last_message, units, is_wanted);
         let (claims, unfinished) = (&self.state.claims, self.state.unfinished);
-        let mut transaction = Transaction::new(connection, claims, &self.last_created, unfinished, units);
+        let mut transaction = Transaction::new(connection, claims, appended, unfinished, units);
         let applied = group
             .iter_mut()
             .try_for_each(|job| job.apply(&mut transaction))
             .and_then(|()| execute(connection, "COMMIT"));
         let must_repeat = transaction.must_repeat();
-        let (ended_leases, unfinished) = transaction.into_parts();
+        let (ended_leases, unfinished, appended) = transaction.into_parts();
         let Err(error) = applied else {
             self.state.unfinished = unfinished;
+            self.last_message = appended.last;
             self.state.claims.lock().committed(ended_leases);
-            return Ok(());
+            return Ok(appended);
         };
         self.state.claims.lock().rolled_back();
         // On some errors SQLite has rolled back by itself.
@@ -456,6 +464,7 @@ mod tests {
         Writer::start(WriterState {
             connection: Connection::open_in_memory().unwrap(),
             claims: SharedClaims::default(),
+            publisher: Publisher::default(),
             roles: Vec::new(),
             path: PathBuf::from("in memory"),
             health: SharedHealth::default(),

@@ -1,13 +1,19 @@
-//! What calls cost in statements.
+//! What calls cost in statements, and what is published without being read.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use punctual_adapters_sqlite::{OnStatement, SchemaSet, SqliteCallStore, Synchronous};
-use punctual_ports::ServiceCallPersistencePort;
+use punctual_ports::{
+    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, ServiceCallPersistencePort,
+};
 use rusqlite::trace::TraceEvent;
 
-use crate::calls::{id, key, start, submit};
-use crate::store::OnFile;
+use crate::calls::{id, key, new_call, start, submit};
+use crate::scratch::rows;
+use crate::store::{OnFile, at};
+
+const LEASE: Duration = Duration::from_secs(30);
 
 type Statements = Mutex<Vec<String>>;
 
@@ -40,6 +46,30 @@ fn count(statements: &Statements, text: &str) -> usize {
     statements.iter().filter(|it| it.contains(text)).count()
 }
 
+async fn claim(store: &SqliteCallStore, now: i64, limit: usize) -> Vec<OutboxRow> {
+    let claimed = OutboxPort::claim(store, at(now), limit, LEASE).await;
+    claimed.unwrap().rows
+}
+
+/// Everything that waits, in batches.
+async fn claim_all(store: &SqliteCallStore, now: i64) -> Vec<OutboxRow> {
+    let mut all = Vec::new();
+    loop {
+        let batch = OutboxPort::claim(store, at(now), 500, LEASE).await.unwrap();
+        let is_last = batch.rows.len() < 500 && batch.next_at != Some(at(now));
+        all.extend(batch.rows);
+        if is_last {
+            return all;
+        }
+    }
+}
+
+/// A store whose publisher has nothing left to read.
+async fn publishing(store: &SqliteCallStore, first: u128) {
+    submit(store, first).await;
+    assert_eq!(claim_all(store, 1_000).await.len(), 3);
+}
+
 #[tokio::test]
 async fn units_cost_savepoints_only_where_one_of_the_group_fails_halfway() {
     let recorded = recorded!();
@@ -63,4 +93,95 @@ fn refuse_the_start(file: &OnFile, n: u128) {
              BEGIN SELECT RAISE(ABORT, 'not this one'); END"
         ))
         .unwrap();
+}
+
+#[tokio::test]
+async fn what_this_process_commits_is_claimed_without_being_read() {
+    let recorded = recorded!();
+    let (_file, store) = calls(recorded);
+    publishing(&store, 1).await;
+    count(recorded.1, "");
+    let stored = submit(&store, 2).await;
+    store.change(vec![start(&stored, id(9))]).await.unwrap();
+    let new = [
+        claim(&store, 1_000, 2).await,
+        claim(&store, 1_000, 100).await,
+    ]
+    .concat();
+    assert_eq!(count(recorded.1, "FROM outbox"), 0);
+    assert_eq!(new.len(), 5);
+    // An empty queue says nothing about other programs.
+    assert_eq!(claim(&store, 1_000, 100).await, []);
+    assert!(count(recorded.1, "FROM outbox") > 0);
+    let read = claim(&store, 40_000, 100).await;
+    assert_eq!(read[3..], new, "they are what a reader finds");
+}
+
+#[tokio::test]
+async fn a_unit_that_was_undone_hands_over_nothing() {
+    let (file, store) = calls(recorded!());
+    let (one, two) = (submit(&store, 1).await, submit(&store, 2).await);
+    claim_all(&store, 1_000).await;
+    submit(&store, 3).await;
+    refuse_the_start(&file, 1);
+    let changes = vec![start(&two, id(9)), start(&one, id(8))];
+    store.change(changes).await.unwrap();
+    let claimed = claim_all(&store, 1_000).await;
+    assert_eq!(claimed.len(), 5);
+    let numbers: Vec<i64> = claimed.iter().map(|row| row.position.number).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b));
+    let stored = rows(&file.outsider(), "SELECT id FROM outbox WHERE id > 6");
+    assert_eq!(
+        stored,
+        numbers.iter().map(i64::to_string).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn messages_of_other_programs_are_claimed_between_those_of_this_process() {
+    let (file, store) = calls(recorded!());
+    publishing(&store, 1).await;
+    submit(&store, 2).await;
+    let append = |created_at: &str| {
+        let sql =
+            "INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at)
+             VALUES ('t', 'a', 'e', '{}', ?1)";
+        file.outsider().execute(sql, [created_at]).unwrap();
+    };
+    append("2040-01-01T00:00:00.000Z");
+    submit(&store, 3).await;
+    let claimed = claim_all(&store, 1_000).await;
+    assert_eq!(claimed.len(), 7);
+    assert!(claimed.is_sorted_by(|a, b| a.position < b.position));
+    assert!(claimed[3].envelope.is_err(), "theirs is in between");
+    append("2040-01-01T00:00:00.000Z");
+    assert_eq!(claim(&store, 1_000, 100).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_queue_cannot_hold_is_read() {
+    let (_file, store) = calls(recorded!());
+    publishing(&store, 1).await;
+    for numbers in [2..1_000, 1_000..2_000] {
+        let batch = numbers.map(new_call).collect();
+        assert!(store.submit(batch).await.unwrap().iter().all(Result::is_ok));
+    }
+    let claimed = claim_all(&store, 1_000).await;
+    assert_eq!(claimed.len(), 1_998 * 3);
+    assert!(claimed.is_sorted_by(|a, b| a.position < b.position));
+    assert_eq!(claim_all(&store, 1_000).await, []);
+}
+
+#[tokio::test]
+async fn a_message_that_is_marked_before_anybody_claims_it_is_not_claimed() {
+    let (_file, store) = calls(recorded!());
+    publishing(&store, 1).await;
+    submit(&store, 2).await;
+    let created_at = at(1_000);
+    let position = |number| OutboxPosition { created_at, number };
+    let marked = store.mark_published(vec![position(5)], at(2_000)).await;
+    assert_eq!(*marked.unwrap()[0].as_ref().unwrap(), OutboxOutcome::Marked);
+    let claimed = claim(&store, 2_000, 100).await;
+    let positions: Vec<_> = claimed.iter().map(|row| row.position).collect();
+    assert_eq!(positions, [position(4), position(6)]);
 }
