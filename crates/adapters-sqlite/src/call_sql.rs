@@ -159,15 +159,26 @@ statements! {
     UNPUBLISHED_MESSAGE = "\
         SELECT id, created_at, event_payload FROM outbox WHERE id = ?1 AND published_at IS NULL";
 
+    /// The request of a call that has no outcome yet.
+    REQUEST_TO_MAKE = "\
+        SELECT request_spec FROM service_calls \
+        WHERE tenant_id = ?1 AND service_call_id = ?2 AND status = 'Running'";
+
     /// Unpublished messages, to be counted up to a limit.
     WAITING_MESSAGES = "SELECT 1 FROM outbox WHERE published_at IS NULL LIMIT ?1";
+
+    /// Marks messages without secrets as published, and returns which. The index of unpublished messages
+    /// would be read as a whole.
+    MARK_MESSAGES = "\
+        UPDATE outbox NOT INDEXED SET published_at = ?2 \
+        WHERE id IN (SELECT value FROM json_each(?1)) AND published_at IS NULL RETURNING id";
 
     /// Marks a message without secrets as published.
     MARK_MESSAGE = "\
         UPDATE outbox SET published_at = ?2 \
         WHERE id = ?1 AND published_at IS NULL AND event_type <> 'StartExecution'";
 
-    /// A message that has to be redacted when it is marked.
+    /// A message that may have to be redacted when it is marked.
     MESSAGE_WITH_SECRETS = "\
         SELECT event_payload FROM outbox WHERE id = ?1 AND published_at IS NULL";
 

@@ -89,7 +89,10 @@ pub struct PublishedMessage {
 /// - `mark_published` marks a message as published; so does `dead_letter`, which records a dead letter
 ///   in the same transaction. Neither needs the storage to grow, and neither needs a claim: a message is
 ///   published once it is marked, by whomever, and marked once.
-/// - Once a `StartExecution` is published, the secrets of its request are no longer stored.
+/// - Once a `StartExecution` is published, the secrets of its request are no longer stored with it. A store may
+///   keep them with the call alone from the beginning, and complete the message when it is claimed.
+///   If the call has its outcome by then, or is not there any more, there is nothing to start: such a store
+///   marks the message as published and returns it to nobody.
 /// - `count` returns the number of messages waiting, up to `limit`.
 /// - `about` returns the messages of a call, published or not, by position, at most `limit`, and never
 ///   the secrets of a request.

@@ -220,6 +220,14 @@ impl OutboxPort for SqliteCallStore {
                 });
             read.await?
         };
+        if !read.nothing_to_start.is_empty() {
+            for marked in self
+                .mark_published(read.nothing_to_start.clone(), now)
+                .await?
+            {
+                marked?;
+            }
+        }
         Ok(claims.claim(to_read, read, now, now.saturating_add(lease)))
     }
 
@@ -236,14 +244,15 @@ impl OutboxPort for SqliteCallStore {
         batch: Vec<OutboxPosition>,
         at: Timestamp,
     ) -> BatchResult<OutboxOutcome> {
-        let (operation, positions) = ("mark messages as published", batch.clone());
-        let marked = self
-            .file
-            .each(operation, batch, false, move |transaction, position| {
-                outbox::mark(transaction, *position, at)
-            })
-            .await?;
-        self.published(positions, &marked);
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let to_mark = self.outbox_claims.to_mark(&batch);
+        let marked = self.file.once(outbox::MARK, move |transaction| {
+            outbox::mark_all(transaction, &to_mark, at)
+        });
+        let marked = marked.await?;
+        self.published(batch, &marked);
         Ok(marked)
     }
 

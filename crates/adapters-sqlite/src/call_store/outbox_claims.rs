@@ -59,7 +59,7 @@ pub(crate) struct HandedOver {
 struct Claims {
     /// Every message up to here was claimed.
     claimed_to: Option<OutboxPosition>,
-    until: BTreeMap<OutboxPosition, Timestamp>,
+    until: BTreeMap<OutboxPosition, Claim>,
     by_end: BTreeSet<(Timestamp, OutboxPosition)>,
     queue: VecDeque<HandedOver>,
     bytes: usize,
@@ -68,6 +68,20 @@ struct Claims {
     is_open: bool,
     /// Whether messages before those of the queue are being read, or were to be when that failed.
     is_behind: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Claim {
+    until: Timestamp,
+    /// Whether the row is known to have no secrets.
+    is_clean: bool,
+}
+
+/// A message to be marked as published.
+pub(super) struct ToMark {
+    pub(super) position: OutboxPosition,
+    /// Whether its row is known to have no secrets.
+    pub(super) is_clean: bool,
 }
 
 /// What a claim has to read.
@@ -88,6 +102,10 @@ pub(super) struct NewOnes {
 /// What was read for a claim.
 #[derive(Default)]
 pub(super) struct Read {
+    /// Commands whose call has its outcome, or is not there any more.
+    pub(super) nothing_to_start: Vec<OutboxPosition>,
+    /// Rows that may have secrets.
+    pub(super) unclean: BTreeSet<OutboxPosition>,
     pub(super) again: Vec<OutboxRow>,
     pub(super) new: Vec<OutboxRow>,
 }
@@ -146,8 +164,9 @@ impl OutboxClaims {
             next_at = Some(now);
         }
         rows.extend(new);
-        for row in &rows {
-            claims.set(row.position, until);
+        for position in rows.iter().map(|row| row.position) {
+            let is_clean = !read.unclean.contains(&position);
+            claims.set(position, Claim { until, is_clean });
         }
         OutboxBatch { rows, next_at }
     }
@@ -182,9 +201,19 @@ impl OutboxClaims {
     /// Ends a claim at another time.
     pub(super) fn end_at(&self, position: OutboxPosition, at: Timestamp) {
         let mut claims = self.lock();
-        if claims.until.contains_key(&position) {
-            claims.set(position, at);
+        if let Some(claim) = claims.until.get(&position).copied() {
+            claims.set(position, Claim { until: at, ..claim });
         }
+    }
+
+    /// Only what was claimed is known: what was handed over is written without secrets.
+    pub(super) fn to_mark(&self, batch: &[OutboxPosition]) -> Vec<ToMark> {
+        let claims = self.lock();
+        let to_mark = |position: &OutboxPosition| ToMark {
+            position: *position,
+            is_clean: claims.until.get(position).is_some_and(|it| it.is_clean),
+        };
+        batch.iter().map(to_mark).collect()
     }
 
     /// Forgets a message that is published.
@@ -194,16 +223,16 @@ impl OutboxClaims {
 }
 
 impl Claims {
-    fn set(&mut self, position: OutboxPosition, until: Timestamp) {
+    fn set(&mut self, position: OutboxPosition, claim: Claim) {
         self.remove(position);
         self.claimed_to = self.claimed_to.max(Some(position));
-        self.until.insert(position, until);
-        self.by_end.insert((until, position));
+        self.until.insert(position, claim);
+        self.by_end.insert((claim.until, position));
     }
 
     fn remove(&mut self, position: OutboxPosition) {
-        if let Some(until) = self.until.remove(&position) {
-            self.by_end.remove(&(until, position));
+        if let Some(claim) = self.until.remove(&position) {
+            self.by_end.remove(&(claim.until, position));
         } else if self.claimed_to < Some(position) {
             let found = self
                 .queue

@@ -95,6 +95,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ),
     ("UNPUBLISHED", &[UNPUBLISHED, "created_at>?)"]),
     ("WAITING_MESSAGES", &[UNPUBLISHED]),
+    ("REQUEST_TO_MAKE", &[KEY]),
+    ("MARK_MESSAGES", &[ROW]),
     ("MARK_MESSAGE", &[ROW]),
     ("MESSAGE_WITH_SECRETS", &[ROW]),
     ("UNPUBLISHED_MESSAGE", &[ROW]),
@@ -142,6 +144,11 @@ fn check_plans(connection: &Connection, when: &str) {
     );
     for (name, statement) in call_sql::ALL {
         let plan = plan(connection, statement);
+        // These scan their parameters.
+        let plan = plan
+            .replace("SCAN json_each", "")
+            .replace("SCAN wanted", "")
+            .replace("SCAN CONSTANT ROW", "");
         for forbidden in ["SCAN", "TEMP B-TREE"] {
             assert!(!plan.contains(forbidden), "{name} {when}:\n{plan}");
         }

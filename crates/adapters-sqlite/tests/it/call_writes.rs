@@ -185,3 +185,48 @@ async fn a_message_that_is_marked_before_anybody_claims_it_is_not_claimed() {
     let positions: Vec<_> = claimed.iter().map(|row| row.position).collect();
     assert_eq!(positions, [position(4), position(6)]);
 }
+
+#[tokio::test]
+async fn a_batch_is_marked_with_one_statement() {
+    let recorded = recorded!();
+    let (file, store) = calls(recorded);
+    publishing(&store, 1).await;
+    let stored = submit(&store, 2).await;
+    store.change(vec![start(&stored, id(9))]).await.unwrap();
+    let rows = claim_all(&store, 1_000).await;
+    assert_eq!(rows.len(), 5);
+    count(recorded.1, "");
+    let mark = |rows: &[OutboxRow]| {
+        let batch = rows.iter().map(|row| row.position).collect();
+        store.mark_published(batch, at(2_000))
+    };
+    let one = mark(&rows[1..2]).await.unwrap();
+    assert_eq!(*one[0].as_ref().unwrap(), OutboxOutcome::Marked);
+    assert_eq!(count(recorded.1, "UPDATE outbox"), 1);
+    // Another program has refused one; the others do not fail for that.
+    let theirs = format!(
+        "CREATE TRIGGER theirs BEFORE UPDATE ON outbox WHEN new.id = {}
+         BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        rows[2].position.number
+    );
+    file.outsider().execute_batch(&theirs).unwrap();
+    let answers = mark(&rows).await.unwrap();
+    let answers: Vec<_> = answers.into_iter().map(Result::ok).collect();
+    let (marked, done) = (
+        Some(OutboxOutcome::Marked),
+        Some(OutboxOutcome::AlreadyDone),
+    );
+    assert_eq!(answers, [marked, done, None, marked, marked]);
+    file.outsider()
+        .execute_batch("DROP TRIGGER theirs")
+        .unwrap();
+    count(recorded.1, "");
+    let rest = mark(&rows).await.unwrap();
+    let rest: Vec<_> = rest.into_iter().map(Result::unwrap).collect();
+    assert_eq!(
+        rest.iter()
+            .filter(|it| **it == OutboxOutcome::Marked)
+            .count(),
+        1
+    );
+}

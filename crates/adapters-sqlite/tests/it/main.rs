@@ -5,6 +5,7 @@
 mod backup;
 mod beside_others;
 mod call_query_plans;
+mod call_secrets;
 mod call_store;
 mod call_writes;
 mod calls;

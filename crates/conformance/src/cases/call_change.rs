@@ -104,8 +104,12 @@ pub async fn the_messages_of_changes_are_in_the_order_of_the_changes(
     let new = new_call(details(key(1), 5_000));
     store.submit(new).await;
     store.ended(key(1), 9_000).await;
-    let messages = store.messages().await;
-    let types: Vec<&str> = messages.iter().map(|it| it.message.type_name()).collect();
+    let about = store.outbox().about(key(1), 10).await;
+    let about = about.expect("about answers");
+    let types: Vec<&str> = about
+        .iter()
+        .map(|it| it.envelope.message.type_name())
+        .collect();
     assert_eq!(
         types,
         [
