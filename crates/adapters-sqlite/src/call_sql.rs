@@ -7,14 +7,19 @@
 use crate::sql::statements;
 
 /// The columns that [`crate::call_store::rows`] reads, in its order.
-macro_rules! call {
+macro_rules! columns {
     () => {
         "SELECT call.tenant_id, call.service_call_id, name, status, submitted_at, call.due_at, \
          started_at, finished_at, request_spec, outcome_meta, correlation_id, command_id, version, \
          execution_id, caused_by, timeout_ms, attempt_began_at, dispatched_at, dispatch_count, \
          (SELECT json_group_array(tag) FROM service_call_tags AS tags \
-          WHERE tags.tenant_id = call.tenant_id AND tags.service_call_id = call.service_call_id) \
-         FROM service_calls AS call "
+          WHERE tags.tenant_id = call.tenant_id AND tags.service_call_id = call.service_call_id) "
+    };
+}
+
+macro_rules! call {
+    () => {
+        concat!(columns!(), "FROM service_calls AS call ")
     };
 }
 
@@ -86,8 +91,12 @@ statements! {
         DELETE FROM submissions WHERE rowid IN ( \
             SELECT rowid FROM submissions WHERE gone_at < ?1 ORDER BY gone_at LIMIT ?2)";
 
-    /// One call by its key.
-    FIND_CALL = concat!(call!(), "WHERE call.tenant_id = ?1 AND call.service_call_id = ?2");
+    /// Calls by their keys, a list of pairs, each with its place in the list. The join keeps that order.
+    FIND_CALLS = concat!(
+        columns!(),
+        ", wanted.key FROM json_each(?1) AS wanted CROSS JOIN service_calls AS call \
+         WHERE call.tenant_id = wanted.value ->> 0 AND call.service_call_id = wanted.value ->> 1"
+    );
 
     /// A tenant's calls before a position, due at an instant or later; read until the limit.
     PAGE = concat!(
@@ -202,12 +211,13 @@ statements! {
         SELECT execution_id FROM http_execution_log \
         WHERE tenant_id = ?1 AND service_call_id = ?2 LIMIT 1";
 
-    /// Inserts a waiting attempt.
+    /// Inserts a waiting attempt, if the call has none.
     INSERT_ATTEMPT = "\
         INSERT INTO http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
             correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
             request_headers, request_body, state) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Waiting')";
+        SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Waiting' WHERE NOT EXISTS ( \
+            SELECT 1 FROM http_execution_log WHERE tenant_id = ?1 AND service_call_id = ?2)";
 
     /// Starts a waiting attempt.
     BEGIN_ATTEMPT = "\
@@ -242,11 +252,12 @@ statements! {
         WHERE state = 'Waiting' AND tenant_id = ?1 AND host = ?2 \
         ORDER BY started_at, rowid LIMIT ?3";
 
-    /// A waiting attempt, with its secrets.
-    ATTEMPT = "\
+    /// Waiting attempts of a list of rowids, with their secrets, in the order of the list.
+    ATTEMPTS = "\
         SELECT tenant_id, service_call_id, execution_id, correlation_id, request_spec, timeout_ms, \
             started_at, host \
-        FROM http_execution_log WHERE rowid = ?1 AND state = 'Waiting'";
+        FROM json_each(?1) AS wanted CROSS JOIN http_execution_log AS log \
+        WHERE log.rowid = wanted.value AND state = 'Waiting'";
 
     /// Attempts that started and have not finished; read until the limit.
     STARTED_ATTEMPTS = "\

@@ -9,7 +9,7 @@ use punctual_ports::{
     AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
     FinishExecution,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::attempt_claims::AttemptClaims;
 use super::outbox;
@@ -27,15 +27,6 @@ pub(super) fn accept(
     let connection = transaction.connection;
     let (tenant, call) = by_key(&execution.key.call);
     let execution_id = execution.key.execution_id.to_string();
-    let before: Option<String> = connection
-        .prepare_cached(call_sql::ATTEMPT_OF_CALL)?
-        .query_row(params![tenant, call], |row| row.get(0))
-        .optional()?;
-    match before {
-        Some(before) if before == execution_id => return Ok(AcceptOutcome::AlreadyThere),
-        Some(_) => return Ok(AcceptOutcome::AnotherAttempt),
-        None => {}
-    }
     let redacted = execution.request.redacted();
     let inserted = connection
         .prepare_cached(call_sql::INSERT_ATTEMPT)?
@@ -54,6 +45,15 @@ pub(super) fn accept(
             redacted.body.as_ref().map(RequestBody::as_str),
         ]);
     match inserted {
+        Ok(0) => {
+            let mut before = connection.prepare_cached(call_sql::ATTEMPT_OF_CALL)?;
+            let before: String = before.query_row(params![tenant, call], |row| row.get(0))?;
+            Ok(if before == execution_id {
+                AcceptOutcome::AlreadyThere
+            } else {
+                AcceptOutcome::AnotherAttempt
+            })
+        }
         Ok(_) => Ok(AcceptOutcome::Accepted),
         Err(error) if is_missing_parent(&error) => Ok(AcceptOutcome::NoParent),
         Err(error) => Err(error),

@@ -9,7 +9,7 @@ use punctual_domain::{ServiceCallId, TenantId, TimerKey};
 use punctual_ports::{CallPage, CallPageQuery, PageCursor, PortError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
-use super::reading::find_one;
+use super::reading::find;
 use super::rows::{read_call, readable};
 use crate::call_sql;
 
@@ -205,7 +205,9 @@ fn several_lists(
         agreeing = 0;
         if let Ok(call) = found.call.parse() {
             let key = TimerKey::new(query.tenant_id.clone(), call);
-            let stored = readable("service call", find_one(connection, &key))?.flatten();
+            let stored = find(connection, std::slice::from_ref(&key))?
+                .pop()
+                .flatten();
             calls.extend(stored.map(|stored| stored.call));
         }
         if calls.len() > query.limit {

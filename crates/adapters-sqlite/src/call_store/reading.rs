@@ -7,7 +7,7 @@ use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{StoredCall, StuckCalls};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::rows::{read_call, readable};
+use super::rows::{read_call, readable, to_json};
 use crate::call_sql;
 use crate::timer_store::rows::{by_key, parsed, sql_limit};
 
@@ -15,10 +15,17 @@ pub(super) fn find(
     connection: &Connection,
     keys: &[TimerKey],
 ) -> rusqlite::Result<Vec<Option<StoredCall>>> {
-    // One snapshot for all of them.
-    let connection = connection.unchecked_transaction()?;
-    let find = |key| Ok(readable("service call", find_one(&connection, key))?.flatten());
-    keys.iter().map(find).collect()
+    let pairs: Vec<(&str, String)> = keys.iter().map(by_key).collect();
+    let mut found = vec![None; keys.len()];
+    let mut statement = connection.prepare_cached(call_sql::FIND_CALLS)?;
+    let mut rows = statement.query(params![to_json(&pairs)?])?;
+    while let Some(row) = rows.next()? {
+        let place = row.get::<_, isize>(20)?.unsigned_abs();
+        if let Some(found) = found.get_mut(place) {
+            *found = readable("service call", read_call(row))?;
+        }
+    }
+    Ok(found)
 }
 
 pub(super) fn was_submitted(
@@ -29,16 +36,6 @@ pub(super) fn was_submitted(
     keys.iter()
         .map(|key| statement.exists(by_key(key)))
         .collect()
-}
-
-pub(super) fn find_one(
-    connection: &Connection,
-    key: &TimerKey,
-) -> rusqlite::Result<Option<StoredCall>> {
-    connection
-        .prepare_cached(call_sql::FIND_CALL)?
-        .query_row(by_key(key), read_call)
-        .optional()
 }
 
 /// The index does not order a request's calls. At most `limit` of them are kept in memory.

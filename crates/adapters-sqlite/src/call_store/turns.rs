@@ -10,7 +10,7 @@ use punctual_ports::{Execution, WaitingQuery};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::attempts::read_key;
-use super::rows::{json, millis, readable};
+use super::rows::{json, millis, readable, to_json};
 use crate::call_sql;
 use crate::claims::RowId;
 use crate::timer_store::rows::{parsed, sql_limit};
@@ -77,11 +77,14 @@ pub(super) fn waiting(
             wanted,
         )?);
     }
-    let mut statement = connection.prepare_cached(call_sql::ATTEMPT)?;
-    let mut given = Vec::new();
-    for row in interleave(queues).take(query.limit) {
-        let read = statement.query_row(params![row], read_execution).optional();
-        given.extend(readable("attempt", read)?.flatten());
+    let chosen: Vec<RowId> = interleave(queues).take(query.limit).collect();
+    let mut given = Vec::with_capacity(chosen.len());
+    if !chosen.is_empty() {
+        let mut statement = connection.prepare_cached(call_sql::ATTEMPTS)?;
+        let mut rows = statement.query(params![to_json(&chosen)?])?;
+        while let Some(row) = rows.next()? {
+            given.extend(readable("attempt", read_execution(row))?);
+        }
     }
     turns.note(&given);
     Ok(given)
