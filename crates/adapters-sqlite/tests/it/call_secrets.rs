@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use punctual_adapters_sqlite::{SchemaSet, SqliteCallStore};
+use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{CallStep, ServiceCall};
 use punctual_domain::{Message, MessageEnvelope};
 use punctual_ports::{CallChange, OutboxPort, OutboxRow, ServiceCallPersistencePort};
@@ -47,6 +48,7 @@ async fn finish(store: &SqliteCallStore) {
         call,
         expected_version: stored.version,
         outbox: envelopes(outgoing, at(5_004)),
+        listeners: Listeners::Anyone,
     };
     store.change(vec![change]).await.unwrap();
 }
