@@ -51,10 +51,8 @@ pub(super) fn append(
                 created_at.to_string(),
                 published_at,
             ])?;
-        if is_received {
-            let bytes = payload.len().saturating_add(secret_bytes);
-            transaction.appended(created_at, envelope, bytes)?;
-        }
+        let bytes = payload.len().saturating_add(secret_bytes);
+        transaction.appended(created_at, is_received.then_some(envelope), bytes)?;
     }
     Ok(())
 }

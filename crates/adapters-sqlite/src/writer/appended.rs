@@ -65,11 +65,12 @@ impl Appended {
         Ok(self.last.created_at.max(written_at))
     }
 
-    /// Adds a message; false if its number shows that another program's are before it.
+    /// Adds a message, if it is to be published; false if its number shows that another program's are before
+    /// it.
     pub(super) fn add(
         &mut self,
         (number, created_at): (i64, Timestamp),
-        message: impl FnOnce() -> HandedOver,
+        message: impl FnOnce() -> Option<HandedOver>,
     ) -> bool {
         let last = self.last.number;
         let follows = last.is_some_and(|last| last.saturating_add(1) == number);
@@ -78,7 +79,7 @@ impl Appended {
             created_at,
         };
         match &mut self.messages {
-            Some(messages) if follows && self.is_wanted => messages.push(message()),
+            Some(messages) if follows && self.is_wanted => messages.extend(message()),
             _ => self.messages = None,
         }
         follows || last.is_none()

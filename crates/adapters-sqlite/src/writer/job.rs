@@ -108,20 +108,23 @@ impl<'a> Transaction<'a> {
         self.appended.created_at(self.connection, written_at)
     }
 
-    /// Records a message that was appended just now, with the size of its row.
+    /// Records that a message was appended just now, with the size of its row; `None` for one that was
+    /// appended as published.
     pub(crate) fn appended(
         &mut self,
         created_at: Timestamp,
-        envelope: &MessageEnvelope,
+        to_publish: Option<&MessageEnvelope>,
         bytes: usize,
     ) -> rusqlite::Result<()> {
         let number = self.connection.last_insert_rowid();
-        let message = || HandedOver {
-            row: OutboxRow {
-                position: OutboxPosition { created_at, number },
-                envelope: Ok(envelope.clone()),
-            },
-            bytes,
+        let message = || {
+            to_publish.map(|envelope| HandedOver {
+                row: OutboxRow {
+                    position: OutboxPosition { created_at, number },
+                    envelope: Ok(envelope.clone()),
+                },
+                bytes,
+            })
         };
         if self.appended.add((number, created_at), message) || self.units == Units::Protected {
             return Ok(());

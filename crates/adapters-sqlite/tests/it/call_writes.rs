@@ -4,8 +4,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use punctual_adapters_sqlite::{OnStatement, SchemaSet, SqliteCallStore, Synchronous};
+use punctual_domain::messages::Listeners;
 use punctual_ports::{
-    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, ServiceCallPersistencePort,
+    NewCall, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, ServiceCallPersistencePort,
 };
 use rusqlite::trace::TraceEvent;
 
@@ -115,6 +116,27 @@ async fn what_this_process_commits_is_claimed_without_being_read() {
     assert!(count(recorded.1, "FROM outbox") > 0);
     let read = claim(&store, 40_000, 100).await;
     assert_eq!(read[3..], new, "they are what a reader finds");
+}
+
+#[tokio::test]
+async fn what_is_appended_as_published_does_not_come_between() {
+    let recorded = recorded!();
+    let (_file, store) = calls(recorded);
+    publishing(&store, 1).await;
+    count(recorded.1, "");
+    let told_to_nobody = [2, 3].map(|n| NewCall {
+        listeners: Listeners::Modules,
+        ..new_call(n)
+    });
+    store.submit(told_to_nobody.to_vec()).await.unwrap();
+    assert_eq!(
+        count(recorded.1, "SAVEPOINT"),
+        0,
+        "nobody else has appended"
+    );
+    let claimed = claim(&store, 1_000, 100).await;
+    assert_eq!(count(recorded.1, "FROM outbox"), 0);
+    assert_eq!(claimed.len(), 2, "the command to the timer, of each");
 }
 
 #[tokio::test]

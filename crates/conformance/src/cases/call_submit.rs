@@ -90,17 +90,15 @@ pub async fn a_new_call_is_stored_with_its_messages(store: Box<dyn CallStoreFixt
 pub async fn a_call_that_is_due_when_it_is_submitted_is_running_at_once(
     store: Box<dyn CallStoreFixture>,
 ) {
-    for (n, count, due_at) in [(1, 1, 1_000), (2, 2, 999)] {
+    for (n, due_at) in [(1, 1_000), (2, 999)] {
+        let before = store.messages().await.len();
         let new = call_due(n, due_at);
         assert_eq!(store.submit(new.clone()).await, accepted(n));
         let found = store.found(key(n)).await;
         assert_eq!(found.call, new.call);
         assert_eq!(store.submit(call_due(n, due_at)).await, repeated(n));
         let told = store.messages().await;
-        assert_eq!(
-            (told.len(), &told[told.len() - 4..]),
-            (4 * count, &*new.outbox)
-        );
+        assert_eq!(told[before..], new.outbox);
         let check_at = new.call.next_check_at().expect("it is not finished");
         let stuck = store.calls().find_stuck(check_at, 10).await.unwrap();
         assert!(stuck.calls.contains(&found));
