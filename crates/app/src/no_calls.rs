@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use punctual_domain::Topic;
+use punctual_domain::messages::Listeners;
 use punctual_ports::{CallStores, MessageHandler};
 use punctual_workflows::{TimerPorts, WorkerStopped};
 use tokio::sync::watch;
@@ -27,6 +28,7 @@ pub(crate) fn assemble(
     _stores: CallStores,
     _timers: &TimerPorts,
     _rejects_standalone: bool,
+    _listeners: Listeners,
 ) -> Result<(ServiceCalls, CallsPlan), Error> {
     match *options {}
 }
