@@ -5,6 +5,7 @@ mod s1;
 mod s10;
 mod s11;
 mod s12;
+mod s12_late;
 mod s13;
 mod s14;
 mod s15;
@@ -34,7 +35,7 @@ pub(crate) struct Line(
 );
 
 /// Every line, in the order in which they are run: neighbours share their files.
-const ALL: [Line; 18] = [
+const ALL: [Line; 19] = [
     Line("S1", s1::WHAT, s1::run),
     Line("S2", s2::WHAT, s2::run),
     Line("S10", s10::WHAT, s10::run),
@@ -42,6 +43,7 @@ const ALL: [Line; 18] = [
     Line("S11", s11::WHAT, s11::run),
     Line("SUBMIT", submit::WHAT, submit::run),
     Line("S12", s12::WHAT, s12::run),
+    Line("S12-LATE", s12_late::WHAT, s12_late::run),
     Line("S20", s20::WHAT, s20::run),
     Line("S4", s4::WHAT, s4::run),
     Line("S6", s6::WHAT, s6::run),

@@ -72,13 +72,14 @@ pub(super) fn run(bench: &mut Bench) -> Outcome<Vec<Measure>> {
     Ok(vec![
         measure(&main, Unit::PerSecond, &of(0, |it| it.rate)?)
             .ratio_to(&of(1, |it| it.rate)?)?
-            .at_least(0.7),
+            .at_least(0.85),
         measure(REQUESTING, Unit::Percent, &of(0, |it| it.requesting)?)
             .beside(&of(1, |it| it.requesting)?),
         measure(WRITING, Unit::Percent, &of(0, |it| it.writing)?),
         measure(PROCESSOR, Unit::Microseconds, &of(0, |it| it.processor)?)
-            .beside(&of(1, |it| it.processor)?),
-        measure(STATEMENTS, Unit::Times, &once(statements)?),
+            .ratio_to(&of(1, |it| it.processor)?)?
+            .at_most(1.4),
+        measure(STATEMENTS, Unit::Times, &once(statements)?).at_most(32.0),
         measure("calls for each commit", Unit::Times, &once(1.0 / commits)?),
     ])
 }
