@@ -30,7 +30,7 @@ use crate::simulation::random::Random;
 use crate::world::key_of;
 
 /// How many scenarios each of the nine tests runs unless it is told otherwise.
-const USUAL: u64 = 75;
+const USUAL: u64 = 150;
 const ACTIONS: u32 = 40;
 const NAMES: u64 = 12;
 const TENANTS: [&str; 3] = ["a", "b", "c"];
