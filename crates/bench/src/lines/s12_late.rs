@@ -64,9 +64,7 @@ fn one_round(bench: &mut Bench, seconds: usize, target: &Target) -> Outcome<Vec<
         let settings = SqliteSettings::service_calls(copy.path());
         let (punctual, calls) = build(settings, CallOptions::new(http.clone())).await?;
         let running = punctual.start().await?;
-        let first = bench
-            .now()
-            .saturating_add(AHEAD * u32::try_from(seconds)?);
+        let first = bench.now().saturating_add(AHEAD * u32::try_from(seconds)?);
         submit(&calls, due_from(first, count, target)?).await?;
         if bench.now() > first {
             return Err("the calls were due before all of them were submitted".into());

@@ -36,6 +36,7 @@ mod postgres_clock;
 mod postgres_fleet;
 mod postgres_kill;
 mod postgres_refusals;
+mod previous_version;
 mod python_client;
 mod refusals;
 mod running;

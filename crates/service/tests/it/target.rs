@@ -56,6 +56,10 @@ impl Target {
         format!("http://{}{path}", self.address)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn seen(&self) -> Vec<Request> {
         self.seen.lock().unwrap().clone()
     }
