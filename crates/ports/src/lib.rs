@@ -15,6 +15,7 @@
 //! sleeping on a clock, and an in-process bus that waits for its handlers, are unbounded. The caller may
 //! drop the future: as after an error, the operation may or may not have been applied.
 
+mod attempt_queue;
 mod backend;
 mod bus_position;
 mod clock;
@@ -30,6 +31,7 @@ mod stepped;
 mod timer_persistence;
 mod timer_queue;
 
+pub use attempt_queue::AttemptQueue;
 pub use backend::{Backend, CallStores, Capabilities, OnChange, TimerStores, WriteHealth};
 pub use bus_position::{BusPosition, BusPositionPort};
 pub use clock::ClockPort;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use punctual_domain::service_call::{Outcome, RequestSpec};
-use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp, interleave};
+use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{
-    AbandonedExecution, AcceptOutcome, ClaimToken, Execution, ExecutionClaim, ExecutionEntry,
-    ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, AttemptQueue, ClaimToken, Execution, ExecutionClaim,
+    ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery,
 };
 
 /// An attempt. Its request has its secrets until it is finished.
@@ -42,14 +42,11 @@ impl Attempt {
     }
 }
 
-/// Those that wait for one host, the oldest first.
-type Queue = BTreeMap<(Timestamp, u64), TimerKey>;
-
 /// A call has one attempt, so the call's key is the attempt's.
 #[derive(Default)]
 pub(super) struct Attempts {
     rows: BTreeMap<TimerKey, Attempt>,
-    waiting: BTreeMap<TenantId, BTreeMap<String, Queue>>,
+    waiting: AttemptQueue<(Timestamp, u64), TimerKey>,
     attempted: BTreeSet<(Timestamp, u64, TimerKey)>,
     /// The host that came last, of each tenant.
     last_hosts: HashMap<TenantId, String>,
@@ -67,12 +64,12 @@ impl Attempts {
             return AcceptOutcome::AnotherAttempt;
         }
         self.accepted += 1;
-        self.waiting
-            .entry(call.tenant_id.clone())
-            .or_default()
-            .entry(execution.request.url.host_and_port())
-            .or_default()
-            .insert((execution.accepted_at, self.accepted), call.clone());
+        let position = (execution.accepted_at, self.accepted);
+        let (tenant, host) = (
+            call.tenant_id.clone(),
+            execution.request.url.host_and_port(),
+        );
+        self.waiting.insert(tenant, host, position, call.clone());
         let attempt = Attempt {
             key: execution.key,
             correlation_id: execution.correlation_id,
@@ -109,7 +106,7 @@ impl Attempts {
         attempt.lease = Some(lease);
         let host = attempt.request.url.host_and_port();
         self.attempted.insert((at, attempt.number, call.clone()));
-        self.wait_no_longer(call, &host, position);
+        self.waiting.remove(&call.tenant_id, &host, &position);
     }
 
     pub(super) fn renew(&mut self, claim: &ExecutionClaim, until: Timestamp) -> ExecutionOutcome {
@@ -187,22 +184,8 @@ impl Attempts {
         self.attempted
             .remove(&(position.0, position.1, call.clone()));
         if attempt.state == ExecutionState::Waiting {
-            self.wait_no_longer(call, &attempt.request.url.host_and_port(), position);
-        }
-    }
-
-    fn wait_no_longer(&mut self, call: &TimerKey, host: &str, position: (Timestamp, u64)) {
-        let Some(hosts) = self.waiting.get_mut(&call.tenant_id) else {
-            return;
-        };
-        if let Some(queue) = hosts.get_mut(host) {
-            queue.remove(&position);
-            if queue.is_empty() {
-                hosts.remove(host);
-            }
-        }
-        if hosts.is_empty() {
-            self.waiting.remove(&call.tenant_id);
+            let host = attempt.request.url.host_and_port();
+            self.waiting.remove(&call.tenant_id, &host, &position);
         }
     }
 
@@ -229,7 +212,9 @@ impl Attempts {
     }
 
     pub(super) fn waiting(&mut self, query: &WaitingQuery) -> Vec<Execution> {
-        let chosen = self.in_turn(query);
+        let last_host = |tenant: &TenantId| self.last_hosts.get(tenant).cloned();
+        let chosen = self.waiting.in_turn(query, last_host);
+        let chosen: Vec<TimerKey> = chosen.into_iter().cloned().collect();
         let mut given = Vec::with_capacity(chosen.len());
         for call in &chosen {
             let Some(attempt) = self.rows.get(call) else {
@@ -247,39 +232,4 @@ impl Attempts {
         }
         given
     }
-
-    /// One of each tenant, then another of each, until there are enough.
-    fn in_turn(&self, query: &WaitingQuery) -> Vec<TimerKey> {
-        let tenants = rotated(&self.waiting, query.after_tenant.as_ref())
-            .into_iter()
-            .filter(|(tenant, _)| !query.without_tenants.contains(tenant))
-            .map(|(tenant, hosts)| self.of_tenant(query, tenant, hosts));
-        interleave(tenants).take(query.limit).cloned().collect()
-    }
-
-    /// One of each host, then another of each, until the tenant has enough.
-    fn of_tenant<'a>(
-        &'a self,
-        query: &WaitingQuery,
-        tenant: &TenantId,
-        hosts: &'a BTreeMap<String, Queue>,
-    ) -> impl Iterator<Item = &'a TimerKey> + use<'a> {
-        let last = self.last_hosts.get(tenant);
-        let last = last.filter(|_| query.after_tenant.as_ref() != Some(tenant));
-        let per_host = query.per_host;
-        let hosts: Vec<_> = rotated(hosts, last.or(query.after_host.as_ref()))
-            .into_iter()
-            .filter(|(host, _)| !query.without_hosts.contains(host))
-            .filter(|(host, _)| !query.without.contains(&(tenant.clone(), (*host).clone())))
-            .map(|(_, queue)| queue.values().take(per_host))
-            .collect();
-        interleave(hosts).take(query.per_tenant)
-    }
-}
-
-/// Every entry once, beginning after a key.
-fn rotated<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, after: Option<&K>) -> Vec<(&'a K, &'a V)> {
-    let is_later = |(key, _): &(&K, _)| after.is_none_or(|after| *key > after);
-    let (later, earlier): (Vec<_>, Vec<_>) = map.iter().partition(is_later);
-    later.into_iter().chain(earlier).collect()
 }

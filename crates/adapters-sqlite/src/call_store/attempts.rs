@@ -54,7 +54,10 @@ pub(super) fn accept(
                 AcceptOutcome::AnotherAttempt
             })
         }
-        Ok(_) => Ok(AcceptOutcome::Accepted),
+        Ok(_) => {
+            transaction.accepted(execution);
+            Ok(AcceptOutcome::Accepted)
+        }
         Err(error) if is_missing_parent(&error) => Ok(AcceptOutcome::NoParent),
         Err(error) => Err(error),
     }

@@ -10,9 +10,11 @@ mod reading;
 mod rows;
 mod submitting;
 mod turns;
+mod waiting_attempts;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,9 +34,10 @@ use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
 use attempt_claims::AttemptClaims;
 use attempts::Begin;
 use outbox_claims::Read;
-pub(crate) use outbox_claims::{HandedOver, OutboxClaims, Publisher};
+pub(crate) use outbox_claims::{HandedOver, OutboxClaims};
 use paging::ListPosition;
-use turns::Turns;
+use turns::{Turns, Waiting};
+pub(crate) use waiting_attempts::WaitingAttempts;
 
 /// Service calls, their outbox and their attempts on one SQLite file. Clones share it.
 ///
@@ -45,7 +48,30 @@ pub struct SqliteCallStore {
     file: SqliteTimerStore,
     turns: Turns,
     attempt_claims: AttemptClaims,
-    outbox_claims: OutboxClaims,
+    queues: Queues,
+}
+
+/// What the writer hands over to a store. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Queues {
+    /// Messages to be published.
+    pub(crate) outbox: OutboxClaims,
+    /// Attempts to be made.
+    pub(crate) waiting: WaitingAttempts,
+}
+
+/// The queues of the store that was opened last. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Recipient(Arc<Mutex<Queues>>);
+
+impl Recipient {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn queues(&self) -> Queues {
+        self.lock().clone()
+    }
 }
 
 impl SqliteCallStore {
@@ -58,13 +84,13 @@ impl SqliteCallStore {
     }
 
     pub(crate) fn on(file: SqliteTimerStore) -> Self {
-        let outbox_claims = OutboxClaims::default();
-        file.publisher.set(outbox_claims.clone());
+        let queues = Queues::default();
+        *file.recipient.lock() = queues.clone();
         Self {
             file,
             turns: Turns::default(),
             attempt_claims: AttemptClaims::default(),
-            outbox_claims,
+            queues,
         }
     }
 
@@ -94,8 +120,28 @@ impl SqliteCallStore {
             .zip(marked)
             .filter(|(_, it)| it.is_ok())
         {
-            self.outbox_claims.end(position);
+            self.queues.outbox.end(position);
         }
+    }
+
+    /// Waiting attempts in turn, from memory if it has any.
+    async fn waiting(&self, query: WaitingQuery) -> Result<Vec<Execution>, PortError> {
+        let (turns, list) = (self.turns.clone(), &self.queues.waiting);
+        if let Some(chosen) = list.choose(&query, |tenant| turns.last(tenant)) {
+            turns.note(&chosen);
+            return Ok(chosen);
+        }
+        let read = self.file.read("find waiting attempts", move |connection| {
+            turns::waiting(connection, &turns, &query)
+        });
+        Ok(match read.await? {
+            Waiting::Some(chosen) => chosen,
+            Waiting::NoneOfQuery => Vec::new(),
+            Waiting::None => {
+                list.nothing_waits();
+                Vec::new()
+            }
+        })
     }
 
     /// Whether the file may hold timers.
@@ -206,7 +252,7 @@ impl OutboxPort for SqliteCallStore {
         limit: usize,
         lease: Duration,
     ) -> Result<OutboxBatch, PortError> {
-        let claims = &self.outbox_claims;
+        let claims = &self.queues.outbox;
         let _claiming = claims.claiming.lock().await;
         let to_read = claims.to_read(now, limit);
         let read = if to_read.again.is_empty() && to_read.new.is_none() {
@@ -234,7 +280,7 @@ impl OutboxPort for SqliteCallStore {
     async fn retry_later(&self, batch: Vec<PublishLater>, now: Timestamp) -> Result<(), PortError> {
         for PublishLater { position, after } in batch {
             let at = now.saturating_add(after);
-            self.outbox_claims.end_at(position, at);
+            self.queues.outbox.end_at(position, at);
         }
         Ok(())
     }
@@ -247,7 +293,7 @@ impl OutboxPort for SqliteCallStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let to_mark = self.outbox_claims.to_mark(&batch);
+        let to_mark = self.queues.outbox.to_mark(&batch);
         let marked = self.file.once(outbox::MARK, move |transaction| {
             outbox::mark_all(transaction, &to_mark, at)
         });
@@ -306,12 +352,9 @@ impl ExecutionLogPort for SqliteCallStore {
         _lease: Duration,
         start: &mut StartExecution<'_>,
     ) -> BatchResult<ClaimedExecution> {
-        let turns = self.turns.clone();
-        let waiting = self.file.read("find waiting attempts", move |connection| {
-            turns::waiting(connection, &turns, &query)
-        });
+        let _claiming = self.queues.waiting.claiming.lock().await;
         let (mut batch, mut chosen) = (Vec::new(), Vec::new());
-        for execution in waiting.await? {
+        for execution in self.waiting(query).await? {
             if let Some(outbox) = start(&execution) {
                 batch.push(Begin {
                     key: execution.key.clone(),
@@ -330,6 +373,9 @@ impl ExecutionLogPort for SqliteCallStore {
             .await?;
         let mut claimed = Vec::with_capacity(chosen.len());
         for (execution, begun) in chosen.into_iter().zip(begun) {
+            if begun.is_ok() {
+                self.queues.waiting.remove(&execution);
+            }
             match begun {
                 Ok(true) => {
                     let token = self.attempt_claims.claim(execution.key.clone()).token;

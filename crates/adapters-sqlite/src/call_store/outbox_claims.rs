@@ -30,24 +30,6 @@ pub(crate) struct OutboxClaims {
     pub(super) claiming: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Whose queue the writer fills: the claims of the store that was opened last. Clones share it.
-#[derive(Clone, Default)]
-pub(crate) struct Publisher(Arc<Mutex<OutboxClaims>>);
-
-impl Publisher {
-    fn lock(&self) -> MutexGuard<'_, OutboxClaims> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn set(&self, claims: OutboxClaims) {
-        *self.lock() = claims;
-    }
-
-    pub(crate) fn claims(&self) -> OutboxClaims {
-        self.lock().clone()
-    }
-}
-
 /// A committed message.
 pub(crate) struct HandedOver {
     pub(crate) row: OutboxRow,

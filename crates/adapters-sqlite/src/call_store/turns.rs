@@ -30,12 +30,11 @@ impl Turns {
         hosts.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn last(&self, tenant: &str) -> Option<String> {
-        let tenant = TenantId::new(tenant).ok()?;
-        self.lock().get(&tenant).cloned()
+    pub(super) fn last(&self, tenant: &TenantId) -> Option<String> {
+        self.lock().get(tenant).cloned()
     }
 
-    fn note(&self, given: &[Execution]) {
+    pub(super) fn note(&self, given: &[Execution]) {
         let mut hosts = self.lock();
         if hosts.len() > MAX_TENANTS {
             hosts.clear();
@@ -47,13 +46,22 @@ impl Turns {
     }
 }
 
+/// What a query has found.
+pub(super) enum Waiting {
+    Some(Vec<Execution>),
+    /// Nothing that it wants.
+    NoneOfQuery,
+    /// Nothing waits.
+    None,
+}
+
 pub(super) fn waiting(
     connection: &Connection,
     turns: &Turns,
     query: &WaitingQuery,
-) -> rusqlite::Result<Vec<Execution>> {
+) -> rusqlite::Result<Waiting> {
     if query.per_tenant == 0 || query.per_host == 0 {
-        return Ok(Vec::new());
+        return Ok(Waiting::NoneOfQuery);
     }
     let connection = connection.unchecked_transaction()?;
     let tenants = tenants(&connection, query)?;
@@ -67,7 +75,7 @@ pub(super) fn waiting(
             .as_ref()
             .is_some_and(|it| it.as_str() == tenant);
         let last = Some(tenant).filter(|_| !is_last);
-        let last = last.and_then(|tenant| turns.last(tenant));
+        let last = last.and_then(|tenant| turns.last(&TenantId::new(tenant).ok()?));
         let after = last.or_else(|| query.after_host.clone());
         queues.push(of_tenant(
             &connection,
@@ -87,7 +95,16 @@ pub(super) fn waiting(
         }
     }
     turns.note(&given);
-    Ok(given)
+    Ok(if !given.is_empty() {
+        Waiting::Some(given)
+    } else if connection
+        .prepare_cached(call_sql::NEXT_TENANT)?
+        .exists([""])?
+    {
+        Waiting::NoneOfQuery
+    } else {
+        Waiting::None
+    })
 }
 
 /// Tenants with waiting attempts that the query wants, starting after the last one, at most one for

@@ -28,7 +28,7 @@ use punctual_ports::{
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use crate::call_store::Publisher;
+use crate::call_store::Recipient;
 use crate::claims::SharedClaims;
 use crate::connection::Readers;
 use crate::file_identity::FileIdentity;
@@ -58,7 +58,7 @@ pub struct SqliteTimerStore {
     browsing: Arc<Semaphore>,
     claimer: Arc<Mutex<Claimer>>,
     claims: SharedClaims,
-    pub(crate) publisher: Publisher,
+    pub(crate) recipient: Recipient,
     identity: FileIdentity,
     health: SharedHealth,
     pub(crate) role: Role,

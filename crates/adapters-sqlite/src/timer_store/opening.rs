@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::SqliteTimerStore;
 use super::claiming::Claimer;
-use crate::call_store::Publisher;
+use crate::call_store::Recipient;
 use crate::claims::SharedClaims;
 use crate::connection::{
     READERS, absolute, behind_links, check_version, open_reader, open_readers, open_writable,
@@ -94,11 +94,11 @@ impl SqliteTimerStore {
         let claimer = Claimer::new(open_reader(settings).map_err(failed)?);
         let readers = open_readers(settings)?;
         let health = SharedHealth::default();
-        let publisher = Publisher::default();
+        let recipient = Recipient::default();
         let writer = Writer::start(WriterState {
             connection,
             claims: claims.clone(),
-            publisher: publisher.clone(),
+            recipient: recipient.clone(),
             roles,
             path: settings.path.clone(),
             identity: identity.clone(),
@@ -115,7 +115,7 @@ impl SqliteTimerStore {
             browsing: Arc::new(Semaphore::new(usize::from(READERS) - 1)),
             claimer: Arc::new(Mutex::new(claimer)),
             claims,
-            publisher,
+            recipient,
             identity,
             health,
             role: settings.role,

@@ -1,11 +1,13 @@
-//! What a transaction appends to the outbox, and how it reaches the publisher without being read.
+//! What a transaction appends to the outbox or accepts, and how it reaches those who work on it without
+//! being read.
 
 use punctual_domain::Timestamp;
+use punctual_ports::Execution;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::Units;
 use crate::call_sql;
-use crate::call_store::{HandedOver, OutboxClaims};
+use crate::call_store::{HandedOver, Queues};
 use crate::timer_store::rows::parsed;
 
 /// The last message of the outbox, as far as the writer's thread knows.
@@ -29,6 +31,8 @@ pub(crate) struct Appended {
     /// Whether `last` covers the messages of other programs. Otherwise it has to be read.
     covers_others: bool,
     is_wanted: bool,
+    /// Accepted attempts.
+    accepted: Vec<Execution>,
     /// `None` if they are not all known, or do not directly follow those of the commit before.
     messages: Option<Vec<HandedOver>>,
 }
@@ -36,11 +40,12 @@ pub(crate) struct Appended {
 impl Appended {
     /// Numbers tell whether anybody else has appended, so that the last message need not be read; once
     /// somebody has, the group is repeated with protected units.
-    pub(super) fn after(last: LastMessage, units: Units, is_wanted: bool) -> Self {
+    pub(super) fn after(last: LastMessage, units: Units, queues: &Queues) -> Self {
         Self {
             last,
             covers_others: units == Units::Bare && last.number.is_some(),
-            is_wanted,
+            is_wanted: queues.outbox.is_used(),
+            accepted: Vec::new(),
             messages: Some(Vec::new()),
         }
     }
@@ -85,6 +90,11 @@ impl Appended {
         follows || last.is_none()
     }
 
+    /// Adds an attempt that waits from now on.
+    pub(super) fn accept(&mut self, execution: &Execution) {
+        self.accepted.push(execution.clone());
+    }
+
     /// Where the messages end now, for [`forget_after`](Self::forget_after).
     pub(super) fn end(&self) -> (LastMessage, usize) {
         (self.last, self.messages.as_ref().map_or(0, Vec::len))
@@ -98,11 +108,12 @@ impl Appended {
         }
     }
 
-    /// Hands the messages of a commit that has succeeded to the publisher.
-    pub(super) fn hand_over(self, publisher: &OutboxClaims) {
+    /// Hands over what a commit has added that has succeeded.
+    pub(super) fn hand_over(self, queues: &Queues) {
         match self.messages {
-            Some(messages) => publisher.hand_over(messages),
-            None => publisher.close(),
+            Some(messages) => queues.outbox.hand_over(messages),
+            None => queues.outbox.close(),
         }
+        queues.waiting.hand_over(self.accepted);
     }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use punctual_domain::{MessageEnvelope, Timestamp};
-use punctual_ports::{BatchResult, ClaimToken, OutboxPosition, OutboxRow, PortError};
+use punctual_ports::{BatchResult, ClaimToken, Execution, OutboxPosition, OutboxRow, PortError};
 use rusqlite::{Connection, OptionalExtension, ffi};
 use tokio::sync::oneshot;
 
@@ -133,6 +133,11 @@ impl<'a> Transaction<'a> {
         self.must_repeat = true;
         let repeated = ffi::Error::new(ffi::SQLITE_ABORT);
         Err(rusqlite::Error::SqliteFailure(repeated, None))
+    }
+
+    /// Records that an attempt was accepted and waits.
+    pub(crate) fn accepted(&mut self, execution: &Execution) {
+        self.appended.accept(execution);
     }
 
     /// Runs several statements of one item atomically. If one of them violates a constraint or a trigger

@@ -21,7 +21,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::OpenError;
-use crate::call_store::Publisher;
+use crate::call_store::Recipient;
 use crate::claims::SharedClaims;
 use crate::file_identity::FileIdentity;
 use crate::inspect::beside;
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
 pub(crate) struct WriterState {
     pub(crate) connection: Connection,
     pub(crate) claims: SharedClaims,
-    pub(crate) publisher: Publisher,
+    pub(crate) recipient: Recipient,
     /// Held until after the last write.
     pub(crate) roles: Vec<RoleLock>,
     pub(crate) path: PathBuf,
@@ -308,7 +308,7 @@ impl Thread {
             Ok(appended) => match self.state.identity.check(OPERATION) {
                 Ok(()) => {
                     // Before the answers, so that whoever publishes then finds them.
-                    appended.hand_over(&self.state.publisher.claims());
+                    appended.hand_over(&self.state.recipient.queues());
                     let needed_room = group.iter().any(|job| job.needs_room());
                     self.state.health.committed(needed_room);
                     for job in group {
@@ -335,7 +335,9 @@ impl Thread {
         }
         self.state.health.failed(error);
         // It may have been committed nevertheless.
-        self.state.publisher.claims().close();
+        let queues = self.state.recipient.queues();
+        queues.outbox.close();
+        queues.waiting.close();
         answer_all(group, error);
     }
 
@@ -356,8 +358,8 @@ impl Thread {
     fn apply(&mut self, group: &mut [Box<dyn Job>], units: Units) -> Result<Appended, Failed> {
         let connection = &self.state.connection;
         execute(connection, "BEGIN IMMEDIATE")?;
-        let is_wanted = self.state.publisher.claims().is_used();
-        let appended = Appended::after(self.last_message, units, is_wanted);
+        let queues = self.state.recipient.queues();
+        let appended = Appended::after(self.last_message, units, &queues);
         let (claims, unfinished) = (&self.state.claims, self.state.unfinished);
         let mut transaction = Transaction::new(connection, claims, appended, unfinished, units);
         let applied = group
@@ -464,7 +466,7 @@ mod tests {
         Writer::start(WriterState {
             connection: Connection::open_in_memory().unwrap(),
             claims: SharedClaims::default(),
-            publisher: Publisher::default(),
+            recipient: Recipient::default(),
             roles: Vec::new(),
             path: PathBuf::from("in memory"),
             health: SharedHealth::default(),
