@@ -32,7 +32,8 @@ CREATE TABLE service_calls (
     -- When the command of the attempt was last dispatched, and how often.
     dispatched_at timestamptz(3),
     dispatch_count bigint,
-    PRIMARY KEY (tenant_id, service_call_id),
+    -- The id in front: so the calls of many tenants, which are written at once, are found by their ids.
+    PRIMARY KEY (service_call_id, tenant_id),
     CHECK (status IN ('Scheduled', 'Running', 'Succeeded', 'Failed'))
 )
 -- Every row changes several times and is then kept for long: vacuum before many of its versions have

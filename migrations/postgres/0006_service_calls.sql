@@ -34,7 +34,7 @@ CREATE TABLE submissions (
     submitted_at timestamptz(3) NOT NULL,
     -- Since when the call is gone; null while it is there.
     gone_at timestamptz(3),
-    PRIMARY KEY (tenant_id, service_call_id)
+    PRIMARY KEY (service_call_id, tenant_id)
 );
 
 CREATE UNIQUE INDEX idx_submissions_idempotency_key
@@ -73,7 +73,13 @@ CREATE TABLE http_execution_log (
     request_spec text,
     -- The whole outcome: an answer if it has a status, a failure if it has a kind.
     outcome_meta text,
-    PRIMARY KEY (tenant_id, service_call_id, execution_id),
+    -- Which instance makes it, and until when nobody else calls it abandoned. In columns and logged, unlike
+    -- the claims of timers: one that was lost with the server would end an attempt that is being made.
+    claimed_by uuid,
+    claim_token bigint NOT NULL DEFAULT 0,
+    lease_until timestamptz(3),
+    -- A call has one attempt: of two instances that are given one each, one stores it.
+    PRIMARY KEY (service_call_id, tenant_id),
     FOREIGN KEY (tenant_id, service_call_id)
         REFERENCES service_calls (tenant_id, service_call_id)
         ON DELETE CASCADE,
@@ -102,6 +108,31 @@ WHERE state = 'Attempted';
 CREATE INDEX idx_outbox_aggregate_id
 -- The messages about one call, in the order of their places.
 ON outbox (tenant_id, aggregate_id, id);
+
+CREATE UNLOGGED TABLE outbox_claims (
+    -- Who is publishing which message. Not logged: a claim that is lost with the server is a message that
+    -- may be published twice.
+    message_id bigint PRIMARY KEY,
+    tenant_id text COLLATE "C" NOT NULL,
+    aggregate_id uuid NOT NULL,
+    instance_id uuid NOT NULL,
+    lease_until timestamptz(3) NOT NULL,
+    -- Its owner leaves it alone until then, and it holds up nothing.
+    is_parked boolean NOT NULL DEFAULT false
+)
+WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE INDEX idx_outbox_claims_aggregate_id
+-- Whether a message is claimed, or an earlier one about the same call.
+ON outbox_claims (tenant_id, aggregate_id, message_id);
+
+CREATE INDEX idx_outbox_claims_lease_until
+-- When the next claim ends.
+ON outbox_claims (lease_until);
 
 CREATE INDEX idx_outbox_published_at
 -- Retention's: the messages that were published longest ago.

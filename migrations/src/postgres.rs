@@ -31,7 +31,7 @@ pub(crate) const SHARED: [Migration; 9] = [
         "postgres",
         1,
         "0001_bootstrap_schema",
-        "2a783ab669f24bbb882786e504c4e88939dd00d7fdac8315f776f436996a051b"
+        "fb0606cadee893eb2adcfabd1475baa61613340c231bb4c0ab6a5b75b6be8b69"
     ),
     migration!(
         "postgres",
@@ -50,7 +50,7 @@ pub(crate) const SHARED: [Migration; 9] = [
         "postgres",
         6,
         "0006_service_calls",
-        "91ebdca81db46a88df084c0b6dc06968db4d652884d5a92f8ccdfa23db0b07a6"
+        "35383b05374225354f470931ddf4e3aeec0c01697f49c6d673e4eed88269dc39"
     ),
     TENANT_READY,
     migration!(

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use punctual_ports::{
-    Backend, Capabilities, ClockPort, OnChange, PortError, PortErrorKind, TimerStores, WriteHealth,
+    Backend, CallStores, Capabilities, ClockPort, OnChange, PortError, PortErrorKind, TimerStores,
+    WriteHealth,
 };
 
 use crate::lane::BEGIN_DURABLE;
@@ -32,6 +33,10 @@ impl PostgresTimerStore {
 impl Backend for PostgresTimerStore {
     fn timer_stores(&self) -> TimerStores {
         TimerStores::new(self.clone())
+    }
+
+    fn call_stores(&self) -> Option<CallStores> {
+        self.calls().map(CallStores::new)
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -2,6 +2,7 @@
 
 mod backend;
 mod bus_positions;
+mod call_store;
 mod connect;
 mod connect_error;
 mod connection_probe;
@@ -22,12 +23,17 @@ mod port_errors;
 mod schedule_in;
 mod server_facts;
 mod settings;
+#[macro_use]
 mod sql;
+mod call_sql;
 mod timer_store;
 mod tls;
 mod url;
 mod values;
 
+#[doc(hidden)]
+pub use call_sql::CallStatements;
+pub use call_store::PostgresCallStore;
 pub use connect_error::{ConnectError, ConnectErrorKind};
 #[doc(hidden)]
 pub use connection_probe::ConnectionProbe;

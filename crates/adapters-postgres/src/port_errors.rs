@@ -46,14 +46,18 @@ impl Failure {
         }
     }
 
-    /// Whether another transaction was in the way, so that the same one may succeed at once.
+    /// Whether another transaction was in the way, so that the same one may succeed at once: a call that was
+    /// being deleted is seen to be gone then.
     pub(crate) fn is_conflict(&self) -> bool {
         let Self::Driver(error) = self else {
             return false;
         };
-        error.code().is_some_and(|code| {
-            *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
-        })
+        let conflicts = [
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::FOREIGN_KEY_VIOLATION,
+        ];
+        error.code().is_some_and(|code| conflicts.contains(code))
     }
 
     /// Whether a lock was not free in time.

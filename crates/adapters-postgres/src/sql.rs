@@ -23,14 +23,14 @@ mod fragments;
 
 /// Defines a field for each statement, and a list of all for the test.
 macro_rules! statements {
-    ($($(#[$doc:meta])* $name:ident = $text:expr;)+) => {
+    ($of:ident: $($(#[$doc:meta])* $name:ident = $text:expr;)+) => {
         /// The statements, with the schema in place.
         #[derive(Debug)]
-        pub struct Statements {
+        pub struct $of {
             $($(#[$doc])* pub $name: String,)+
         }
 
-        impl Statements {
+        impl $of {
             /// The statements for the tables of a schema, which is quoted already.
             pub fn of(schema: &str) -> Self {
                 let prefix = format!("{schema}.");
@@ -45,7 +45,7 @@ macro_rules! statements {
     };
 }
 
-statements! {
+statements! { Statements:
     /// Stores new timers; leaves keys that exist alone. Returns the keys that it stored.
     insert = insert!(clock!("$7"), "");
 
@@ -67,6 +67,14 @@ statements! {
             WHERE x.tenant_id = u.tenant_id AND x.service_call_id = u.service_call_id) \
             FROM unnest($1, $2) AS u (tenant_id, service_call_id))) \
          ORDER BY t.tenant_id, t.service_call_id FOR UPDATE OF t";
+
+    /// Which of the calls of keys are gone, and since when.
+    gone =
+        "SELECT u.tenant_id, u.service_call_id, s.gone_at \
+         FROM unnest($1, $2) AS u (tenant_id, service_call_id) \
+         CROSS JOIN LATERAL (SELECT s.gone_at FROM %.submissions s \
+            WHERE s.service_call_id = u.service_call_id AND s.tenant_id = u.tenant_id OFFSET 0) s \
+         WHERE s.gone_at IS NOT NULL";
 
     /// Locks the queue rows of keys: waits for a claim or a mark that is being written.
     lock_queue =

@@ -70,11 +70,14 @@ macro_rules! timer_store_suites {
     };
 }
 
-/// Everything that a store of service calls has to pass.
+/// Everything that a store of service calls has to pass, with `optional` as for timers.
 #[macro_export]
 macro_rules! call_store_suites {
     ($fixture:expr) => {
-        $crate::suites_in_modules! { $fixture =>
+        $crate::call_store_suites!(optional Some($fixture));
+    };
+    (optional $fixture:expr) => {
+        $crate::suites_in_modules! { match $fixture { Some(fixture) => fixture, None => return } =>
             submitting: call_submit_suite,
             changing: call_change_suite,
             deleting: call_delete_suite,

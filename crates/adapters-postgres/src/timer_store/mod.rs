@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use crate::PostgresUrl;
 use crate::SchemaSet;
+use crate::call_store::Calls;
 use crate::lane::{Connector, Lane};
 use crate::schedule_in::Database;
 use crate::settings::{CommitNotify, Role, StoreClock};
@@ -69,6 +70,8 @@ pub(crate) struct Inner {
     pub(crate) write: Lane,
     blocked: BlockedKeys,
     reads: [Lane; 2],
+    /// `None` if the schema has timers alone.
+    pub(crate) calls: Option<Arc<Calls>>,
     queue: SaveQueue,
     waiting: SharedWaiting,
     polling: Mutex<Polling>,
@@ -82,7 +85,9 @@ pub(crate) struct Inner {
 impl Inner {
     fn lanes(&self) -> impl Iterator<Item = &Lane> {
         let single = [&self.claims, &self.settle, &self.write];
-        single.into_iter().chain(&self.saves).chain(&self.reads)
+        let of_calls = self.calls.iter().flat_map(|calls| calls.lanes());
+        let timers = single.into_iter().chain(&self.saves).chain(&self.reads);
+        timers.chain(of_calls)
     }
 }
 

@@ -13,6 +13,8 @@ use super::blocked_keys::BlockedKeys;
 use super::foreign_commits::Notifier;
 use super::save_queue::{SaveQueue, commit_all, is_drained};
 use super::{Inner, PostgresTimerStore};
+use crate::SchemaSet;
+use crate::call_store::Calls;
 use crate::connect::connect;
 use crate::health::Health;
 use crate::lane::{Connector, Lane};
@@ -100,8 +102,12 @@ impl PostgresTimerStore {
             health: Health::default(),
         });
         let (queue, waiting) = SaveQueue::new();
+        let schema = quoted(&place.schema);
+        let with_calls = settings.set == SchemaSet::Shared;
         let inner = Inner {
-            sql: Statements::of(&quoted(&place.schema)),
+            sql: Statements::of(&schema),
+            calls: with_calls
+                .then(|| Calls::start(&connector, &schema, instance, settings.time.clone())),
             instance,
             set: settings.set,
             role: settings.role,
@@ -150,6 +156,9 @@ impl PostgresTimerStore {
                     lane.close().await;
                 }
                 tokio::task::yield_now().await;
+            }
+            if let Some(calls) = &self.inner.calls {
+                calls.drain().await;
             }
             for lane in &self.inner.saves {
                 lane.close().await;

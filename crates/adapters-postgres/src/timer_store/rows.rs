@@ -93,6 +93,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    pub(crate) fn add(&mut self, key: &TimerKey) {
+        self.tenants.push(key.tenant_id.as_str().to_owned());
+        self.calls.push(key.service_call_id.as_uuid());
+    }
+
     pub(crate) fn params(&self) -> Vec<Parameter<'_>> {
         vec![
             (&self.tenants, Type::TEXT_ARRAY),
@@ -103,15 +108,10 @@ impl Keys {
 
 impl<'a> FromIterator<&'a TimerKey> for Keys {
     fn from_iter<T: IntoIterator<Item = &'a TimerKey>>(keys: T) -> Self {
-        let (tenants, calls) = keys
-            .into_iter()
-            .map(|key| {
-                (
-                    key.tenant_id.as_str().to_owned(),
-                    key.service_call_id.as_uuid(),
-                )
-            })
-            .unzip();
-        Self { tenants, calls }
+        let mut these = Self::default();
+        for key in keys {
+            these.add(key);
+        }
+        these
     }
 }

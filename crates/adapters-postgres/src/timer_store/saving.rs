@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::{join_all, join3};
-use punctual_domain::{Existing, Registration, ScheduleOrigin, TimerData, TimerKey, Timestamp};
+use punctual_domain::{
+    Existing, Registration, ScheduleDecision, ScheduleOrigin, TimerData, TimerKey, Timestamp,
+};
 use punctual_ports::{PortError, PortErrorKind, SaveOutcome, SaveTimer};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Row, Transaction};
@@ -330,7 +332,11 @@ async fn change_on(
     owns: bool,
 ) -> Result<Vec<(usize, SaveOutcome)>, Failure> {
     let locking = Locking::of(wanted, clock);
-    let answers = beginning(session, begin, &locking.statements(sql)).await?;
+    let mut statements = locking.statements(sql).to_vec();
+    if owns {
+        statements.push((&sql.gone, locking.keys.params()));
+    }
+    let answers = beginning(session, begin, &statements).await?;
     match Changes::decide(&answers, wanted, owns) {
         Ok(changes) => {
             rest(&session.client, &changes.statements(sql)).await?;
@@ -353,8 +359,11 @@ pub(crate) async fn change_in(
 ) -> Result<Option<SaveOutcome>, Failure> {
     let wanted = [(0, timer)];
     let locking = Locking::of(&wanted, clock);
-    let mut statements = locking.statements(sql);
+    let mut statements = locking.statements(sql).to_vec();
     statements[2].0 = &sql.clock_in;
+    if owns {
+        statements.push((&sql.gone, locking.keys.params()));
+    }
     let answers = with_bounded_waits(transaction, sql, &statements).await?;
     let changes = Changes::decide(&answers, &wanted, owns)?;
     for (text, params) in changes.statements(sql) {
@@ -463,6 +472,18 @@ pub(super) fn locked(timers: &[Row], queue: &[Row]) -> Result<HashMap<TimerKey, 
     timers.collect()
 }
 
+/// The outcome of a schedule whose call is not there. One that is gone has left the tombstone of its timer.
+fn without_call(timer: &SaveTimer, gone_at: Option<Timestamp>, clock: Timestamp) -> SaveOutcome {
+    let decide = |deleted_at| {
+        let existing = Existing::Deleted { deleted_at };
+        timer.origin.decide(existing, timer.due_at, clock)
+    };
+    match gone_at.map(decide) {
+        Some(ScheduleDecision::Stale) => SaveOutcome::Stale,
+        _ => SaveOutcome::NoParent,
+    }
+}
+
 /// What schedules change in rows that are locked.
 #[derive(Default)]
 struct Changes {
@@ -482,9 +503,12 @@ impl Changes {
         wanted: &[(usize, &SaveTimer)],
         owns: bool,
     ) -> Result<Self, Failure> {
-        let [timers, queue, clock] = answers else {
+        let [timers, queue, clock, gone @ ..] = answers else {
             return Err(Failure::Unreadable("an answer is missing".to_owned()));
         };
+        let gone = gone.iter().flatten();
+        let gone = gone.map(|row| Ok((key(row)?, instant(row, "gone_at")?)));
+        let gone: HashMap<TimerKey, Timestamp> = gone.collect::<Result<_, Failure>>()?;
         let mut rows = locked(timers, queue)?;
         let clock = clock.first().map(|row| instant(row, "clock"));
         let clock = clock.unwrap_or(Ok(Timestamp::MIN))?;
@@ -493,7 +517,9 @@ impl Changes {
         for (place, timer) in wanted {
             let Some(row) = rows.get_mut(&timer.key) else {
                 if owns {
-                    changes.outcomes.push((*place, SaveOutcome::NoParent));
+                    let gone_at = gone.get(&timer.key).copied();
+                    let outcome = without_call(timer, gone_at, clock);
+                    changes.outcomes.push((*place, outcome));
                 }
                 continue;
             };

@@ -13,7 +13,8 @@ use punctual_test_servers::psql;
 use crate::scratch::Scratch;
 
 /// The original specification's statements, with `uuid` for ids of ours, `timestamptz(3)` for times, and the
-/// order of bytes for what is compared.
+/// order of bytes for what is compared. The keys of calls and attempts have the id in front, by which batches
+/// are found; that of attempts ends there, since a call has one.
 const SPECIFIED: &str = "
 CREATE SCHEMA specified;
 SET search_path = specified;
@@ -28,7 +29,7 @@ CREATE TABLE service_calls (
     finished_at timestamptz(3),
     request_spec text NOT NULL,
     outcome_meta text,
-    PRIMARY KEY (tenant_id, service_call_id),
+    PRIMARY KEY (service_call_id, tenant_id),
     CHECK (status IN ('Scheduled', 'Running', 'Succeeded', 'Failed'))
 );
 CREATE TABLE service_call_tags (
@@ -56,7 +57,7 @@ CREATE TABLE http_execution_log (
     response_headers text,
     response_body text,
     error_message text,
-    PRIMARY KEY (tenant_id, service_call_id, execution_id),
+    PRIMARY KEY (service_call_id, tenant_id),
     FOREIGN KEY (tenant_id, service_call_id)
         REFERENCES service_calls(tenant_id, service_call_id)
         ON DELETE CASCADE,

@@ -15,6 +15,10 @@ use uuid::Uuid;
 /// Schemas whose test has ended. A random history takes one of them instead of making a new one.
 static USED: Mutex<Vec<(SchemaSet, SharedSchema)>> = Mutex::new(Vec::new());
 
+/// Empties the tables of service calls.
+const EMPTY_CALLS: &str = "TRUNCATE service_calls, service_call_tags, submissions, outbox, outbox_claims, \
+    http_execution_log RESTART IDENTITY CASCADE";
+
 /// Empties all tables that a store of timers writes, as a migration leaves them.
 const EMPTY: &str = "TRUNCATE timers, timer_queue, timer_firings, timer_claims, dead_letters, bus_positions, \
     republications RESTART IDENTITY CASCADE; \
@@ -71,6 +75,9 @@ impl InSchema {
         client.batch_execute(&path).await.unwrap();
         if is_used {
             client.batch_execute(EMPTY).await.unwrap();
+            if set == SchemaSet::Shared {
+                client.batch_execute(EMPTY_CALLS).await.unwrap();
+            }
         }
         Some(Self {
             schema: Some(schema),

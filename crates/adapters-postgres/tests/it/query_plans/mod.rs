@@ -374,6 +374,14 @@ fn expected(low: u64) -> Vec<Expected> {
             2_000,
             keys(),
         ),
+        line(
+            "gone",
+            BEGIN_DURABLE,
+            &["submissions_pkey"],
+            batch_rows,
+            2_000,
+            keys(),
+        ),
         line("clock", BEGIN_DURABLE, &[], 1, 0, vec![servers_clock()]),
         line(
             "reschedule_timers",
