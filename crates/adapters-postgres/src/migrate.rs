@@ -54,13 +54,23 @@ pub(crate) async fn migrate(
     client.batch_execute("COMMIT").await.map_err(failed)
 }
 
-/// Refuses a schema whose tables are not those of this program, and changes nothing.
-pub(crate) async fn check(client: &Client, place: &Place, set: SchemaSet) -> Result<(), OpenError> {
+/// Refuses a schema whose tables are not those of this program, and changes nothing. Returns the set that
+/// it has, whichever is expected.
+pub(crate) async fn check(
+    client: &Client,
+    place: &Place,
+    expected: SchemaSet,
+) -> Result<SchemaSet, OpenError> {
     let history = read_history(client, &place.schema)
         .await
         .map_err(|error| place.failed(&error))?;
+    let is_there = |set: &SchemaSet| history.first().is_some_and(|it| it.set == set.name());
+    let set = SchemaSet::ALL
+        .into_iter()
+        .find(is_there)
+        .unwrap_or(expected);
     if missing(place, &history, set)?.is_empty() {
-        return Ok(());
+        return Ok(set);
     }
     Err(OpenError::Missing {
         server: place.server.clone(),

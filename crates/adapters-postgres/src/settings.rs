@@ -100,7 +100,8 @@ pub struct PostgresSettings {
     /// Where notifications arrive, if not at `url`: a pooler that gives each transaction another
     /// connection passes none on.
     pub listen_url: Option<PostgresUrl>,
-    /// Which tables it has: timers alone, unless timers belong to service calls in the same schema.
+    /// Which tables it has: timers alone, unless timers belong to service calls in the same schema. A client
+    /// takes those that are there.
     pub set: SchemaSet,
     /// What it is opened for.
     pub role: Role,
@@ -129,6 +130,13 @@ impl PostgresSettings {
             time_limit: Duration::from_secs(10),
             wait: Duration::ZERO,
         }
+    }
+
+    /// Service calls and their timers, made and fired by this process and by all others that open them so.
+    pub const fn service_calls(url: PostgresUrl) -> Self {
+        let mut settings = Self::timers(url);
+        settings.set = SchemaSet::Shared;
+        settings
     }
 
     /// The same timers, for scheduling, cancelling and reading beside the processes that fire them.

@@ -14,6 +14,7 @@ mod turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -57,6 +58,8 @@ pub(crate) struct Calls {
     time: StoreClock,
     /// Whatever must not be lost.
     writes: [Lane; 3],
+    /// Which of them is next if none is free.
+    next_write: AtomicUsize,
     outbox: Lane,
     /// What handlers of messages wait for.
     finds: Lane,
@@ -86,6 +89,7 @@ impl Calls {
             instance,
             time,
             writes: [write(), write(), write()],
+            next_write: AtomicUsize::new(0),
             outbox: Lane::new(connector, "outbox"),
             finds: Lane::new(connector, "find calls"),
             reads: Lane::new(connector, "read calls"),
@@ -108,9 +112,11 @@ impl Calls {
 
     /// One of the connections for writing, if possible one that is free.
     fn writer(&self) -> &Lane {
-        let [first, others @ ..] = &self.writes;
         let free = self.writes.iter().find(|lane| lane.is_idle());
-        free.unwrap_or_else(|| others.last().unwrap_or(first))
+        free.unwrap_or_else(|| {
+            let next = self.next_write.fetch_add(1, Ordering::Relaxed);
+            &self.writes[next % self.writes.len()]
+        })
     }
 
     const fn reader(&self) -> &Lane {

@@ -175,13 +175,7 @@ impl Beginnings {
         chosen: Vec<Begin>,
     ) -> Result<Vec<ClaimedExecution>, Failure> {
         let statement: [Statement<'_>; 1] = [(&calls.sql.begin, self.params(calls))];
-        let begun = match rest(&session.client, &statement).await {
-            Ok(begun) => begun,
-            Err(failure) => {
-                roll_back(&session.client).await;
-                return Err(failure);
-            }
-        };
+        let begun = rest(&session.client, &statement).await?;
         let tokens = tokens(&begun)?;
         let chosen = chosen.into_iter().enumerate();
         let claimed = chosen.filter_map(|(place, it)| claimed(it, tokens.get(&place)));

@@ -77,13 +77,19 @@ impl PostgresTimerStore {
         };
         let prepared = async {
             match settings.role {
-                Role::Timer => migrate(&connected, &place, settings.set, clock.now()).await,
+                Role::Timer => migrate(&connected, &place, settings.set, clock.now())
+                    .await
+                    .map(|()| settings.set),
                 Role::Client => check(&connected.client, &place, settings.set).await,
             }
         };
-        prepared.await?;
+        let set = prepared.await?;
         drop(connected);
-        Ok(Self::start(settings, Arc::clone(clock), instance, &place))
+        let settings = PostgresSettings {
+            set,
+            ..settings.clone()
+        };
+        Ok(Self::start(&settings, Arc::clone(clock), instance, &place))
     }
 
     fn start(

@@ -126,7 +126,12 @@ impl PostgresTimerStore {
             metrics::counter!(metric_names::WAL_BYTES).increment(wal.written(wal_end));
         }
         let schema = quoted(&connector.schema);
-        let vacuum = format!("VACUUM (SKIP_LOCKED) {schema}.timer_queue, {schema}.timer_claims");
+        let of_calls = match &self.inner.calls {
+            Some(_) => format!(", {schema}.outbox_claims"),
+            None => String::new(),
+        };
+        let vacuum =
+            format!("VACUUM (SKIP_LOCKED) {schema}.timer_queue, {schema}.timer_claims{of_calls}");
         if let Err(error) = connected.client.batch_execute(&vacuum).await {
             tracing::debug!(%error, "dead rows were not removed");
         }

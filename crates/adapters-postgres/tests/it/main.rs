@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod call_secrets;
 mod call_store;
 mod certificates;
 mod claim_races;

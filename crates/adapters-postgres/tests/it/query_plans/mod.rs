@@ -2,6 +2,7 @@
 //! backlog, whatever the planner believes of the tables, and with the dead rows of a held snapshot.
 
 mod backlog;
+mod calls;
 mod explained;
 
 use std::collections::BTreeMap;
@@ -115,10 +116,21 @@ impl Planner {
 
     /// Checks all statements. Nothing is queued that is ready before the second `low`, where `dead_rows` are.
     async fn check(&self, when: &str, low: u64, dead_rows: u64) {
-        let expected: Vec<_> = expected(low);
+        let statements = self.statements.all();
+        self.check_all(when, &statements, expected(low), dead_rows)
+            .await;
+    }
+
+    async fn check_all(
+        &self,
+        when: &str,
+        statements: &[(&'static str, &str)],
+        expected: Vec<Expected>,
+        dead_rows: u64,
+    ) {
         let mut by_name: BTreeMap<_, _> = expected.iter().map(|it| (it.name, it)).collect();
         let mut wrong = Vec::new();
-        for (name, text) in self.statements.all() {
+        for (name, text) in statements {
             let expected = by_name.remove(name);
             let expected = expected.unwrap_or_else(|| panic!("{name} has no line in the table"));
             let explained = self.explain(text, expected).await;
