@@ -263,8 +263,15 @@ impl Builder {
             Some(options) => {
                 let of_calls = clock.call_stores(stores.calls());
                 let of_calls = of_calls.ok_or_else(|| no_calls_in(stores.calls()))?;
-                let (calls, plan) =
-                    calls::assemble(options, of_calls, &ports, rejects_standalone, listeners)?;
+                let several = stores.calls().capabilities().several_instances;
+                let (calls, plan) = calls::assemble(
+                    options,
+                    several,
+                    of_calls,
+                    &ports,
+                    rejects_standalone,
+                    listeners,
+                )?;
                 (Some(calls), Some(plan))
             }
             None => (None, None),
@@ -366,7 +373,7 @@ const NO_RECEIVER: &str =
 
 fn no_calls_in(store: &dyn Backend) -> Error {
     let message = format!(
-        "cannot build: {} keeps no service calls: give a store that does, such as a file opened with `SqliteSettings::service_calls`, or drop `service_calls`",
+        "cannot build: {} keeps no service calls: give a store that does, such as a file opened with `SqliteSettings::service_calls` or a database with `PostgresSettings::service_calls`, or drop `service_calls`",
         store.name()
     );
     Error::new(ErrorKind::Config, message)

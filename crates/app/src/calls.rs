@@ -6,6 +6,7 @@
 use std::fmt;
 use std::future::{pending, ready};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -29,7 +30,7 @@ const BATCH: usize = 500;
 impl Builder {
     /// Also takes service calls: HTTP requests that are made once, at their due time. They are in the
     /// same database as their timers, so open one for both, such as
-    /// `SqliteSettings::service_calls`. No other receiver of due timers is needed, and timers of your
+    /// `SqliteSettings::service_calls` or `PostgresSettings::service_calls`. No other receiver of due timers is needed, and timers of your
     /// own have to belong to a call where the store insists on that.
     ///
     /// The calls are submitted and read through [`Punctual::calls`].
@@ -188,9 +189,14 @@ pub(crate) fn run(
     (execute.boxed(), rest.boxed())
 }
 
+/// How often an instance asks at least what others have left to it, such as those that have ended or have
+/// no slot free.
+const POLLING_INTERVAL_BESIDE_OTHERS: Duration = Duration::from_secs(1);
+
 /// Puts the service calls of an engine together: their handle, and what runs.
 pub(crate) fn assemble(
     options: &CallOptions,
+    several_instances: bool,
     stores: CallStores,
     timers: &TimerPorts,
     rejects_standalone: bool,
@@ -204,9 +210,17 @@ pub(crate) fn assemble(
         Arc::clone(&timers.persistence),
     );
     ports.listeners = listeners;
+    let mut options = options.clone();
+    if several_instances {
+        let interval = &mut options.settings.polling_interval;
+        *interval = (*interval).min(POLLING_INTERVAL_BESIDE_OTHERS);
+    }
     let handle = ServiceCalls {
         submit: SubmitCalls::new(&ports, options.settings),
         read: ReadCalls::new(&ports),
     };
-    Ok((handle, CallsPlan::new(&ports, options, rejects_standalone)?))
+    Ok((
+        handle,
+        CallsPlan::new(&ports, &options, rejects_standalone)?,
+    ))
 }

@@ -25,6 +25,7 @@ impl CallsPlan {
 
 pub(crate) fn assemble(
     options: &CallOptions,
+    _several_instances: bool,
     _stores: CallStores,
     _timers: &TimerPorts,
     _rejects_standalone: bool,

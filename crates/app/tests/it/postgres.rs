@@ -4,9 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use punctual::ports::ClockPort;
+use punctual::service_calls::{
+    CallStatus, HttpAttempt, HttpClientPort, HttpFailure, HttpResponse, Submission, SubmitOutcome,
+    UnknownFields,
+};
 use punctual::testing::FakeClock;
-use punctual::{Error, ErrorKind, PostgresSettings, PostgresUrl, Punctual, Timer};
+use punctual::{
+    CallOptions, Error, ErrorKind, PostgresSettings, PostgresUrl, Punctual, TenantId, Timer,
+    TimerKey,
+};
 use punctual_adapters_system::SystemClock;
 use punctual_test_servers::{SharedDatabase, SharedSchema, shared_postgres_url};
 use tokio::sync::{Notify, mpsc};
@@ -181,4 +189,81 @@ async fn a_file_and_a_database_are_one_too_many() {
         .await;
     let error = built.unwrap_err().to_string();
     assert!(error.contains("more than one place"), "{error}");
+}
+
+/// A target that says who was asked by whom.
+struct Target(
+    &'static str,
+    mpsc::UnboundedSender<(&'static str, TimerKey)>,
+);
+
+#[async_trait]
+impl HttpClientPort for Target {
+    async fn attempt(&self, attempt: HttpAttempt) -> Result<HttpResponse, HttpFailure> {
+        self.1.send((self.0, attempt.key)).unwrap();
+        Ok(HttpResponse {
+            truncated: false,
+            status: 200,
+            headers: Vec::new(),
+            body: b"done".to_vec(),
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_engines_make_the_calls_of_one_database_each_once() {
+    let Some(schema) = SharedSchema::create() else {
+        return;
+    };
+    let (made, mut heard) = mpsc::unbounded_channel();
+    let mut engines = Vec::new();
+    for name in ["one", "two"] {
+        let settings = PostgresSettings {
+            set: PostgresSettings::service_calls(PostgresUrl::new(schema.url()).unwrap()).set,
+            ..settings(&schema)
+        };
+        let engine = Punctual::builder()
+            .postgres_with(settings)
+            .service_calls(CallOptions::new(Target(name, made.clone())))
+            .build()
+            .await
+            .unwrap();
+        engines.push((engine.start().await.unwrap(), engine));
+    }
+    let mut submitted = Vec::new();
+    for n in 0..20 {
+        let calls = engines[n % 2].1.calls().unwrap();
+        let due_at = SystemClock::start().unwrap().now();
+        let due_at = due_at.saturating_add(Duration::from_millis(n as u64 % 3 * 100));
+        let json = serde_json::json!({
+            "name": "call", "dueAt": due_at,
+            "requestSpec": {"method": "GET", "url": "http://target/"},
+        });
+        let call = Submission::read(TenantId::default(), &json, UnknownFields::Refused).unwrap();
+        let accepted = calls.submit.submit(call, None).await.unwrap();
+        let SubmitOutcome::Accepted(receipt) = accepted else {
+            panic!("{accepted:?}");
+        };
+        submitted.push(TimerKey::new(TenantId::default(), receipt.service_call_id));
+    }
+    let mut asked = Vec::new();
+    while asked.len() < submitted.len() {
+        asked.push(heard.recv().await.unwrap().1);
+    }
+    asked.sort();
+    submitted.sort();
+    assert_eq!(asked, submitted);
+    let reading = engines[0].1.calls().unwrap();
+    for key in submitted {
+        while {
+            let found = reading.read.find(key.clone()).await.unwrap();
+            found.unwrap().call.status() != CallStatus::Succeeded
+        } {
+            tokio::task::yield_now().await;
+        }
+    }
+    for (running, _) in engines {
+        assert_eq!(running.shutdown().await.unwrap().unfinished, 0);
+    }
+    assert!(heard.try_recv().is_err(), "none was made twice");
 }

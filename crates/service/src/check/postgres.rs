@@ -1,7 +1,7 @@
 //! The PostgreSQL database: its server, its settings, its clock, and its tables.
 
 use punctual_adapters_postgres::{
-    Inspection, PostgresSettings, PostgresUrl, examine, migration_status,
+    Inspection, PostgresSettings, PostgresUrl, SchemaSet, examine, migration_status,
 };
 use punctual_adapters_system::SystemClock;
 
@@ -10,6 +10,8 @@ use crate::failure::Failure;
 
 /// Number of connections of one instance, with the one that is open now and then.
 const CONNECTIONS: u64 = 9;
+/// The same with service calls.
+const CONNECTIONS_WITH_CALLS: u64 = 15;
 /// An offset of the clocks beyond this is worth a warning, and beyond the second an instance is not ready.
 const OFFSET_WARNING_MILLIS: i128 = 100;
 const OFFSET_LIMIT_MILLIS: i128 = 5_000;
@@ -24,7 +26,7 @@ pub(super) async fn check(settings: &PostgresSettings, clock: &SystemClock, repo
         Ok(found) => {
             say_what_it_is(&found, report);
             say_how_durable(&found, report);
-            say_how_it_is(&found, report);
+            say_how_it_is(settings, &found, report);
             if found.refusal.is_none() {
                 say_tables(settings, &found, clock, report).await;
             }
@@ -110,7 +112,7 @@ fn standbys(found: &Inspection) -> String {
     format!("{}; {waits}", each.join(", "))
 }
 
-fn say_how_it_is(found: &Inspection, report: &mut Report) {
+fn say_how_it_is(settings: &PostgresSettings, found: &Inspection, report: &mut Report) {
     let age = found.oldest_xmin_age;
     let snapshot = format!("the oldest snapshot is {age} transactions old");
     if age > OLD_SNAPSHOT {
@@ -132,8 +134,12 @@ fn say_how_it_is(found: &Inspection, report: &mut Report) {
         report.wrong("clock", format!("{clock}: synchronize both"));
     }
     let (used, all) = (found.connections, found.max_connections);
-    let connections = format!("{used} of {all} are used, an instance needs {CONNECTIONS}");
-    if used + CONNECTIONS > all {
+    let needed = match settings.set {
+        SchemaSet::TimersOnly => CONNECTIONS,
+        SchemaSet::Shared => CONNECTIONS_WITH_CALLS,
+    };
+    let connections = format!("{used} of {all} are used, an instance needs {needed}");
+    if used + needed > all {
         report.warn(
             "connections",
             format!("{connections}: raise max_connections, or put a pooler in front"),

@@ -71,6 +71,12 @@ impl Session {
                 Arc::new(store::open_postgres(settings, &clock).await?)
             }
         };
+        if database.sqlite().is_none() && !backend.capabilities().standalone_timers {
+            backend.close().await;
+            return Err(Failure::refused(format!(
+                "the timers of {database} belong to service calls, and others do not fire there: submit a call with `timer-service call`, or serve timers from another schema with `timer-service --modules timer`"
+            )));
+        }
         Ok(Self::on(clock, backend, database))
     }
 

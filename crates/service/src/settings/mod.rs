@@ -333,8 +333,8 @@ impl Sources<'_> {
         })
     }
 
-    /// Where timers and calls are: in one file, unless the timers have one of their own.
-    fn calls(&self, keep: Duration) -> Result<(SqliteSettings, CallsSettings), Failure> {
+    /// How calls are made that are kept beside their timers.
+    fn calls(&self, keep: Duration) -> Result<CallsSettings, Failure> {
         let usual = CallSettings::default();
         let calls = CallSettings {
             timeout: self
@@ -343,7 +343,15 @@ impl Sources<'_> {
             keep,
             ..usual
         };
-        let allowed = self.get(&table::EXECUTION_ALLOW_NETS)?.unwrap_or_default();
+        Ok(CallsSettings {
+            database: None,
+            calls,
+            allowed: self.get(&table::EXECUTION_ALLOW_NETS)?.unwrap_or_default(),
+        })
+    }
+
+    /// Where timers and calls are: in one file, unless the timers have one of their own.
+    fn calls_in_files(&self, keep: Duration) -> Result<(SqliteSettings, CallsSettings), Failure> {
         let shared = self.calls_database()?;
         let (timers, database) = if self.databases()?.len() == 1 {
             (SqliteSettings::service_calls(shared), None)
@@ -353,8 +361,7 @@ impl Sources<'_> {
         };
         let calls = CallsSettings {
             database,
-            calls,
-            allowed,
+            ..self.calls(keep)?
         };
         Ok((self.opened_by_rule(timers)?, calls))
     }
@@ -403,13 +410,16 @@ impl Sources<'_> {
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
         let (database, calls) = match self.postgres()? {
-            Some(_) if modules.calls => return Err(Failure::refused(NO_CALLS)),
+            Some(_) if modules.calls && broker.is_some() => {
+                return Err(Failure::refused(NO_CALLS_BESIDE_A_BROKER));
+            }
             Some(database) => {
                 worker = worker.for_several_instances();
-                (TimerDatabase::Postgres(Box::new(database)), None)
+                let calls = modules.calls.then(|| self.calls(keep)).transpose()?;
+                (TimerDatabase::Postgres(Box::new(database)), calls)
             }
             None if modules.calls => {
-                let (database, calls) = self.calls(keep)?;
+                let (database, calls) = self.calls_in_files(keep)?;
                 (TimerDatabase::Sqlite(database), Some(calls))
             }
             None => {
@@ -445,8 +455,8 @@ impl Sources<'_> {
     }
 }
 
-/// Modules that the timers' database cannot serve.
-const NO_CALLS: &str = "DATABASE_URL is set, but service calls are kept in SQLite files only: set MODULES to timer or api,timer, or remove DATABASE_URL";
+/// What is not supported on PostgreSQL.
+const NO_CALLS_BESIDE_A_BROKER: &str = "DATABASE_URL and TIMER_BROKER_URL are set, but service calls on PostgreSQL are made without a broker: remove TIMER_BROKER_URL, or set MODULES to timer or api,timer";
 
 /// What is wrong with a value, by the name under which it was given.
 pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {

@@ -62,7 +62,11 @@ pub(super) fn read(sources: &Sources<'_>) -> Result<Option<PostgresSettings>, Fa
         url = url.with_password(&password);
         listen_url = listen_url.map(|url| url.with_password(&password));
     }
-    let mut settings = PostgresSettings::timers(url);
+    let mut settings = if sources.timers_alone()? {
+        PostgresSettings::timers(url)
+    } else {
+        PostgresSettings::service_calls(url)
+    };
     settings.schema = sources.get(&DATABASE_SCHEMA)?;
     settings.listen_url = listen_url;
     if let Some(limit) = sources.get(&DATABASE_TIMEOUT)? {

@@ -32,6 +32,7 @@ mod ledger;
 mod moved_file;
 mod other_timers;
 mod postgres;
+mod postgres_calls;
 mod postgres_clock;
 mod postgres_fleet;
 mod postgres_kill;

@@ -40,6 +40,15 @@ impl Database {
         }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The schema of the tables.
+    pub(crate) fn schema(&self) -> &str {
+        self.schema.as_ref().map_or("public", SharedSchema::name)
+    }
+
     /// The binary with this database.
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = self.home.command(line);

@@ -37,11 +37,18 @@ fn on(home: &Home, url: &str, line: &str) -> Command {
 fn settings_that_contradict_each_other_are_refused() {
     let home = Home::new();
     let url = format!("postgres://me:{SECRET}@127.0.0.1:1/timers");
-    let calls = "service calls are kept in SQLite files only: set MODULES to timer or api,timer";
-    for modules in ["", "orchestration,timer,execution"] {
-        let ended = run(on(&home, &url, "serve").env("MODULES", modules));
-        assert_refused(modules, &ended, &["DATABASE_URL is set, but", calls]);
-    }
+    let calls = "service calls on PostgreSQL are made without a broker: remove TIMER_BROKER_URL";
+    let mut beside_a_broker = on(&home, &url, "serve");
+    beside_a_broker.env("TIMER_BROKER_URL", "nats://127.0.0.1:1");
+    let ended = run(beside_a_broker.env("MODULES", ""));
+    assert_refused(
+        "a broker",
+        &ended,
+        &["DATABASE_URL and TIMER_BROKER_URL", calls],
+    );
+    let without_api = "orchestration,timer,execution";
+    let ended = run(on(&home, &url, "serve").env("MODULES", without_api));
+    assert_refused(without_api, &ended, &["add api to MODULES"]);
     for (name, value) in [
         ("TIMER_DB_PATH", "timer.db"),
         ("DB_PATH", "calls.db"),
