@@ -150,7 +150,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use punctual_domain::service_call::{Method, RequestSpec};
+    use punctual_domain::service_call::{Headers, Method, RequestSpec};
     use punctual_domain::{CorrelationId, TimerKey};
     use punctual_ports::ExecutionKey;
 
@@ -168,7 +168,7 @@ mod tests {
             request: RequestSpec {
                 method: Method::Post,
                 url: "https://example.com/".parse().unwrap(),
-                headers: Default::default(),
+                headers: Headers::default(),
                 body: None,
             },
             timeout: Duration::from_secs(1),
