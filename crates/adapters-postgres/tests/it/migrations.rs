@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_adapters_postgres::{ConnectError, OpenError, PostgresSettings, SchemaSet};
 use punctual_migrations::Dialect;
-use punctual_ports::TimerPersistencePort;
+use punctual_ports::{Backend, TimerPersistencePort};
 use punctual_test_servers::{PgBouncer, PostgresServer};
 
 use crate::scratch::{Scratch, client_settings, execute, key, open, save_some, settings, timer};
@@ -170,7 +170,7 @@ async fn a_history_that_is_not_ours_is_refused_and_nothing_is_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tables_of_the_other_set_are_refused() {
+async fn the_tables_of_the_other_set_are_refused_except_by_a_client_which_takes_them() {
     for (set, other) in [
         (SchemaSet::Shared, SchemaSet::TimersOnly),
         (SchemaSet::TimersOnly, SchemaSet::Shared),
@@ -186,9 +186,11 @@ async fn the_tables_of_the_other_set_are_refused() {
         );
         let mut client = of_set(&scratch, other);
         client.role = punctual_adapters_postgres::Role::Client;
-        for wanted in [of_set(&scratch, other), client] {
-            assert_eq!(refusal(&wanted).await.to_string(), sentence);
-        }
+        let refused = refusal(&of_set(&scratch, other)).await;
+        assert_eq!(refused.to_string(), sentence);
+        let client = open(&client).await.unwrap();
+        let has_calls = client.call_stores().is_some();
+        assert_eq!(has_calls, set == SchemaSet::Shared);
     }
 }
 
