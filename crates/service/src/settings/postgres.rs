@@ -212,7 +212,13 @@ mod tests {
         assert!(with_url(&defaults).is_ok());
         let refused = with_url(&[("DB_SYNCHRONOUS", "NORMAL")]).unwrap_err();
         assert!(refused.starts_with("DB_SYNCHRONOUS is for an SQLite file"));
-        let calls = serve(&[URL]).unwrap_err().to_string();
-        assert!(calls.contains("set MODULES to timer"), "{calls}");
+    }
+
+    #[test]
+    fn calls_are_made_without_a_broker() {
+        assert!(serve(&[URL]).unwrap().calls.is_some());
+        let broker = ("TIMER_BROKER_URL", "nats://127.0.0.1");
+        let beside_a_broker = serve(&[URL, broker]).unwrap_err().to_string();
+        assert!(beside_a_broker.contains("remove TIMER_BROKER_URL"));
     }
 }
