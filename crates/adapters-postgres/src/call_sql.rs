@@ -361,15 +361,15 @@ statements! { CallStatements:
                 AND ((c.tenant_id, c.service_call_id) > ($2, $3)) IS TRUE OFFSET 0) c \
          ORDER BY c.tenant_id, c.service_call_id LIMIT $4");
 
-    /// The calls whose next check is over.
+    /// The calls whose next check is over by the caller's clock and by that of the store.
     find_stuck = concat!(
-        "SELECT ", call!(), " FROM %.service_calls c WHERE c.next_check_at <= $1 \
-         ORDER BY c.next_check_at LIMIT $2");
+        "SELECT ", call!(), " FROM %.service_calls c \
+         WHERE c.next_check_at <= LEAST($1, ", clock!("$3"), ") ORDER BY c.next_check_at LIMIT $2");
 
-    /// The earliest next check after an instant.
-    next_check =
-        "SELECT s.next_check_at FROM %.service_calls s WHERE s.next_check_at > $1 \
-         ORDER BY s.next_check_at LIMIT 1";
+    /// The earliest next check after both.
+    next_check = concat!(
+        "SELECT s.next_check_at FROM %.service_calls s \
+         WHERE s.next_check_at > LEAST($1, ", clock!("$2"), ") ORDER BY s.next_check_at LIMIT 1");
 
     /// Waits until no other instance is claiming. Rows alone would not do: whether a message may be claimed
     /// depends on the claims of others, and which attempts are next on those that were started before.

@@ -187,8 +187,10 @@ pub struct CallPage {
 /// - `find_by_correlation` returns the calls of all tenants that belong to a request, in the order of
 ///   keys, after a key if one is given. Calling it again with the last key returns every call that stays
 ///   exactly once.
-/// - `find_stuck` returns the calls of all tenants whose `next_check_at` is at or before `now`, the
-///   oldest first, and the earliest `next_check_at` after it. It claims none: of two instances that find
+/// - `find_stuck` returns the calls of all tenants whose `next_check_at` is at or before `now` and, if the store
+///   has a clock of its own, before that reads too; the oldest first, and the earliest `next_check_at` after both.
+///   `as_of` is the earlier of the two, which calls are judged by: an instance whose clock is ahead starts none
+///   early. It claims none: of two instances that find
 ///   the same call, one changes it, and the other's change is `Outdated`.
 ///
 /// ## Purging
@@ -244,8 +246,10 @@ pub trait ServiceCallPersistencePort: Send + Sync {
 /// Calls that did not progress by their next check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckCalls {
+    /// By when they are stuck.
+    pub as_of: Timestamp,
     /// The calls.
     pub calls: Vec<StoredCall>,
-    /// Earliest next check after now, as far as known.
+    /// Earliest next check after that, as far as known.
     pub next: Option<Timestamp>,
 }

@@ -236,7 +236,8 @@ impl ServiceCallPersistencePort for MemoryCallStore {
     }
 
     async fn find_stuck(&self, now: Timestamp, limit: usize) -> Result<StuckCalls, PortError> {
-        Ok(lock(&self.state).calls.find_stuck(now, limit))
+        let as_of = self.timers.time(now).min(now);
+        Ok(lock(&self.state).calls.find_stuck(as_of, limit))
     }
 
     async fn purge(

@@ -50,17 +50,18 @@ impl Calls {
             .collect()
     }
 
-    pub(super) fn find_stuck(&self, now: Timestamp, limit: usize) -> StuckCalls {
-        let due = self.to_check.iter().take_while(|(at, _)| *at <= now);
+    pub(super) fn find_stuck(&self, as_of: Timestamp, limit: usize) -> StuckCalls {
+        let due = self.to_check.iter().take_while(|(at, _)| *at <= as_of);
         let calls: Vec<StoredCall> = due
             .filter_map(|(_, key)| self.find(key))
             .take(limit)
             .collect();
-        let later = (now.next(), TimerKey::new(least_tenant(), FIRST));
+        let later = (as_of.next(), TimerKey::new(least_tenant(), FIRST));
         let mut next = self.to_check.range(later..);
         StuckCalls {
+            as_of,
             calls,
-            next: next.next().map(|(at, _)| *at).filter(|at| *at > now),
+            next: next.next().map(|(at, _)| *at).filter(|at| *at > as_of),
         }
     }
 }

@@ -108,20 +108,30 @@ pub(super) async fn find_stuck(
     let work = move |session: Arc<Session>| -> BoxFuture<'static, _> {
         let calls = Arc::clone(&reading);
         Box::pin(async move {
-            let (now, limit) = (Instant(now), sql_limit(limit));
-            let now = || (&now as _, Type::TIMESTAMPTZ);
-            let statements: [Statement<'_>; 2] = [
-                (&calls.sql.find_stuck, vec![now(), (&limit, Type::INT8)]),
-                (&calls.sql.next_check, vec![now()]),
+            let (limit, given) = (sql_limit(limit), calls.time.given(now));
+            let at = Instant(now);
+            let (at, clock) = (
+                || (&at as _, Type::TIMESTAMPTZ),
+                || (&given as _, Type::TIMESTAMPTZ),
+            );
+            let statements: [Statement<'_>; 3] = [
+                (&calls.sql.clock, vec![clock()]),
+                (
+                    &calls.sql.find_stuck,
+                    vec![at(), (&limit, Type::INT8), clock()],
+                ),
+                (&calls.sql.next_check, vec![at(), clock()]),
             ];
             let answers = rows(&session, &statements).await?;
-            let [stuck, next] = answers.as_slice() else {
+            let [clock, stuck, next] = answers.as_slice() else {
                 return Err(Failure::Unreadable("an answer is missing".to_owned()));
             };
+            let clock = clock.first().map(|row| instant(row, "clock"));
             let stuck = stuck.iter();
             let stuck = stuck.filter_map(|row| readable("service call", read_call(row)));
             let next = next.first().map(|row| instant(row, "next_check_at"));
             Ok(StuckCalls {
+                as_of: clock.transpose()?.map_or(now, |clock| clock.min(now)),
                 calls: stuck.collect(),
                 next: next.transpose()?,
             })

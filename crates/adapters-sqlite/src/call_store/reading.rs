@@ -79,11 +79,11 @@ pub(super) fn count(
 
 pub(super) fn find_stuck(
     connection: &Connection,
-    now: Timestamp,
+    as_of: Timestamp,
     limit: usize,
 ) -> rusqlite::Result<StuckCalls> {
     let connection = connection.unchecked_transaction()?;
-    let now = now.to_string();
+    let now = as_of.to_string();
     let mut statement = connection.prepare_cached(call_sql::STUCK)?;
     let mut rows = statement.query(params![now])?;
     let mut calls = Vec::new();
@@ -96,5 +96,5 @@ pub(super) fn find_stuck(
         .prepare_cached(call_sql::NEXT_CHECK)?
         .query_row(params![now], |row| parsed(row, 0))
         .optional()?;
-    Ok(StuckCalls { calls, next })
+    Ok(StuckCalls { as_of, calls, next })
 }

@@ -16,6 +16,7 @@ suite! { $ call_read_suite, call_read =>
     the_calls_of_a_request_are_paged_in_the_order_of_keys,
     calls_past_their_next_check_are_stuck_and_the_oldest_comes_first,
     a_running_call_is_stuck_when_its_state_says,
+    a_call_is_stuck_by_the_store_s_clock_too,
     a_finished_call_is_never_stuck,
 }
 
@@ -120,6 +121,29 @@ pub async fn a_running_call_is_stuck_when_its_state_says(store: Box<dyn CallStor
     let found = calls.find_stuck(unheard, 10).await.unwrap();
     let over = at(6_000).saturating_add(TIMEOUT + GRACE);
     assert_eq!((found.calls, found.next), (vec![], Some(over)));
+}
+
+/// However far ahead the caller's clock is, a call is started by neither early.
+pub async fn a_call_is_stuck_by_the_store_s_clock_too(store: Box<dyn CallStoreFixture>) {
+    if !store.has_store_clock() {
+        return;
+    }
+    store.submitted(details(key(1), 5_000)).await;
+    let (check, calls) = (at(5_000).saturating_add(OVERDUE), store.calls());
+    let millisecond = Duration::from_millis(1);
+    let (before, after) = (check.saturating_sub(millisecond), check.next());
+    for (caller, stores, count) in [
+        (after, before, 0),
+        (before, after, 0),
+        (after, check, 1),
+        (check, after, 1),
+    ] {
+        store.set_store_clock(Some(stores));
+        let found = calls.find_stuck(caller, 10).await.unwrap();
+        assert_eq!(found.as_of, caller.min(stores));
+        assert_eq!(found.calls.len(), count, "{caller} {stores}");
+        assert_eq!(found.next, (count == 0).then_some(check));
+    }
 }
 
 /// It has no next check.

@@ -100,7 +100,7 @@ impl CallSweeper {
         let rescued: Vec<CallChange> = stuck
             .calls
             .into_iter()
-            .filter_map(|stored| self.rescue(stored, now))
+            .filter_map(|stored| self.rescue(stored, stuck.as_of))
             .collect();
         let has_rescued = !rescued.is_empty();
         if has_rescued {
@@ -120,7 +120,7 @@ impl CallSweeper {
         if is_full || has_rescued {
             return Ok(Duration::ZERO);
         }
-        let until_next = stuck.next.map(|next| next.since(now));
+        let until_next = stuck.next.map(|next| next.since(stuck.as_of));
         let poll = self.settings.polling_interval;
         Ok(until_next.map_or(poll, |wait| wait.min(poll)))
     }

@@ -394,14 +394,17 @@ fn expected() -> Vec<Expected> {
             BEGIN_READ,
             &["idx_service_calls_next_check_at", TAGS],
             2_000,
-            old(),
+            [old(), vec![time(BEGINNING + 500_000)]]
+                .into_iter()
+                .flatten()
+                .collect(),
         ),
         line(
             "next_check",
             BEGIN_READ,
             &["idx_service_calls_next_check_at"],
             20,
-            vec![time(BEGINNING + 500_000)],
+            vec![time(BEGINNING + 500_000), time(BEGINNING + 500_000)],
         ),
         line(
             "await_turn",
