@@ -22,6 +22,20 @@ ON timer_claims (lease_until);
 INSERT INTO timer_claims (timer_id, token, instance_id, lease_until)
 VALUES (0, 0, '00000000-0000-0000-0000-000000000000', '-infinity');
 
+CREATE TABLE instances (
+    -- Who watches these tables, and when it last said so. Nothing that fires or makes calls depends on it.
+    instance_id uuid PRIMARY KEY,
+    name text NOT NULL,
+    version text NOT NULL,
+    modules text NOT NULL,
+    started_at timestamptz(3) NOT NULL,
+    heartbeat_at timestamptz(3) NOT NULL,
+    -- By how much its clock is ahead of ours.
+    clock_offset_ms bigint NOT NULL
+)
+-- Each row changes every few seconds, and stays on its page.
+WITH (fillfactor = 50);
+
 CREATE TABLE dead_letters (
     -- What could never be handled, byte for byte, in the order in which it was recorded.
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -43,7 +43,7 @@ pub(crate) const SHARED: [Migration; 9] = [
         "postgres",
         4,
         "0004_timer_engine",
-        "d1dbfd33d4721c737a360b6d76b604450abc6812d1ac79afc4dbce2906771670"
+        "345acf8c82ac0f1eb894157341c7434dd533386c7bef860a4bd2da0dcde5c3da"
     ),
     BUS_POSITIONS,
     migration!(
@@ -73,7 +73,7 @@ pub(crate) const TIMERS_ONLY: [Migration; 4] = [
         "postgres_timers",
         1,
         "0001_timer_schedules",
-        "5b96db472e08287d841ee683c4d97a2c5828ee1ddfeddba436379669067a8367"
+        "2052f94ab290f5262fe8d74741868ab3800f1f4374079e3c69105e2f04a8bcc8"
     ),
     BUS_POSITIONS,
     TENANT_READY,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
+use punctual_domain::Timestamp;
 use punctual_ports::{
-    Backend, CallStores, Capabilities, ClockPort, OnChange, PortError, PortErrorKind, TimerStores,
-    WriteHealth,
+    Backend, CallStores, Capabilities, ClockPort, Instance, OnChange, PortError, PortErrorKind,
+    TimerStores, WriteHealth,
 };
 
 use crate::lane::BEGIN_DURABLE;
@@ -55,6 +56,10 @@ impl Backend for PostgresTimerStore {
         Box::pin(self.watch_others(on_change)).await;
         // It was closed.
         pending().await
+    }
+
+    async fn instances(&self, now: Timestamp) -> Result<Option<Vec<Instance>>, PortError> {
+        self.list_instances(now).await.map(Some)
     }
 
     fn write_health(&self) -> WriteHealth {

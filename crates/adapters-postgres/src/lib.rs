@@ -13,6 +13,7 @@ mod driver;
 mod explain;
 mod health;
 mod inspect;
+mod instances;
 mod lane;
 pub mod metric_names;
 mod migrate;
@@ -45,7 +46,7 @@ pub use open_error::OpenError;
 pub use punctual_migrations::SchemaSet;
 #[doc(hidden)]
 pub use settings::TestClock;
-pub use settings::{CommitNotify, PostgresSettings, Role, StoreClock};
+pub use settings::{CommitNotify, InstanceLabel, PostgresSettings, Role, StoreClock};
 #[doc(hidden)]
 pub use sql::Statements;
 pub use timer_store::PostgresTimerStore;

@@ -114,6 +114,17 @@ pub struct PostgresSettings {
     /// How long opening waits for a server that does not answer, or takes no connections yet. What does not
     /// pass by itself, such as a wrong password, is an error at once. Not at all by default.
     pub wait: Duration,
+    /// What others see of this instance.
+    pub label: InstanceLabel,
+}
+
+/// What an instance says of itself to those who list all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InstanceLabel {
+    /// What its operator knows it by, such as host and process.
+    pub name: String,
+    /// The modules that it runs.
+    pub modules: String,
 }
 
 impl PostgresSettings {
@@ -129,6 +140,10 @@ impl PostgresSettings {
             commit_notify: CommitNotify::IfSoon,
             time_limit: Duration::from_secs(10),
             wait: Duration::ZERO,
+            label: InstanceLabel {
+                name: String::new(),
+                modules: String::new(),
+            },
         }
     }
 

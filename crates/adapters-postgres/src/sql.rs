@@ -531,6 +531,38 @@ statements! { Statements:
          WHERE r.instance_id = excluded.instance_id OR r.lease_until <= ", clock!("$3"), " \
          RETURNING r.stream");
 
+    /// Says that an instance lives.
+    record_heartbeat = concat!(
+        "INSERT INTO %.instances (instance_id, name, version, modules, started_at, heartbeat_at, \
+            clock_offset_ms) \
+         VALUES ($1, $2, $3, $4, ", clock!("$5"), ", ", clock!("$5"), ", $6) \
+         ON CONFLICT (instance_id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, \
+            clock_offset_ms = excluded.clock_offset_ms");
+
+    /// The instances that have said so lately, and how many timers each is firing.
+    list_instances = instances!("", "0::int8", "0::int8");
+
+    /// The same where there are service calls: and how many attempts each is making, and messages publishing.
+    list_instances_of_calls = instances!(
+        concat!(
+            ", a AS MATERIALIZED (\
+                SELECT l.claimed_by, count(*) AS claims FROM %.http_execution_log l \
+                WHERE l.state = 'Attempted' AND l.lease_until > ", clock!("$1"), " \
+                GROUP BY l.claimed_by), \
+             m AS MATERIALIZED (\
+                SELECT o.instance_id, count(*) AS claims FROM %.outbox_claims o \
+                WHERE o.lease_until > ", clock!("$1"), " AND NOT o.is_parked \
+                GROUP BY o.instance_id)"),
+        "(SELECT a.claims FROM a WHERE a.claimed_by = i.instance_id)",
+        "(SELECT m.claims FROM m WHERE m.instance_id = i.instance_id)");
+
+    /// Forgets an instance that ends, and those that ended long ago.
+    forget_instances = concat!(
+        "DELETE FROM %.instances WHERE instance_id = ANY(ARRAY(\
+            SELECT i.instance_id FROM %.instances i \
+            WHERE i.instance_id = $1 OR i.heartbeat_at < ", clock!("$2"), " - interval '1 hour' \
+            ORDER BY i.instance_id LIMIT 1000))");
+
     /// Tells other instances something.
     notify = "SELECT pg_catalog.pg_notify($1, $2)::text AS said";
 

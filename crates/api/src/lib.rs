@@ -13,6 +13,7 @@ mod body;
 mod budget;
 mod calls;
 mod host;
+mod instances;
 pub mod metric_names;
 mod openapi;
 mod parts;
@@ -30,8 +31,9 @@ mod trace;
 mod views;
 
 pub use bind::check_bind;
+pub use instances::InstancesView;
 pub use openapi::document as openapi_document;
-pub use parts::{ApiParts, ApiSettings, CallsApi, Readiness, ReadinessCheck, TimersApi};
+pub use parts::{ApiParts, ApiSettings, CallsApi, Instances, Readiness, ReadinessCheck, TimersApi};
 pub use router::router;
 pub use routes::{Access, Route, routes};
 pub use serve::{Served, serve};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use punctual_ports::{ClockPort, IdPort, TimerPersistencePort};
+use punctual_ports::{ClockPort, IdPort, Instance, PortError, TimerPersistencePort};
 use punctual_workflows::ScheduleTimers;
 use punctual_workflows::calls::{ReadCalls, SubmitCalls};
 
@@ -21,6 +21,8 @@ pub struct ApiParts {
     pub tokens: Tokens,
     /// The readiness of the process.
     pub readiness: Readiness,
+    /// The instances that live, this one included.
+    pub instances: Instances,
     /// The metrics, in Prometheus' text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The source of correlation ids.
@@ -33,6 +35,10 @@ pub struct ApiParts {
 
 /// Readiness: checks whether the process can do its work.
 pub type Readiness = Arc<dyn Fn() -> BoxFuture<'static, Vec<ReadinessCheck>> + Send + Sync>;
+
+/// Reads which instances live.
+pub type Instances =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Instance>, PortError>> + Send + Sync>;
 
 /// The use cases of service calls.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::openapi::{Schemas, operations};
 use crate::request_context::{HandlerResult, RequestContext};
 use crate::router::Api;
-use crate::{calls, status, timers, trace};
+use crate::{calls, instances, status, timers, trace};
 
 /// Who is authorized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +85,7 @@ pub fn routes() -> &'static [Route] {
             Tenant GET TIMER, &[] => timers::show, "timers" show_timer;
             Tenant DELETE TIMER, &[] => timers::delete, "timers" delete_timer;
             Everything GET TRACE, PAGE => trace::show, "traces" trace;
+            Everything GET "/api/instances", &[] => instances::list, "status" instances;
             Open GET "/healthz", &[] => status::health, "status" health;
             Open GET "/readyz", &[] => status::ready, "status" ready;
             Open GET "/metrics", &[] => status::metrics, "status" metrics;

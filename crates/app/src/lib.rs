@@ -186,7 +186,7 @@ pub use punctual_adapters_http as http;
 pub use punctual_adapters_nats::{NatsAuth, NatsError, NatsSettings, NatsTls, Prefix};
 #[cfg(feature = "postgres")]
 pub use punctual_adapters_postgres::{
-    CommitNotify, ConnectError, PostgresSettings, PostgresUrl, tokio_postgres,
+    CommitNotify, ConnectError, InstanceLabel, PostgresSettings, PostgresUrl, tokio_postgres,
 };
 #[cfg(feature = "sqlite")]
 pub use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings, Synchronous, rusqlite};
@@ -195,7 +195,9 @@ pub use punctual_domain::{
     Registration, ScheduledTimer, ServiceCallId, TenantId, TenantIdError, TimerData,
     TimerDataError, TimerEntry, TimerKey, TimerState, Timestamp, TimestampError,
 };
-pub use punctual_ports::{DeadLetter, PageCursor, StoredDeadLetter, TimerPage, TimerPageQuery};
+pub use punctual_ports::{
+    ClaimedWork, DeadLetter, Instance, PageCursor, StoredDeadLetter, TimerPage, TimerPageQuery,
+};
 pub use punctual_workflows::{RetentionSettings, WorkerSettings};
 pub use readiness::NotReady;
 pub use running::{Running, ShutDown};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_domain::{CorrelationId, TimerEntry, TimerKey, Timestamp};
 use punctual_ports::{
-    StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, only_answer,
+    Instance, StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, only_answer,
 };
 use punctual_workflows::{ScheduleTimers, TimerRequest};
 
@@ -325,6 +325,16 @@ impl Punctual {
         let removed = self.engine.dead_letters.remove(vec![sequence]).await;
         only_answer(removed, "remove a dead letter")?;
         Ok(())
+    }
+
+    /// The instances that share the store and live, this one included; `None` where the store is one
+    /// process's alone.
+    ///
+    /// # Errors
+    /// If the store does not answer, or the engine has stopped.
+    pub async fn instances(&self) -> Result<Option<Vec<Instance>>, Error> {
+        self.engine.check_open()?;
+        Ok(self.engine.stores.timers().instances(self.now()).await?)
     }
 
     /// The time by the engine's clock, which due times are compared with.

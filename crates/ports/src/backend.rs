@@ -5,9 +5,10 @@ use std::future::pending;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use punctual_domain::Timestamp;
 
 use crate::{
-    BusPositionPort, ClockPort, DeadLetterPort, ExecutionLogPort, OutboxPort, PortError,
+    BusPositionPort, ClockPort, DeadLetterPort, ExecutionLogPort, Instance, OutboxPort, PortError,
     ServiceCallPersistencePort, TimerPersistencePort, TimerQueuePort,
 };
 
@@ -123,6 +124,9 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 ///   that it misses is found by the worker's next poll: late, not lost.
 /// - `watch` returns, with the reason, only when the store can no longer be relied on; the engine then
 ///   stops. A transient failure is no reason to return.
+/// - `instances` returns those that `watch` the store and have said so within [`Instance::LIVES_FOR`], in the
+///   order of their ids, at most [`Instance::MOST`]; `None` if only one can watch it. One that was closed is
+///   not among them.
 /// - `write_health` returns at once, without I/O.
 /// - `probe_write` writes as durably as a timer is written, and changes nothing that is stored. It
 ///   fails if a new timer would be refused.
@@ -155,6 +159,11 @@ pub trait Backend: Any + Send + Sync {
     /// The change feed. Without one, commits of other processes are found by polling.
     async fn watch(&self, _clock: Arc<dyn ClockPort>, _on_change: OnChange) -> PortError {
         pending().await
+    }
+
+    /// The instances that live, where several share the store.
+    async fn instances(&self, _now: Timestamp) -> Result<Option<Vec<Instance>>, PortError> {
+        Ok(None)
     }
 
     /// Health of the writes, as far as known.

@@ -25,6 +25,7 @@ mod event_bus;
 mod execution_log;
 mod http_client;
 mod ids;
+mod instance;
 mod outbox;
 mod service_calls;
 mod stepped;
@@ -48,6 +49,7 @@ pub use execution_log::{
 };
 pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;
+pub use instance::{ClaimedWork, Instance};
 pub use outbox::{
     DeadLetterMessage, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow,
     PublishLater, PublishedMessage, Unreadable,

@@ -129,6 +129,11 @@ Examples:
     /// A message that cannot be parsed, and a firing that no handler accepts, are kept byte for byte
     /// with the reason, until they are removed. An empty list is no failure.
     DeadLetters(DeadLettersArgs),
+    /// List the processes that share a PostgreSQL database
+    ///
+    /// Those that have said within fifteen seconds that they live, with what each is working on and by how
+    /// much its clock is ahead of the database's. An empty list is no failure.
+    Instances(InstancesArgs),
     /// Bring the database up to date, or show how far it is
     ///
     /// Serving and scheduling do this by themselves; the command is for doing it beforehand. It goes
@@ -416,6 +421,16 @@ pub(crate) struct DeadLettersArgs {
     /// Remove this one for good
     #[arg(long, value_name = "SEQUENCE", value_parser = parse::sequence, conflicts_with_all = ["limit", "after", "payload", "output"])]
     pub(crate) remove: Option<u64>,
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  DATABASE_URL=postgres://me@db/timers timer-service instances --output table")]
+#[command(mut_arg("output", |output| output.help("How to show them: json for programs, a table for people")))]
+pub(crate) struct InstancesArgs {
     #[command(flatten)]
     pub(crate) answer: AnswerArgs,
 }

@@ -79,6 +79,7 @@ fn carry_out(cli: Cli) -> Result<(), Failure> {
         Command::DeadLetters(args) => {
             runtime.block_on(commands::dead_letters::run(args, &environment))
         }
+        Command::Instances(args) => runtime.block_on(commands::instances::run(args, &environment)),
         Command::Backup(args) => commands::backup::run(&args, &environment),
         Command::Migrate(args) => runtime.block_on(commands::migrate::run(&args, &environment)),
         Command::Check(args) => runtime.block_on(check::check(&args, &environment)),

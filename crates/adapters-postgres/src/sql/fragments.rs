@@ -18,6 +18,31 @@ macro_rules! current_clock {
     };
 }
 
+/// The instances that have said lately that they live, with what each has claimed.
+macro_rules! instances {
+    ($of_calls:expr, $attempts:literal, $messages:literal) => {
+        concat!(
+            "WITH t AS MATERIALIZED (\
+                SELECT k.instance_id, count(*) AS claims FROM %.timer_claims k \
+                WHERE k.lease_until > ",
+            clock!("$1"),
+            " GROUP BY k.instance_id)",
+            $of_calls,
+            " SELECT i.instance_id, i.name, i.version, i.modules, i.started_at, i.heartbeat_at, \
+                i.clock_offset_ms, \
+                coalesce((SELECT t.claims FROM t WHERE t.instance_id = i.instance_id), 0) AS timers, \
+                coalesce(",
+            $attempts,
+            ", 0) AS attempts, coalesce(",
+            $messages,
+            ", 0) AS messages \
+             FROM %.instances i WHERE i.heartbeat_at > ",
+            clock!("$1"),
+            " - $2 * interval '1 millisecond' ORDER BY i.instance_id LIMIT $3"
+        )
+    };
+}
+
 /// The instant up to which timers are due: by the caller's clock and by the server's.
 macro_rules! until {
     () => {

@@ -35,7 +35,7 @@ use crate::SchemaSet;
 use crate::call_store::Calls;
 use crate::lane::{Connector, Lane};
 use crate::schedule_in::Database;
-use crate::settings::{CommitNotify, Role, StoreClock};
+use crate::settings::{CommitNotify, InstanceLabel, Role, StoreClock};
 use crate::sql::Statements;
 use blocked_keys::BlockedKeys;
 use claiming::Poll;
@@ -61,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) set: SchemaSet,
     pub(crate) role: Role,
     pub(crate) time: StoreClock,
+    pub(crate) label: InstanceLabel,
     commit_notify: CommitNotify,
     listen_url: PostgresUrl,
     name: String,

@@ -118,6 +118,7 @@ impl PostgresTimerStore {
             set: settings.set,
             role: settings.role,
             time: settings.time.clone(),
+            label: settings.label.clone(),
             commit_notify: settings.commit_notify,
             listen_url: settings
                 .listen_url
@@ -171,6 +172,9 @@ impl PostgresTimerStore {
             }
             // Nobody would send it any more.
             self.send_collected().await;
+            if self.inner.role == Role::Timer {
+                self.forget_instances().await;
+            }
         };
         tokio::select! {
             () = ended => {}
@@ -205,6 +209,7 @@ impl PostgresTimerStore {
             () = Box::pin(self.listen(Arc::clone(&on_change))) => {}
             () = self.sweep(Arc::clone(&on_change)) => {}
             () = self.poll_regularly(on_change) => {}
+            () = self.heartbeats() => {}
             () = Box::pin(self.clean_up()) => {}
             () = self.closed() => {}
         }

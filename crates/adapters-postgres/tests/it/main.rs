@@ -8,6 +8,7 @@ mod certificates;
 mod claim_races;
 mod connecting;
 mod examining;
+mod heartbeats;
 mod idle;
 mod instances;
 mod listening;

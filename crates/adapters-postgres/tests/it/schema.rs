@@ -131,6 +131,13 @@ dead_letters|tenant_id|text|||C
 dead_letters|payload|bytea|NOT NULL||
 dead_letters|reason|text|NOT NULL||
 dead_letters|failed_at|timestamp(3) with time zone|NOT NULL||
+instances|instance_id|uuid|NOT NULL||
+instances|name|text|NOT NULL||
+instances|version|text|NOT NULL||
+instances|modules|text|NOT NULL||
+instances|started_at|timestamp(3) with time zone|NOT NULL||
+instances|heartbeat_at|timestamp(3) with time zone|NOT NULL||
+instances|clock_offset_ms|bigint|NOT NULL||
 republications|stream|text|NOT NULL||C
 republications|instance_id|uuid|NOT NULL||
 republications|lease_until|timestamp(3) with time zone|NOT NULL||
@@ -162,6 +169,7 @@ const TIMER_CONSTRAINTS: &str = "
 bus_positions|PRIMARY KEY (stream, instance_id)
 dead_letters|PRIMARY KEY (sequence)
 dead_letters|UNIQUE (id)
+instances|PRIMARY KEY (instance_id)
 republications|PRIMARY KEY (stream)
 timer_claims|PRIMARY KEY (timer_id)
 timer_firings|PRIMARY KEY (timer_id)
@@ -184,6 +192,7 @@ timers|CREATE INDEX idx_timers_deleted_at ON timers USING btree (deleted_at) WHE
 timers|CREATE INDEX idx_timers_due_at ON timers USING btree (tenant_id, due_at, id)";
 
 const TIMER_STORAGE: &str = "
+instances||fillfactor=50
 republications|UNLOGGED|
 timer_claims|UNLOGGED|autovacuum_vacuum_scale_factor=0 autovacuum_vacuum_threshold=1000 autovacuum_vacuum_cost_delay=0
 timer_queue||autovacuum_vacuum_scale_factor=0 autovacuum_vacuum_threshold=5000 autovacuum_vacuum_cost_delay=0";

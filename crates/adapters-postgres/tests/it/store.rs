@@ -21,7 +21,7 @@ const EMPTY_CALLS: &str = "TRUNCATE service_calls, service_call_tags, submission
 
 /// Empties all tables that a store of timers writes, as a migration leaves them.
 const EMPTY: &str = "TRUNCATE timers, timer_queue, timer_firings, timer_claims, dead_letters, bus_positions, \
-    republications RESTART IDENTITY CASCADE; \
+    republications, instances RESTART IDENTITY CASCADE; \
     INSERT INTO timer_claims (timer_id, token, instance_id, lease_until) \
     VALUES (0, 0, '00000000-0000-0000-0000-000000000000', '-infinity')";
 
@@ -69,7 +69,7 @@ impl InSchema {
         let plain = PostgresUrl::new(schema.url()).unwrap();
         let path = settings.schema.as_deref();
         let outsider = ConnectionProbe::connect(&plain, path, machine.as_ref());
-        let outsider = outsider.await.unwrap();
+        let outsider = Box::pin(outsider).await.unwrap();
         let client = outsider.client();
         let path = format!("SET search_path = {}", schema.name());
         client.batch_execute(&path).await.unwrap();

@@ -8,6 +8,7 @@ use super::bodies::{Submission, TimerBatch, TimerRequest};
 use super::schemas::Schemas;
 use super::{PROBLEM, reference_to_parameter};
 use crate::ApiSettings;
+use crate::instances::InstancesView;
 use crate::problem::ProblemView;
 use crate::status::{Health, ReadinessView};
 use crate::timers::{ScheduledTimerView, TimerResults};
@@ -193,6 +194,17 @@ pub(crate) fn trace(schemas: &mut Schemas) -> Value {
                         `limit` calls and timers by tenant and id, each call together with its timer, and all \
                         that happened to them, by time.",
         "responses": { "200": answer::<TraceView>(schemas, "What is known of the request.") },
+    })
+}
+
+pub(crate) fn instances(schemas: &mut Schemas) -> Value {
+    json!({
+        "operationId": "listInstances",
+        "summary": "List the processes that share the work",
+        "description": "Those that have said within fifteen seconds that they live, at most a thousand. On a \
+                        database file that is this one alone. It needs a token of all tenants where tokens are \
+                        set up.",
+        "responses": { "200": answer::<InstancesView>(schemas, "The instances that live.") },
     })
 }
 

@@ -13,7 +13,7 @@ use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_api::{
     ApiParts, ApiSettings, CallsApi, ReadinessCheck, TimersApi, Tokens, hash_token, router,
 };
-use punctual_ports::{CallStores, ClockPort, IdPort};
+use punctual_ports::{CallStores, ClaimedWork, ClockPort, IdPort, Instance};
 use punctual_workflows::calls::{CallPorts, CallSettings, ReadCalls, SubmitCalls};
 use punctual_workflows::{ScheduleTimers, TimerPorts};
 use serde_json::{Value, json};
@@ -75,6 +75,7 @@ impl World {
                     vec![ReadinessCheck { name, problem }]
                 })
             }),
+            instances: Arc::new(|| Box::pin(async { Ok(vec![instance()]) })),
             metrics: Arc::new(|| "# no metrics\n".to_owned()),
             ids,
             clock: deadlines,
@@ -123,6 +124,25 @@ impl World {
 }
 
 pub(crate) const CALLS: &str = "/api/tenants/a/service-calls";
+
+/// The instance that the world is.
+fn instance() -> Instance {
+    let now = NOW.parse().unwrap();
+    Instance {
+        id: ID.parse().unwrap(),
+        name: "here 7".to_owned(),
+        version: "1.2.3".to_owned(),
+        modules: "api,timer".to_owned(),
+        started_at: now,
+        heartbeat_at: now,
+        clock_offset_millis: -12,
+        claimed: Some(ClaimedWork {
+            timers: 3,
+            attempts: 2,
+            messages: 1,
+        }),
+    }
+}
 
 /// A submission with nothing wrong.
 pub(crate) fn submission() -> Value {

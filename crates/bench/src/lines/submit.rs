@@ -145,6 +145,7 @@ fn parts(engine: &Engine, clock: &SystemClock) -> Outcome<ApiParts> {
         timers: None,
         tokens: Tokens::none(),
         readiness: Arc::new(|| Box::pin(async { Vec::new() })),
+        instances: Arc::new(|| Box::pin(async { Ok(Vec::new()) })),
         metrics: Arc::new(String::new),
         ids: Arc::new(UuidIds),
         clock: Arc::new(clock.clone()),

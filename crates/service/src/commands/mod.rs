@@ -8,6 +8,7 @@ pub(crate) mod cancel;
 pub(crate) mod completions;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
+pub(crate) mod instances;
 pub(crate) mod migrate;
 pub(crate) mod output;
 pub(crate) mod read;

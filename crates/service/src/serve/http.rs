@@ -10,10 +10,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use punctual::{NotReady, Punctual};
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_api::{
-    ApiParts, ApiSettings as Limits, CallsApi, Readiness, ReadinessCheck, TimersApi,
+    ApiParts, ApiSettings as Limits, CallsApi, Instances, Readiness, ReadinessCheck, TimersApi,
 };
-use punctual_domain::{ServiceCallId, TenantId, TimerKey};
-use punctual_ports::{ClockPort, TimerPersistencePort};
+use punctual_domain::{ServiceCallId, TenantId, TimerKey, Timestamp};
+use punctual_ports::{ClockPort, IdPort, Instance, PortError, PortErrorKind, TimerPersistencePort};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -21,6 +21,7 @@ use super::Engine;
 use super::output_stall::OutputStall;
 use crate::failure::Failure;
 use crate::listen::Bound;
+use crate::settings::this_process;
 
 /// Maximum age of the worker's last poll while it counts as ready.
 const POLLS_WITHIN: Duration = Duration::from_secs(30);
@@ -77,7 +78,11 @@ async fn serve(
     clock: SystemClock,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Failure> {
-    let Engine { punctual, stall } = engine;
+    let Engine {
+        punctual,
+        stall,
+        modules,
+    } = engine;
     let limits = Limits {
         drain: DRAIN,
         ..Limits::default()
@@ -95,6 +100,7 @@ async fn serve(
         calls,
         timers,
         tokens: bound.tokens,
+        instances: instances(punctual.clone(), alone(modules, punctual.now())),
         readiness: readiness(punctual, stall, clock.clone()),
         metrics: Arc::new(move || metrics.render()),
         ids: Arc::new(UuidIds),
@@ -113,6 +119,37 @@ async fn serve(
         );
     }
     Ok(())
+}
+
+/// This process, as it is listed where it has the database to itself.
+fn alone(modules: String, now: Timestamp) -> Instance {
+    Instance {
+        id: UuidIds.next_id(),
+        name: this_process(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        modules,
+        started_at: now,
+        heartbeat_at: now,
+        clock_offset_millis: 0,
+        claimed: None,
+    }
+}
+
+/// The instances that share the database.
+fn instances(punctual: Punctual, alone: Instance) -> Instances {
+    Arc::new(move || {
+        let (punctual, mut alone) = (punctual.clone(), alone.clone());
+        async move {
+            let unreadable = |error: punctual::Error| {
+                let reason = error.to_string();
+                PortError::new(PortErrorKind::Unavailable, "list the instances", reason)
+            };
+            alone.heartbeat_at = punctual.now();
+            let listed = punctual.instances().await.map_err(unreadable)?;
+            Ok(listed.unwrap_or_else(|| vec![alone]))
+        }
+        .boxed()
+    })
 }
 
 /// Checks that the database can be read and written, the broker is connected, the worker polls, and

@@ -57,6 +57,8 @@ struct Engine {
     punctual: Punctual,
     /// `None` if it writes no lines.
     stall: Option<OutputStall>,
+    /// What it runs.
+    modules: String,
 }
 
 impl Engine {
@@ -98,7 +100,12 @@ async fn build(
         }
         let built = built(builder, stop).await?;
         let stall = None;
-        return Ok(built.map(|punctual| Engine { punctual, stall }));
+        let modules = settings.modules.clone();
+        return Ok(built.map(|punctual| Engine {
+            punctual,
+            stall,
+            modules,
+        }));
     }
     let unwritable =
         |error| Failure::refused(format!("standard output cannot be written: {error}"));
@@ -119,7 +126,11 @@ async fn build(
         .start(stdout, stop.clone(), is_durable, stall.clone())
         .map_err(unwritable)?;
     let stall = Some(stall);
-    Ok(Some(Engine { punctual, stall }))
+    Ok(Some(Engine {
+        punctual,
+        stall,
+        modules: settings.modules.clone(),
+    }))
 }
 
 /// The client that makes the requests of calls.

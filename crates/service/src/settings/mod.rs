@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use punctual::http::AllowedNets;
 use punctual_adapters_nats::NatsSettings;
-use punctual_adapters_postgres::{PostgresSettings, Role as PostgresRole};
+use punctual_adapters_postgres::{InstanceLabel, PostgresSettings, Role as PostgresRole};
 use punctual_adapters_sqlite::{Role, SchemaSet, SqliteSettings};
 use punctual_workflows::calls::CallSettings;
 use punctual_workflows::{RetentionSettings, WorkerSettings};
@@ -88,6 +88,8 @@ impl fmt::Display for TimerDatabase {
 pub(crate) struct ServeSettings {
     /// Where the timers are.
     pub(crate) database: TimerDatabase,
+    /// The modules, as they were given.
+    pub(crate) modules: String,
     /// `None`: no service calls, only timers.
     pub(crate) calls: Option<CallsSettings>,
     pub(crate) api: Option<ApiSettings>,
@@ -387,6 +389,15 @@ impl Sources<'_> {
         Ok(self.get(&table::MODULES)?.unwrap_or(all))
     }
 
+    fn modules_as_given(&self) -> String {
+        let about = table::MODULES.about;
+        let given = self.given(about).map(|(raw, _)| raw);
+        given.map_or_else(
+            || about.default.to_owned(),
+            |raw| raw.to_string_lossy().into_owned(),
+        )
+    }
+
     /// The broker, if one is set.
     pub(crate) fn broker(&self) -> Result<Option<NatsSettings>, Failure> {
         broker::read(self).map_err(|problems| {
@@ -413,7 +424,11 @@ impl Sources<'_> {
             Some(_) if modules.calls && broker.is_some() => {
                 return Err(Failure::refused(NO_CALLS_BESIDE_A_BROKER));
             }
-            Some(database) => {
+            Some(mut database) => {
+                database.label = InstanceLabel {
+                    name: this_process(),
+                    modules: self.modules_as_given(),
+                };
                 worker = worker.for_several_instances();
                 let calls = modules.calls.then(|| self.calls(keep)).transpose()?;
                 (TimerDatabase::Postgres(Box::new(database)), calls)
@@ -438,6 +453,7 @@ impl Sources<'_> {
         }
         Ok(ServeSettings {
             database,
+            modules: self.modules_as_given(),
             calls,
             api,
             broker,
@@ -453,6 +469,13 @@ impl Sources<'_> {
             file: self.file.as_ref().map(|file| file.path().to_path_buf()),
         })
     }
+}
+
+/// What operators know this process by: its host and its number.
+pub(crate) fn this_process() -> String {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    format!("{host}:{}", std::process::id())
 }
 
 /// What is not supported on PostgreSQL.

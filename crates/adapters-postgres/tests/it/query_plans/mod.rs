@@ -48,6 +48,7 @@ const FIRING: &str = "timer_firings_pkey";
 const REACHED: &str = "idx_timer_firings_reached_at";
 const CLAIM: &str = "timer_claims_pkey";
 const LEASE: &str = "idx_timer_claims_lease_until";
+const INSTANCE: &str = "instances_pkey";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_statement_finds_its_rows_through_an_index() {
@@ -230,6 +231,15 @@ fn numbers(values: impl Iterator<Item = i64>) -> Parameter {
 
 fn lease() -> Parameter {
     (Box::new(8_000.0_f64), Type::FLOAT8)
+}
+
+/// Who is listed: by the server's clock, within fifteen seconds.
+fn living() -> Vec<Parameter> {
+    vec![
+        servers_clock(),
+        (Box::new(15_000.0_f64), Type::FLOAT8),
+        number(1_000),
+    ]
 }
 
 /// The timers of a batch: scheduled, and far from each other.
@@ -767,6 +777,50 @@ fn expected(low: u64) -> Vec<Expected> {
                 servers_clock(),
                 lease(),
             ],
+        ),
+        line(
+            "record_heartbeat",
+            BEGIN_QUICK,
+            &[],
+            1,
+            100,
+            vec![
+                uuid(Uuid::nil()),
+                text("host 7"),
+                text("0.1.0"),
+                text("timer"),
+                servers_clock(),
+                number(0),
+            ],
+        ),
+        line(
+            "list_instances",
+            BEGIN_READ,
+            &[LEASE, INSTANCE],
+            batch_rows,
+            200,
+            living(),
+        ),
+        line(
+            "list_instances_of_calls",
+            BEGIN_READ,
+            &[
+                LEASE,
+                INSTANCE,
+                "idx_http_execution_log_open",
+                "idx_outbox_claims_lease_until",
+            ],
+            batch_rows,
+            200,
+            living(),
+        ),
+        line(
+            "forget_instances",
+            BEGIN_QUICK,
+            &[INSTANCE],
+            batch_rows,
+            100,
+            vec![uuid(Uuid::nil()), servers_clock()],
         ),
         line(
             "notify",
