@@ -3,10 +3,32 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
-use serde_json::Value;
+use punctual_adapters_system::SystemClock;
+use punctual_domain::Timestamp;
+use punctual_ports::ClockPort;
+use serde_json::{Value, json};
 
 use crate::running::{Home, PATIENCE, Running};
+
+/// The calls of the tenant that most tests use.
+pub(crate) const CALLS: &str = "/api/tenants/demo/service-calls";
+/// The states of a call that has an outcome.
+pub(crate) const FINISHED: &[&str] = &["Succeeded", "Failed"];
+
+pub(crate) fn clock() -> SystemClock {
+    SystemClock::start().unwrap()
+}
+
+pub(crate) fn due_in(after: Duration) -> Timestamp {
+    clock().now().next().saturating_add(after)
+}
+
+/// A call to be submitted.
+pub(crate) fn call(url: &str, due_at: Timestamp) -> Value {
+    json!({"name": "greet", "dueAt": due_at, "requestSpec": {"method": "GET", "url": url}})
+}
 
 /// What came back.
 #[derive(Debug, Clone)]
@@ -80,6 +102,35 @@ impl Api {
         let answer = self.ask("GET", path, None);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.json()
+    }
+
+    /// Submits a call that has to be accepted, and returns its id.
+    pub(crate) fn submit(self, body: &Value) -> String {
+        let answer = self.ask("POST", CALLS, Some(body));
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.json()["serviceCallId"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn call(self, id: &str) -> Value {
+        self.get(&format!("{CALLS}/{id}"))
+    }
+
+    /// Polls a call until it is in one of these states.
+    pub(crate) fn wait_for(self, id: &str, states: &[&str]) -> Value {
+        self.wait_long_for(id, states, PATIENCE)
+    }
+
+    pub(crate) fn wait_long_for(self, id: &str, states: &[&str], patience: Duration) -> Value {
+        let clock = clock();
+        let give_up = clock.now().saturating_add(patience);
+        loop {
+            let call = self.call(id);
+            if states.contains(&call["status"].as_str().unwrap()) {
+                return call;
+            }
+            assert!(clock.now() < give_up, "it stays as it is: {call}");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
     }
 }
 

@@ -47,6 +47,7 @@ mod serve_broker;
 mod serving;
 mod serving_calls;
 mod settings_file;
+mod shapes;
 mod stdout;
 mod target;
 mod writable;

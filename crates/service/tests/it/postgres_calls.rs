@@ -1,68 +1,21 @@
 //! Service calls on PostgreSQL: by one instance, and by several that are equal.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::Duration;
 
-use punctual_adapters_system::SystemClock;
-use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 use punctual_test_servers::psql;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::api_client::{Api, serve_calls};
+use crate::api_client::{Api, CALLS, FINISHED, call, clock, due_in, serve_calls};
 use crate::postgres::Database;
-use crate::running::{Ended, PATIENCE, Running, run};
+use crate::running::{Ended, Home, PATIENCE, Running, run};
+use crate::shapes::every_module;
 use crate::target::Target;
 
-const CALLS: &str = "/api/tenants/demo/service-calls";
-const FINISHED: &[&str] = &["Succeeded", "Failed"];
-
-fn clock() -> SystemClock {
-    SystemClock::start().unwrap()
-}
-
-fn due_in(after: Duration) -> Timestamp {
-    clock().now().next().saturating_add(after)
-}
-
-fn call(url: &str, due_at: Timestamp) -> Value {
-    json!({"name": "greet", "dueAt": due_at, "requestSpec": {"method": "GET", "url": url}})
-}
-
-fn submit(api: Api, body: &Value) -> String {
-    let answer = api.ask("POST", CALLS, Some(body));
-    assert_eq!(answer.status, 202, "{answer:?}");
-    answer.json()["serviceCallId"].as_str().unwrap().to_owned()
-}
-
-/// Polls a call until it is in one of these states.
-fn wait_for(api: Api, id: &str, states: &[&str], patience: Duration) -> Value {
-    let clock = clock();
-    let give_up = clock.now().saturating_add(patience);
-    loop {
-        let call = api.get(&format!("{CALLS}/{id}"));
-        if states.contains(&call["status"].as_str().unwrap()) {
-            return call;
-        }
-        assert!(clock.now() < give_up, "it stays as it is: {call}");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-}
-
-fn finished(api: Api, id: &str) -> Value {
-    wait_for(api, id, FINISHED, PATIENCE)
-}
-
-fn command(database: &Database) -> Command {
-    let mut command = database.command("serve --listen 127.0.0.1:0 --allow-nets 127.0.0.0/8");
-    command.env_remove("MODULES");
-    command
-}
-
 fn serve(database: &Database) -> (Running, Api) {
-    serve_calls(&mut command(database))
+    serve_calls(&mut every_module(database))
 }
 
 fn what(trace: &Value) -> Vec<String> {
@@ -88,13 +41,13 @@ fn a_call_is_scheduled_made_once_found_and_traced() {
     let mut body = call(&target.url("/slow/300/hello"), due_at);
     body["tags"] = json!(["greeting", "first"]);
     body["requestSpec"]["headers"] = json!({"Authorization": "Bearer header-canary"});
-    let id = submit(api, &body);
+    let id = api.submit(&body);
     assert_eq!(
-        submit(api, &call(&target.url("/now"), clock().now())).len(),
+        api.submit(&call(&target.url("/now"), clock().now())).len(),
         36
     );
-    wait_for(api, &id, &["Running"], PATIENCE);
-    let made = finished(api, &id);
+    api.wait_for(&id, &["Running"]);
+    let made = api.wait_for(&id, FINISHED);
     assert_eq!(made["status"], "Succeeded", "{made}");
     assert_eq!(made["timer"]["state"], "Reached");
     let slow = target.seen().into_iter().filter(|it| it.path != "/now");
@@ -142,7 +95,7 @@ fn a_call_is_scheduled_made_once_found_and_traced() {
 }
 
 #[test]
-fn of_three_instances_one_takes_a_call_one_reads_it_and_one_deletes_it() {
+fn of_three_instances_one_takes_a_call_and_another_reads_it() {
     let Some(database) = Database::shared() else {
         return;
     };
@@ -150,33 +103,22 @@ fn of_three_instances_one_takes_a_call_one_reads_it_and_one_deletes_it() {
     let (_one, one) = serve(&database);
     let (_two, two) = serve(&database);
     let (_three, three) = serve(&database);
-    let gone = submit(
-        one,
-        &call(&target.url("/gone"), due_in(Duration::from_secs(2))),
-    );
-    let found = two.get(&format!("{CALLS}/{gone}"));
-    assert_eq!(found["status"], "Scheduled");
-    let deleted = three.ask("DELETE", &format!("{CALLS}/{gone}"), None);
-    assert_eq!(deleted.status, 204, "{deleted:?}");
-    for api in [one, two, three] {
-        assert_eq!(api.ask("GET", &format!("{CALLS}/{gone}"), None).status, 404);
-    }
     let calls: Vec<String> = (0..60)
         .map(|n| {
             let after = Duration::from_millis(n % 3 * 400);
             let body = call(&target.url(&format!("/made/{n}")), due_in(after));
-            submit([one, two, three][usize::try_from(n % 3).unwrap()], &body)
+            [one, two, three][usize::try_from(n % 3).unwrap()].submit(&body)
         })
         .collect();
     for (n, id) in calls.iter().enumerate() {
-        let made = finished([two, three, one][n % 3], id);
+        let made = [two, three, one][n % 3].wait_for(id, FINISHED);
         assert_eq!(made["status"], "Succeeded", "{made}");
     }
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for seen in target.seen() {
         *times.entry(seen.path).or_default() += 1;
     }
-    assert_eq!(times.len(), 60, "the deleted one was not made: {times:?}");
+    assert_eq!(times.len(), 60, "{times:?}");
     assert!(times.values().all(|times| *times == 1), "{times:?}");
 }
 
@@ -190,7 +132,7 @@ fn of_three_instances_one_is_killed_and_each_call_has_one_outcome() {
     // Alone at first, so that it is the one that makes the slow call.
     let (mut dying, api) = serve(&database);
     let slow = call(&target.url("/slow/20000/slow"), clock().now());
-    let slow = submit(api, &slow);
+    let slow = api.submit(&slow);
     let clock = clock();
     let give_up = clock.now().saturating_add(PATIENCE);
     while target.seen().is_empty() {
@@ -202,15 +144,15 @@ fn of_three_instances_one_is_killed_and_each_call_has_one_outcome() {
     let later: Vec<String> = (0..20)
         .map(|n| {
             let url = target.url(&format!("/later/{n}"));
-            submit(api, &call(&url, due_in(Duration::from_millis(500))))
+            api.submit(&call(&url, due_in(Duration::from_millis(500))))
         })
         .collect();
     dying.kill();
     for id in &later {
-        let made = wait_for(three, id, FINISHED, Duration::from_mins(2));
+        let made = three.wait_long_for(id, FINISHED, Duration::from_mins(2));
         assert_eq!(made["status"], "Succeeded", "{made}");
     }
-    let cut = wait_for(two, &slow, FINISHED, Duration::from_mins(2));
+    let cut = two.wait_long_for(&slow, FINISHED, Duration::from_mins(2));
     assert_eq!(cut["outcome"]["errorMeta"]["kind"], "Interrupted", "{cut}");
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for seen in target.seen() {
@@ -218,4 +160,51 @@ fn of_three_instances_one_is_killed_and_each_call_has_one_outcome() {
     }
     assert_eq!(times.len(), 21, "{times:?}");
     assert!(times.values().all(|times| *times == 1), "{times:?}");
+}
+
+#[test]
+fn whoever_lives_is_listed_with_version_and_modules() {
+    let Some(database) = Database::shared() else {
+        return;
+    };
+    let (one, api) = serve(&database);
+    let (two, other) = serve(&database);
+    let process = |running: &Running| format!(":{}", running.id());
+    let listed = |api: Api, wanted: &[String]| {
+        let clock = clock();
+        let give_up = clock.now().saturating_add(PATIENCE);
+        loop {
+            let page = api.get("/api/instances");
+            let instances = page["instances"].as_array().unwrap();
+            let is_listed = |process: &String| {
+                let mut names = instances.iter().map(|it| it["name"].as_str().unwrap());
+                names.any(|name| name.ends_with(process))
+            };
+            if instances.len() == wanted.len() && wanted.iter().all(is_listed) {
+                return page;
+            }
+            assert!(clock.now() < give_up, "{page}");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    };
+    let both = [process(&one), process(&two)];
+    let page = listed(api, &both);
+    listed(other, &both);
+    let first = &page["instances"][0];
+    assert_eq!(first["version"], env!("CARGO_PKG_VERSION"), "{page}");
+    assert_eq!(first["modules"], "api,orchestration,timer,execution");
+    assert_eq!(
+        first["claimed"],
+        json!({"timers": 0, "attempts": 0, "messages": 0})
+    );
+    two.signal(Signal::TERM);
+    assert_eq!(two.end().code, Some(0));
+    listed(api, &both[..1]);
+    let mut command = database.command("instances --output table");
+    let table = run(command.env_remove("MODULES"));
+    assert!(table.stdout.contains(&both[0]), "{table:?}");
+    let on_a_file = Home::new();
+    let file = on_a_file.serve();
+    refused(&on_a_file.run("instances"), "which one process serves");
+    drop(file);
 }

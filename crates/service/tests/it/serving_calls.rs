@@ -2,51 +2,15 @@
 
 use std::time::Duration;
 
-use punctual_adapters_system::SystemClock;
-use punctual_domain::Timestamp;
 use punctual_ports::ClockPort;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::api_client::{Answer, Api, calls_command, serve_calls};
-use crate::running::{Home, PATIENCE, run};
+use crate::api_client::{
+    Answer, Api, CALLS, FINISHED, call, calls_command, clock, due_in, serve_calls,
+};
+use crate::running::{Home, run};
 use crate::target::Target;
-
-const CALLS: &str = "/api/tenants/demo/service-calls";
-
-fn clock() -> SystemClock {
-    SystemClock::start().unwrap()
-}
-
-fn due_in(after: Duration) -> Timestamp {
-    clock().now().next().saturating_add(after)
-}
-
-fn call(url: &str, due_at: Timestamp) -> Value {
-    json!({"name": "greet", "dueAt": due_at, "requestSpec": {"method": "GET", "url": url}})
-}
-
-fn submit(api: Api, body: &Value) -> String {
-    let answer = api.ask("POST", CALLS, Some(body));
-    assert_eq!(answer.status, 202, "{answer:?}");
-    answer.json()["serviceCallId"].as_str().unwrap().to_owned()
-}
-
-/// Polls a call until it is in one of these states.
-fn wait_for(api: Api, id: &str, states: &[&str]) -> Value {
-    let clock = clock();
-    let give_up = clock.now().saturating_add(PATIENCE);
-    loop {
-        let call = api.get(&format!("{CALLS}/{id}"));
-        if states.contains(&call["status"].as_str().unwrap()) {
-            return call;
-        }
-        assert!(clock.now() < give_up, "it stays as it is: {call}");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-}
-
-const FINISHED: &[&str] = &["Succeeded", "Failed"];
 
 #[test]
 fn a_call_is_scheduled_made_once_logged_found_and_traced() {
@@ -66,8 +30,8 @@ fn a_call_is_scheduled_made_once_logged_found_and_traced() {
         Some(format!("{CALLS}/{id}").as_str())
     );
     assert_eq!(api.get(&format!("{CALLS}/{id}"))["status"], "Scheduled");
-    wait_for(api, id, &["Running"]);
-    let made = wait_for(api, id, FINISHED);
+    api.wait_for(id, &["Running"]);
+    let made = api.wait_for(id, FINISHED);
     assert_eq!(made["status"], "Succeeded", "{made}");
     assert_eq!(made["outcome"]["responseMeta"]["status"], 200);
     assert_eq!(
@@ -142,38 +106,6 @@ fn a_call_is_scheduled_made_once_logged_found_and_traced() {
 }
 
 #[test]
-fn a_deleted_call_is_never_made_and_a_finished_one_stays() {
-    let (home, target) = (Home::new(), Target::start());
-    let (_serving, api) = serve_calls(&mut calls_command(&home));
-    let gone = submit(
-        api,
-        &call(&target.url("/gone"), due_in(Duration::from_millis(900))),
-    );
-    let made = submit(
-        api,
-        &call(&target.url("/status/404"), due_in(Duration::from_secs(1))),
-    );
-    let deleted = api.ask("DELETE", &format!("{CALLS}/{gone}"), None);
-    assert_eq!(deleted.status, 204, "{deleted:?}");
-    assert_eq!(
-        api.ask("DELETE", &format!("{CALLS}/{gone}"), None).status,
-        404
-    );
-    let failed = wait_for(api, &made, FINISHED);
-    assert_eq!(
-        failed["outcome"]["errorMeta"]["kind"], "HttpStatus",
-        "{failed}"
-    );
-    assert_eq!(failed["outcome"]["errorMeta"]["details"]["status"], 404);
-    assert_eq!(
-        api.ask("DELETE", &format!("{CALLS}/{made}"), None).status,
-        409
-    );
-    let paths: Vec<String> = target.seen().into_iter().map(|seen| seen.path).collect();
-    assert_eq!(paths, ["/status/404"]);
-}
-
-#[test]
 fn no_secret_comes_out_anywhere_but_at_the_target() {
     let (home, target) = (Home::new(), Target::start());
     let mut command = calls_command(&home);
@@ -187,7 +119,7 @@ fn no_secret_comes_out_anywhere_but_at_the_target() {
         .as_str()
         .unwrap()
         .to_owned();
-    let made = wait_for(api, &id, FINISHED);
+    let made = api.wait_for(&id, FINISHED);
     assert_eq!(made["status"], "Succeeded", "{made}");
     let seen = target.seen();
     assert_eq!(
@@ -320,20 +252,20 @@ fn a_target_that_hangs_holds_up_no_other_and_is_cut_off_when_we_stop() {
     let (serving, api) = serve_calls(command.env("EXECUTION_TIMEOUT", "1500"));
     let now = clock().now();
     let hanging: Vec<String> = (0..20)
-        .map(|n| submit(api, &call(&target.url(&format!("/slow/600000/{n}")), now)))
+        .map(|n| api.submit(&call(&target.url(&format!("/slow/600000/{n}")), now)))
         .collect();
-    let quick = submit(api, &call(&target.url("/quick"), now));
-    assert_eq!(wait_for(api, &quick, FINISHED)["status"], "Succeeded");
+    let quick = api.submit(&call(&target.url("/quick"), now));
+    assert_eq!(api.wait_for(&quick, FINISHED)["status"], "Succeeded");
     for id in &hanging {
-        let call = wait_for(api, id, FINISHED);
+        let call = api.wait_for(id, FINISHED);
         assert_eq!(call["outcome"]["errorMeta"]["kind"], "Timeout", "{call}");
     }
-    let last = submit(api, &call(&target.url("/slow/1000/last"), clock().now()));
-    wait_for(api, &last, &["Running"]);
+    let last = api.submit(&call(&target.url("/slow/1000/last"), clock().now()));
+    api.wait_for(&last, &["Running"]);
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().code, Some(0));
     let (_serving, api) = serve_calls(&mut calls_command(&home));
-    let last = wait_for(api, &last, FINISHED);
+    let last = api.wait_for(&last, FINISHED);
     assert_eq!(last["status"], "Succeeded", "it was drained: {last}");
 }
 
@@ -344,12 +276,12 @@ fn timers_may_have_a_file_of_their_own_and_then_an_interface_too() {
     let (serving, api) = serve_calls(command.env("TIMER_DB_PATH", home.path("timer.db")));
     // By its timer, in the other file.
     let soon = due_in(Duration::from_millis(200));
-    let id = submit(api, &call(&target.url("/two"), soon));
-    assert_eq!(wait_for(api, &id, FINISHED)["status"], "Succeeded");
-    let later = submit(
-        api,
-        &call(&target.url("/never"), due_in(Duration::from_hours(1))),
-    );
+    let id = api.submit(&call(&target.url("/two"), soon));
+    assert_eq!(api.wait_for(&id, FINISHED)["status"], "Succeeded");
+    let later = api.submit(&call(
+        &target.url("/never"),
+        due_in(Duration::from_hours(1)),
+    ));
     assert_eq!(
         api.ask("DELETE", &format!("{CALLS}/{later}"), None).status,
         204
@@ -390,9 +322,11 @@ fn it_says_how_it_is_and_what_it_counts() {
     let (home, target) = (Home::new(), Target::start());
     let (_serving, api) = serve_calls(&mut calls_command(&home));
     let soon = due_in(Duration::from_millis(200));
-    let id = submit(api, &call(&target.url("/counted"), soon));
-    wait_for(api, &id, FINISHED);
+    let id = api.submit(&call(&target.url("/counted"), soon));
+    api.wait_for(&id, FINISHED);
     assert_eq!(api.ask("GET", "/healthz", None).status, 200);
+    let alone = api.get("/api/instances");
+    assert_eq!(alone["instances"].as_array().unwrap().len(), 1, "{alone}");
     let ready = api.ask("GET", "/readyz", None);
     assert_eq!(ready.status, 200, "{ready:?}");
     let metrics = api.ask("GET", "/metrics", None).body;
@@ -476,14 +410,14 @@ fn a_failed_call_is_a_line_of_the_log_and_many_are_a_few() {
     let (serving, api) = serve_calls(&mut calls_command(&home));
     let ids: Vec<String> = (0..FAILING)
         .map(|_| {
-            submit(
-                api,
-                &call(&target.url("/status/500?token=canary"), clock().now()),
-            )
+            api.submit(&call(
+                &target.url("/status/500?token=canary"),
+                clock().now(),
+            ))
         })
         .collect();
     for id in &ids {
-        assert_eq!(wait_for(api, id, FINISHED)["status"], "Failed");
+        assert_eq!(api.wait_for(id, FINISHED)["status"], "Failed");
     }
     let metrics = api.ask("GET", "/metrics", None).body;
     let counted = format!("calls_finished_total{{status=\"Failed\"}} {FAILING}");
