@@ -37,8 +37,9 @@ commands:
       --postgres     treat several instances and their PostgreSQL badly, for N seconds (200 by
                      default): kills, a suspension past the lease, commits that are cut, ended
                      listeners, a shifted clock
-          [--instances N] [--timers N] [--no-faults] [--pgbouncer]
-                     how many (4, 100000), without any fault, with PgBouncer in front
+          [--calls] [--instances N] [--timers N] [--no-faults] [--pgbouncer]
+                     with service calls; how many (4, and 100000 timers or 20000 calls);
+                     without any fault; with PgBouncer in front
       --full-disk    the same on a disk that fills up again and again (60 seconds by default)
   help               this text
 
@@ -149,7 +150,13 @@ fn torture(args: &[String]) -> Result<Command, String> {
         let mut number = || number_of(arg, args.next().map_or("", String::as_str));
         match arg.as_str() {
             "--broker" => victim = Victim::ServiceAndBroker,
+            "--calls" if victim == Victim::InstancesAndPostgres => {
+                victim = Victim::InstancesWithCalls;
+            }
             "--calls" => victim = Victim::ServiceWithCalls,
+            "--postgres" if victim == Victim::ServiceWithCalls => {
+                victim = Victim::InstancesWithCalls;
+            }
             "--postgres" => victim = Victim::InstancesAndPostgres,
             "--full-disk" => victim = Victim::PostgresWithoutRoom,
             "--rounds" => rounds = Some(number()?),
@@ -174,7 +181,7 @@ fn torture(args: &[String]) -> Result<Command, String> {
         Victim::Service => ROUNDS,
         Victim::ServiceAndBroker => ROUNDS_WITH_BROKER,
         Victim::ServiceWithCalls => ROUNDS_WITH_CALLS,
-        Victim::InstancesAndPostgres => ROUNDS_OF_INSTANCES,
+        Victim::InstancesAndPostgres | Victim::InstancesWithCalls => ROUNDS_OF_INSTANCES,
         Victim::PostgresWithoutRoom => ROUNDS_WITHOUT_ROOM,
     });
     Ok(Command::Torture {
@@ -275,6 +282,9 @@ mod tests {
         assert_eq!(parsed("torture --rounds 7 --broker"), torture(both, 7));
         let calls = Victim::ServiceWithCalls;
         assert_eq!(parsed("torture --calls"), torture(calls, 60));
+        let both = Victim::InstancesWithCalls;
+        assert_eq!(parsed("torture --calls --postgres"), torture(both, 200));
+        assert_eq!(parsed("torture --postgres --calls"), torture(both, 200));
         let full = Victim::PostgresWithoutRoom;
         assert_eq!(parsed("torture --full-disk"), torture(full, 60));
     }

@@ -23,6 +23,7 @@ pub(crate) enum Victim {
     ServiceAndBroker,
     ServiceWithCalls,
     InstancesAndPostgres,
+    InstancesWithCalls,
     PostgresWithoutRoom,
 }
 
@@ -38,11 +39,15 @@ pub(crate) struct Fleet {
 /// What several instances are given to do, unless the command says otherwise.
 const INSTANCES: u32 = 4;
 const TIMERS: u32 = 100_000;
+const CALLS: u32 = 20_000;
 
 impl Victim {
     /// Whether it is a number of instances on PostgreSQL.
     pub(crate) const fn is_fleet(self) -> bool {
-        matches!(self, Self::InstancesAndPostgres | Self::PostgresWithoutRoom)
+        matches!(
+            self,
+            Self::InstancesAndPostgres | Self::InstancesWithCalls | Self::PostgresWithoutRoom
+        )
     }
 
     const fn test(self) -> &'static str {
@@ -54,6 +59,9 @@ impl Victim {
             }
             Self::InstancesAndPostgres => {
                 "postgres_kill::no_fault_of_instances_or_server_loses_a_timer_or_makes_it_early"
+            }
+            Self::InstancesWithCalls => {
+                "postgres_kill_calls::no_fault_of_instances_or_server_makes_a_call_twice_or_early_and_each_has_one_end"
             }
             Self::PostgresWithoutRoom => "postgres_kill::a_server_without_room_loses_no_timer",
         }
@@ -81,12 +89,15 @@ fn command(root: &Path, victim: Victim, rounds: u32, fleet: Fleet) -> Command {
         .env("PUNCTUAL_KILL_ROUNDS", rounds.to_string());
     if victim.is_fleet() {
         let instances = fleet.instances.unwrap_or(INSTANCES);
+        let usual = if victim == Victim::InstancesWithCalls {
+            CALLS
+        } else {
+            TIMERS
+        };
+        let timers = fleet.timers.unwrap_or(usual);
         command
             .env("PUNCTUAL_INSTANCES", instances.to_string())
-            .env(
-                "PUNCTUAL_TIMERS",
-                fleet.timers.unwrap_or(TIMERS).to_string(),
-            );
+            .env("PUNCTUAL_TIMERS", timers.to_string());
         for (name, is_set) in [
             ("PUNCTUAL_NO_FAULTS", fleet.no_faults),
             ("PUNCTUAL_PGBOUNCER", fleet.pgbouncer),
@@ -129,6 +140,8 @@ mod tests {
         assert_eq!(variable(&command, "PUNCTUAL_TIMERS"), Some("100000"));
         assert_eq!(variable(&command, "PUNCTUAL_NO_FAULTS"), Some("1"));
         assert_eq!(variable(&command, "PUNCTUAL_PGBOUNCER"), None);
+        let command = super::command(Path::new("/"), Victim::InstancesWithCalls, 7, fleet);
+        assert_eq!(variable(&command, "PUNCTUAL_TIMERS"), Some("20000"));
     }
 
     #[test]
@@ -140,6 +153,7 @@ mod tests {
             Victim::ServiceAndBroker,
             Victim::ServiceWithCalls,
             Victim::InstancesAndPostgres,
+            Victim::InstancesWithCalls,
             Victim::PostgresWithoutRoom,
         ] {
             let (module, name) = victim.test().split_once("::").unwrap();

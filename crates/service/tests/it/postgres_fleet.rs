@@ -94,9 +94,22 @@ impl Instance {
         }
     }
 
-    /// Starts it: the second behind the proxy that cuts connections, the third with a clock that is wrong.
+    /// Starts it, to fire timers.
     pub(crate) fn start(&mut self, home: &Home, database: &Database, has_faults: bool) {
-        let mut command = database.command(home, "serve", has_faults && self.number == 1);
+        self.start_as(home, database, "serve", |_| (), has_faults);
+    }
+
+    /// Starts it: the second behind the proxy that cuts connections, the third with a clock that is wrong.
+    pub(crate) fn start_as(
+        &mut self,
+        home: &Home,
+        database: &Database,
+        line: &str,
+        set: impl FnOnce(&mut Command),
+        has_faults: bool,
+    ) {
+        let mut command = database.command(home, line, has_faults && self.number == 1);
+        set(&mut command);
         if has_faults
             && self.number == 2
             && let Some(shifter) = shifter()

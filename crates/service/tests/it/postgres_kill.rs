@@ -29,16 +29,16 @@ const END: Duration = Duration::from_mins(2);
 const DISK: &str = "PUNCTUAL_SMALL_DISK";
 
 /// What a run is to do.
-struct Options {
-    rounds: usize,
-    instances: usize,
-    timers: u64,
-    has_faults: bool,
-    is_pooled: bool,
+pub(crate) struct Options {
+    pub(crate) rounds: usize,
+    pub(crate) instances: usize,
+    pub(crate) timers: u64,
+    pub(crate) has_faults: bool,
+    pub(crate) is_pooled: bool,
 }
 
 impl Options {
-    fn read(rounds: usize, instances: usize, timers: u64) -> Self {
+    pub(crate) fn read(rounds: usize, instances: usize, timers: u64) -> Self {
         let number = |name: &str| {
             let text = std::env::var(name).ok()?;
             Some(text.parse::<u64>().expect("a number"))

@@ -214,6 +214,11 @@ impl Running {
         }
     }
 
+    /// Whether it has ended, as far as its standard output tells, which it writes nothing to.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.line_within(Duration::ZERO).is_err()
+    }
+
     pub(crate) fn firing(&self) -> DueTimeReached {
         firing(&self.line().expect("it goes on"))
     }
