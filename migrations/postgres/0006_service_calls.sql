@@ -7,7 +7,6 @@ CREATE TABLE service_call_tags (
     tag text COLLATE "C" NOT NULL,
     -- The call's, which never changes: the calls of a tag are read in the order of the list.
     due_at timestamptz(3) NOT NULL,
-    PRIMARY KEY (tenant_id, service_call_id, tag),
     FOREIGN KEY (tenant_id, service_call_id)
         REFERENCES service_calls (tenant_id, service_call_id)
         ON DELETE CASCADE
@@ -20,6 +19,9 @@ ON service_call_tags (tenant_id, tag, service_call_id);
 CREATE INDEX idx_service_call_tags_due_at
 -- The calls of one tag, the latest due first, so that a page of a million reads a page.
 ON service_call_tags (tenant_id, tag, due_at, service_call_id);
+
+-- After the others, as with service_calls.
+ALTER TABLE service_call_tags ADD PRIMARY KEY (tenant_id, service_call_id, tag);
 
 CREATE TABLE submissions (
     -- What was submitted, by the id and by the key that it has taken. It outlives its call: a
@@ -106,13 +108,13 @@ ON http_execution_log (started_at)
 WHERE state = 'Attempted';
 
 CREATE INDEX idx_outbox_aggregate_id
--- The messages about one call, in the order of their places.
-ON outbox (tenant_id, aggregate_id, id);
+-- The messages about one call.
+ON outbox (tenant_id, aggregate_id);
 
 CREATE UNLOGGED TABLE outbox_claims (
     -- Who is publishing which message. Not logged: a claim that is lost with the server is a message that
     -- may be published twice.
-    message_id bigint PRIMARY KEY,
+    message_id bigint NOT NULL,
     tenant_id text COLLATE "C" NOT NULL,
     aggregate_id uuid NOT NULL,
     instance_id uuid NOT NULL,
@@ -133,6 +135,8 @@ ON outbox_claims (tenant_id, aggregate_id, message_id);
 CREATE INDEX idx_outbox_claims_lease_until
 -- When the next claim ends.
 ON outbox_claims (lease_until);
+
+ALTER TABLE outbox_claims ADD PRIMARY KEY (message_id);
 
 CREATE INDEX idx_outbox_published_at
 -- Retention's: the messages that were published longest ago.

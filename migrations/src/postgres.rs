@@ -31,7 +31,7 @@ pub(crate) const SHARED: [Migration; 9] = [
         "postgres",
         1,
         "0001_bootstrap_schema",
-        "fb0606cadee893eb2adcfabd1475baa61613340c231bb4c0ab6a5b75b6be8b69"
+        "77d0e93afe11937135e94e2357b5ccc4dd39066b8dcc43d188304d69178495b8"
     ),
     migration!(
         "postgres",
@@ -50,7 +50,7 @@ pub(crate) const SHARED: [Migration; 9] = [
         "postgres",
         6,
         "0006_service_calls",
-        "35383b05374225354f470931ddf4e3aeec0c01697f49c6d673e4eed88269dc39"
+        "ec8b19d7dc8905e383baff010c07ee1027840d2ff1ae45285e3845dc3bb699f7"
     ),
     TENANT_READY,
     migration!(

@@ -291,8 +291,9 @@ statements! { CallStatements:
             SELECT s.tenant_id, s.service_call_id FROM %.service_calls s WHERE s.finished_at < $1 \
             ORDER BY s.finished_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED), \
          c AS (\
-            DELETE FROM %.service_calls s USING old u \
-            WHERE ", is_key!("s", "ARRAY(SELECT service_call_id FROM old)"), " \
+            DELETE FROM %.service_calls s \
+            WHERE s.service_call_id = ANY(ARRAY(SELECT service_call_id FROM old)) \
+                AND ((s.tenant_id, s.service_call_id) IN (SELECT * FROM old)) IS TRUE \
             RETURNING s.tenant_id, s.service_call_id), \
          g AS (\
             UPDATE %.submissions s SET gone_at = $3 FROM c u \
@@ -439,9 +440,9 @@ statements! { CallStatements:
 
     /// The messages about a call.
     about =
-        "SELECT o.event_payload, o.published_at FROM %.outbox o \
-         WHERE o.tenant_id = $1 AND o.aggregate_id = $2 \
-         ORDER BY o.tenant_id, o.aggregate_id, o.id LIMIT $3";
+        "SELECT o.event_payload, o.published_at FROM (\
+            SELECT * FROM %.outbox m WHERE m.tenant_id = $1 AND m.aggregate_id = $2 OFFSET 0) o \
+         ORDER BY o.id LIMIT $3";
 
     /// Removes messages that were published long ago.
     purge_messages =

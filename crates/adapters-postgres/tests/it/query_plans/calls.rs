@@ -20,8 +20,7 @@ SET maintenance_work_mem = '256MB';
 CREATE TEMP TABLE kept AS
     SELECT indexrelid::regclass::text AS name, pg_get_indexdef(indexrelid) AS definition
     FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
-    WHERE relname LIKE 'idx\\_%' AND (relname LIKE '%service_call%' OR relname LIKE '%outbox%'
-        OR relname LIKE '%submissions%' OR relname LIKE '%http%');
+    WHERE relname LIKE 'idx\\_%' AND (relname LIKE '%submissions%' OR relname LIKE '%http%');
 DO $$ DECLARE it record; BEGIN
     FOR it IN SELECT * FROM kept LOOP EXECUTE 'DROP INDEX ' || it.name; END LOOP;
 END $$;
