@@ -4,12 +4,11 @@
 //! timer and of attempts, execution its commands, the timer its own commands and the deletions of calls.
 
 use std::fmt;
-use std::future::{pending, ready};
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 
 use punctual_domain::Topic;
 use punctual_domain::messages::Listeners;
@@ -19,9 +18,10 @@ use punctual_workflows::calls::{
     DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents, ReadCalls,
     RejectStandaloneTimers, SubmitCalls,
 };
-use punctual_workflows::{BackgroundWorker, TimerPorts, WorkerStopped};
+use punctual_workflows::{BackgroundWorker, TimerPorts};
 use tokio::sync::watch;
 
+use crate::running::{CallsRun, LAST_MOMENTS};
 use crate::{Builder, Error, Punctual};
 
 /// Maximum number of messages in one call of a handler: one transaction each.
@@ -158,35 +158,45 @@ impl CallsPlan {
     }
 }
 
-/// The two halves of what runs: the attempts, which drain when a stop is requested, and whatever goes on
-/// until the end.
+/// Becomes true, or its engine is dropped, which requests the same.
+async fn requested(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Runs until `stop`, and dispatches until everything has `drained`.
 pub(crate) fn run(
     plan: Option<CallsPlan>,
-    mut stop: watch::Receiver<bool>,
-) -> (
-    BoxFuture<'static, Result<(), WorkerStopped>>,
-    BoxFuture<'static, WorkerStopped>,
-) {
+    stop: watch::Receiver<bool>,
+    drained: watch::Receiver<bool>,
+) -> CallsRun {
     let Some(plan) = plan else {
-        return (ready(Ok(())).boxed(), pending().boxed());
+        return CallsRun::none();
     };
-    let stop_requested = async move {
-        // An error means that the engine was dropped, which requests the same.
-        let _ = stop.wait_for(|stop| *stop).await;
+    let clock = Arc::clone(&plan.ports.clock);
+    let execute = async move { plan.execute.run(requested(stop)).await.map(drop) };
+    let dispatch = plan.dispatch.run_and_finish(requested(drained.clone()));
+    let dispatch = async move {
+        let given_up = async {
+            requested(drained).await;
+            clock.sleep_for(LAST_MOMENTS).await;
+        };
+        tokio::select! {
+            ended = dispatch => ended,
+            () = given_up => Ok(()),
+        }
     };
-    let execute = async move { plan.execute.run(stop_requested).await.map(drop) };
     let rest = async move {
-        let ended = tokio::try_join!(
-            plan.dispatch.run(pending()),
-            plan.sweep.run(pending()),
-            plan.retention.run(pending()),
-        );
+        let ended = tokio::try_join!(plan.sweep.run(pending()), plan.retention.run(pending()),);
         match ended {
             Err(stopped) => stopped,
             Ok(_) => pending().await,
         }
     };
-    (execute.boxed(), rest.boxed())
+    CallsRun {
+        execute: execute.boxed(),
+        dispatch: dispatch.boxed(),
+        rest: rest.boxed(),
+    }
 }
 
 /// How often an instance asks at least what others have left to it, such as those that have ended or have

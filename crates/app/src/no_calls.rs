@@ -1,17 +1,15 @@
 //! An engine without service calls, where the feature `calls` is off: values of these types do not exist.
 
-use std::future::{pending, ready};
 use std::sync::Arc;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use punctual_domain::Topic;
 use punctual_domain::messages::Listeners;
 use punctual_ports::{CallStores, MessageHandler};
-use punctual_workflows::{TimerPorts, WorkerStopped};
+use punctual_workflows::TimerPorts;
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::running::CallsRun;
 
 pub(crate) enum CallOptions {}
 pub(crate) enum ServiceCalls {}
@@ -37,9 +35,7 @@ pub(crate) fn assemble(
 pub(crate) fn run(
     _plan: Option<CallsPlan>,
     _stop: watch::Receiver<bool>,
-) -> (
-    BoxFuture<'static, Result<(), WorkerStopped>>,
-    BoxFuture<'static, WorkerStopped>,
-) {
-    (ready(Ok(())).boxed(), pending().boxed())
+    _drained: watch::Receiver<bool>,
+) -> CallsRun {
+    CallsRun::none()
 }

@@ -4,11 +4,13 @@
 //! again of what a broker lost, the change feed of the stores and the hints of `schedule_in`. On a fake
 //! clock there is no task at all: the clock steps the same parts while it is advanced.
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use punctual_domain::Topic;
 use punctual_ports::{ConsumerName, EventBusPort, MessageHandler, Subscribe, Subscription};
 use punctual_workflows::{Drained, WorkerStopped};
@@ -22,7 +24,7 @@ use crate::handler::{OnDue, Receiver};
 
 /// How long to wait for whatever is left after the worker has drained. It has had its time, and
 /// what is not finished then fires again.
-const LAST_MOMENTS: Duration = Duration::from_secs(5);
+pub(crate) const LAST_MOMENTS: Duration = Duration::from_secs(5);
 
 /// An engine that fires timers, until it is [shut down](Self::shutdown).
 ///
@@ -242,6 +244,27 @@ async fn subscribe(
     Ok(subscriptions)
 }
 
+/// What runs besides the timers.
+pub(crate) struct CallsRun {
+    /// The attempts, which drain when a stop is requested.
+    pub(crate) execute: BoxFuture<'static, Result<(), WorkerStopped>>,
+    /// The outbox, which is published until everything has drained, and left to other instances then.
+    pub(crate) dispatch: BoxFuture<'static, Result<(), WorkerStopped>>,
+    /// What goes on until the end.
+    pub(crate) rest: BoxFuture<'static, WorkerStopped>,
+}
+
+impl CallsRun {
+    /// Where there are no service calls.
+    pub(crate) fn none() -> Self {
+        Self {
+            execute: ready(Ok(())).boxed(),
+            dispatch: ready(Ok(())).boxed(),
+            rest: pending().boxed(),
+        }
+    }
+}
+
 /// Runs everything until a stop is requested, or going on makes no sense.
 async fn supervise(
     ends: EndsWithTask,
@@ -252,20 +275,26 @@ async fn supervise(
     mut stop: watch::Receiver<bool>,
 ) -> Result<ShutDown, Error> {
     let engine = &ends.0;
-    let (execute, rest_of_calls) = crate::calls::run(plan.calls, stop.clone());
+    let (has_drained, drained) = watch::channel(false);
+    let calls = crate::calls::run(plan.calls, stop.clone(), drained);
     let stop_requested = async move {
         // An error means that `Running` was dropped, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let work = plan.worker.run(stop_requested);
     // Both drain at the same time; the messages of that are still published meanwhile.
-    let work = async { tokio::try_join!(work, execute).map(|(drained, ())| drained) };
+    let work = async {
+        let (drained, ()) = tokio::try_join!(work, calls.execute)?;
+        has_drained.send_replace(true);
+        Ok(drained)
+    };
+    let work = async { tokio::try_join!(work, calls.dispatch).map(|(drained, ())| drained) };
     let outcome = tokio::select! {
         biased;
         drained = work => drained,
         stopped = for_ever(plan.retention.run(pending())) => Err(stopped),
         stopped = for_ever(plan.republish.run(pending())) => Err(stopped),
-        stopped = rest_of_calls => Err(stopped),
+        stopped = calls.rest => Err(stopped),
         cause = engine.watch_stores() => Err(WorkerStopped { cause }),
         never = engine.hints.run() => match never {},
     };

@@ -73,6 +73,28 @@ impl<C: BackgroundTask> BackgroundWorker<C> {
         }
     }
 
+    /// Runs until `shutdown` is ready, or a critical error. The current step is finished, and a last one is
+    /// done: what the task had taken on is over, or left to others, when this returns.
+    ///
+    /// # Errors
+    /// With the cause, after a critical error of the store.
+    pub async fn run_and_finish(
+        mut self,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), WorkerStopped> {
+        tokio::pin!(shutdown);
+        let (clock, notifier) = (Arc::clone(&self.clock), self.notifier.clone());
+        loop {
+            let alarm = self.step().await?;
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return self.step().await.map(drop),
+                () = notifier.notified() => {}
+                () = alarm.wait(clock.as_ref()) => {}
+            }
+        }
+    }
+
     async fn step(&mut self) -> Result<Alarm, WorkerStopped> {
         self.notifier.clear();
         let wait = match self.task.step().await {

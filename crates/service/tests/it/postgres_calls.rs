@@ -208,3 +208,33 @@ fn whoever_lives_is_listed_with_version_and_modules() {
     refused(&on_a_file.run("instances"), "which one process serves");
     drop(file);
 }
+
+/// What it had taken on is finished, and the rest is the others' at once: not when a lease of 30 s ends.
+#[test]
+fn an_instance_that_is_stopped_in_good_order_leaves_nothing_behind() {
+    let Some(database) = Database::shared() else {
+        return;
+    };
+    let target = Target::start();
+    let (_staying, other) = serve(&database);
+    for round in 0..4 {
+        let (stopped, api) = serve(&database);
+        let due = due_in(Duration::from_millis(300));
+        let ids: Vec<String> = (0..40)
+            .map(|n| {
+                api.submit(&call(
+                    &target.url(&format!("/slow/{}/{round}", n * 20)),
+                    due,
+                ))
+            })
+            .collect();
+        other.wait_for(&ids[39], &["Running"]);
+        stopped.signal(Signal::TERM);
+        assert_eq!(stopped.end().code, Some(0));
+        for id in &ids {
+            let made = other.wait_long_for(id, FINISHED, Duration::from_secs(10));
+            assert_eq!(made["status"], "Succeeded", "{made}");
+        }
+    }
+    assert_eq!(target.seen().len(), 160);
+}
