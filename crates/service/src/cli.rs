@@ -55,7 +55,7 @@ calls, and schedule, read and cancel timers in the same database file, also whil
 #[command(
     name = "timer-service",
     version,
-    about = "A durable timer service on one SQLite file.",
+    about = "A durable timer service, on one SQLite file or on PostgreSQL.",
     long_about = LONG_ABOUT,
     after_help = after_help(),
     args_conflicts_with_subcommands = true,

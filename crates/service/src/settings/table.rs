@@ -104,7 +104,7 @@ settings! {
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, |it| Ok(parse::number(it, "a size in MiB", 1..=1_000_000)? << 20)), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
-    DATABASE_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), ["database-url" "URL"], "none", "a PostgreSQL database for timers, instead of a file: postgres://user@host:5432/database", display postgres::redacted_address;
+    DATABASE_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), ["database-url" "URL"], "none", "a PostgreSQL database for calls and timers, instead of files: postgres://user@host:5432/database", display postgres::redacted_address;
     DATABASE_SCHEMA: String, Text, |raw| parse::text(raw, postgres::schema), [], "none", "the schema of the tables in DATABASE_URL, without it the first of the search_path";
     DATABASE_PASSWORD_FILE: PathBuf, Text, parse::path, [], "none", "a file with the password of the user in DATABASE_URL";
     DATABASE_LISTEN_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), [], "none", "where notifications arrive if DATABASE_URL is the address of a pooler: that of the server itself", display postgres::redacted_address;

@@ -23,6 +23,7 @@ mod commands;
 mod completions;
 mod dead_letters;
 mod demo;
+mod deployment;
 mod full_disk;
 mod hanging_targets;
 mod help_examples;
