@@ -8,8 +8,8 @@ use schemars::generate::Contract;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::service_call::{
-    CallName, CallStatus, ErrorKind, Headers, IdempotencyKey, Method, RequestBody, Tag, Tags,
-    TargetUrl,
+    CallName, CallStatus, ErrorKind, FailureKind, Headers, IdempotencyKey, Method, RequestBody,
+    Tag, Tags, TargetUrl,
 };
 use crate::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, TimerData, TimerState, Timestamp};
 
@@ -51,7 +51,12 @@ schemas! {
     IdempotencyKey, true, |_| text(IdempotencyKey::LONGEST, "^[ -~]*$");
     Method, false, |_| names(&Method::ALL.map(Method::as_str));
     CallStatus, false, |_| names(&CallStatus::ALL.map(CallStatus::as_str));
-    ErrorKind, false, |_| names(&ErrorKind::ALL.map(ErrorKind::as_str));
+    FailureKind, false, |_| json_schema!({
+        "type": "string",
+        "maxLength": FailureKind::LONGEST,
+        "examples": ErrorKind::ALL.map(ErrorKind::as_str),
+        "description": "One of the examples, or the kind of another version.",
+    });
     TimerState, false, |_| json_schema!({
         "type": "string",
         "enum": [TimerState::Scheduled, TimerState::Reached],

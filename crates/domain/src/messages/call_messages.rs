@@ -1,7 +1,9 @@
 //! The commands and events of orchestration.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Serialize};
 
+use super::{Envelope, Payload};
 use crate::service_call::{
     CallName, ErrorMeta, IdempotencyKey, RequestSpec, ResponseMeta, Submission, Tags, UnknownFields,
 };
@@ -29,18 +31,22 @@ pub struct SubmitServiceCall {
     pub idempotency_key: Option<IdempotencyKey>,
 }
 
-impl<'de> Deserialize<'de> for SubmitServiceCall {
-    /// Parses by the rules of a submission over HTTP, so that the same errors are reported.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let json = serde_json::Value::deserialize(deserializer)?;
+impl Payload for SubmitServiceCall {
+    /// Parses by the rules of a submission over HTTP, so that the same errors are reported. Without an id,
+    /// it is drawn from the idempotency key, else from the message: a redelivery is the same call.
+    fn parse(json: &str, envelope: &Envelope) -> serde_json::Result<Self> {
+        let json: serde_json::Value = serde_json::from_str(json)?;
         let tenant_id = json.get("tenantId").cloned().unwrap_or_default();
-        let tenant_id: TenantId =
-            serde_json::from_value(tenant_id).map_err(serde::de::Error::custom)?;
+        let tenant_id: TenantId = serde_json::from_value(tenant_id)?;
         let read = Submission::read(tenant_id, &json, UnknownFields::Ignored)
-            .map_err(serde::de::Error::custom)?;
-        let missing = || serde::de::Error::missing_field("serviceCallId");
+            .map_err(serde_json::Error::custom)?;
+        let drawn = || match &read.idempotency_key {
+            Some(key) => ServiceCallId::drawn_from_key(&read.tenant_id, key),
+            None => ServiceCallId::drawn_from_message(&read.tenant_id, envelope.id),
+        };
+        let given = read.service_call_id.or(envelope.aggregate_id);
         Ok(Self {
-            service_call_id: read.service_call_id.ok_or_else(missing)?,
+            service_call_id: given.unwrap_or_else(drawn),
             tenant_id: read.tenant_id,
             name: read.name,
             due_at: read.due_at,
@@ -77,6 +83,12 @@ macro_rules! about_a_call {
             /// The id of the call.
             pub service_call_id: ServiceCallId,
             $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl super::Payload for $name {
+            fn parse(json: &str, _: &super::Envelope) -> serde_json::Result<Self> {
+                serde_json::from_str(json)
+            }
         }
 
         impl $name {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::Message;
+use super::{Envelope, Message};
 use crate::{CorrelationId, EnvelopeId, ServiceCallId, TenantId, Timestamp, excerpt};
 
 /// Correlation and causation of a message.
@@ -191,12 +191,12 @@ struct IncomingEnvelope {
 
 impl IncomingEnvelope {
     fn open(self) -> Result<MessageEnvelope, EnvelopeError> {
-        let message = self.message()?;
-        self.check_agreement(&message)?;
         let timestamp =
             Timestamp::from_millis(self.timestamp_ms).map_err(|e| EnvelopeError::Malformed {
                 reason: format!("timestampMs: {e}"),
             })?;
+        let message = self.message(timestamp)?;
+        self.check_agreement(&message)?;
         Ok(MessageEnvelope {
             id: self.id,
             timestamp,
@@ -208,12 +208,18 @@ impl IncomingEnvelope {
         })
     }
 
-    fn message(&self) -> Result<Message, EnvelopeError> {
+    fn message(&self, timestamp: Timestamp) -> Result<Message, EnvelopeError> {
         let payload = self.payload.get();
         let unknown = || EnvelopeError::UnknownType {
             type_name: excerpt(&self.r#type),
         };
-        let (type_name, read) = Message::read(&self.r#type, payload).ok_or_else(unknown)?;
+        let envelope = Envelope {
+            id: self.id,
+            timestamp,
+            aggregate_id: self.aggregate_id,
+        };
+        let read = Message::read(&self.r#type, payload, &envelope);
+        let (type_name, read) = read.ok_or_else(unknown)?;
         let bad = |reason: String| EnvelopeError::BadPayload { type_name, reason };
         if !payload.starts_with('{') {
             return Err(bad("it is not a JSON object".to_owned()));

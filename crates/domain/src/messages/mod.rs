@@ -18,7 +18,7 @@ pub use execution_messages::{
 pub use timer_messages::{DueTimeReached, ScheduleTimer};
 
 use crate::text_forms::named_variants;
-use crate::{ServiceCallId, TenantId};
+use crate::{EnvelopeId, ServiceCallId, TenantId, Timestamp};
 
 named_variants! {
     /// Topic of messages. Its text is the prefix of its broker subjects.
@@ -105,6 +105,19 @@ impl Message {
     }
 }
 
+/// What an envelope says that its payload may leave out.
+struct Envelope {
+    id: EnvelopeId,
+    timestamp: Timestamp,
+    aggregate_id: Option<ServiceCallId>,
+}
+
+/// A payload as it is read: leniently, since other programs and other versions write it, too.
+trait Payload: Sized {
+    /// Reads it, completed by its envelope.
+    fn parse(json: &str, envelope: &Envelope) -> serde_json::Result<Self>;
+}
+
 /// Defines all that is the same for every type of message, so that a new one is one line.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident => $topic:ident, $phase:ident;)*) => {
@@ -155,10 +168,14 @@ macro_rules! messages {
             }
 
             /// Parses the payload of a type; `None` if there is no such type.
-            fn read(type_name: &str, payload: &str) -> Option<(&'static str, serde_json::Result<Self>)> {
+            fn read(
+                type_name: &str,
+                payload: &str,
+                envelope: &Envelope,
+            ) -> Option<(&'static str, serde_json::Result<Self>)> {
                 match type_name {
                     $(stringify!($name) => {
-                        Some((stringify!($name), serde_json::from_str(payload).map(Self::$name)))
+                        Some((stringify!($name), $name::parse(payload, envelope).map(Self::$name)))
                     })*
                     _ => None,
                 }

@@ -3,7 +3,10 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{FiringId, ServiceCallId, TenantId, TimerData, TimerDataError, TimerKey, Timestamp};
+use super::{Envelope, Payload};
+use crate::{
+    FiringId, Registration, ServiceCallId, TenantId, TimerData, TimerDataError, TimerKey, Timestamp,
+};
 
 /// Command: schedule a timer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,12 @@ pub struct ScheduleTimer {
     /// Data returned with the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<TimerData>,
+}
+
+impl Payload for ScheduleTimer {
+    fn parse(json: &str, _: &Envelope) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
 }
 
 /// Event: the due time of a timer was reached. Published at least once for every accepted schedule.
@@ -37,6 +46,50 @@ pub struct DueTimeReached {
     /// Data given with the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<TimerData>,
+}
+
+/// The event as other timers may write it: with nothing but its key.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IncomingDueTimeReached {
+    tenant_id: TenantId,
+    service_call_id: ServiceCallId,
+    #[serde(default)]
+    reached_at: Option<Timestamp>,
+    #[serde(default)]
+    due_at: Option<Timestamp>,
+    #[serde(default)]
+    firing_id: Option<FiringId>,
+    #[serde(default)]
+    data: Option<TimerData>,
+}
+
+impl Payload for DueTimeReached {
+    /// What is absent is taken from the envelope's timestamp: the time at which the event was written. That
+    /// never makes a call early, because a timer writes its event at the due time or later.
+    fn parse(json: &str, envelope: &Envelope) -> serde_json::Result<Self> {
+        let read: IncomingDueTimeReached = serde_json::from_str(json)?;
+        let reached_at = read.reached_at.unwrap_or(envelope.timestamp);
+        let named = read.firing_id.as_ref().map(|it| it.registration.due_at);
+        let due_at = read.due_at.or(named).unwrap_or(reached_at);
+        // Two events of one timer that were written at different times may be two firings. To take them for
+        // one would lose the second.
+        let firing_id = read.firing_id.unwrap_or_else(|| FiringId {
+            key: TimerKey::new(read.tenant_id.clone(), read.service_call_id),
+            registration: Registration {
+                registered_at: envelope.timestamp,
+                due_at,
+            },
+        });
+        Ok(Self {
+            tenant_id: read.tenant_id,
+            service_call_id: read.service_call_id,
+            reached_at,
+            due_at,
+            firing_id,
+            data: read.data,
+        })
+    }
 }
 
 impl ScheduleTimer {
@@ -64,6 +117,7 @@ impl DueTimeReached {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EnvelopeId;
 
     #[test]
     fn data_is_read_as_its_type_and_its_absence_is_an_error() {
@@ -124,6 +178,50 @@ mod tests {
         assert_eq!(old.tenant_id, "tenant-a");
         assert_eq!(old.service_call_id, CALL);
         assert_eq!(old.reached_at.as_deref(), Some("1970-01-01T00:00:02.005Z"));
+    }
+
+    #[test]
+    fn what_another_timer_leaves_out_is_taken_from_the_envelope() {
+        let envelope = Envelope {
+            id: EnvelopeId::MIN,
+            timestamp: Timestamp::from_millis(2_007).unwrap(),
+            aggregate_id: None,
+        };
+        let whole = serde_json::to_value(event()).unwrap();
+        let without = |fields: &[&str]| {
+            let mut json = whole.clone();
+            for field in fields {
+                json.as_object_mut().unwrap().remove(*field);
+            }
+            let read = DueTimeReached::parse(&json.to_string(), &envelope).unwrap();
+            let firing_id = read.firing_id.to_string().replace(CALL, "");
+            (
+                read.reached_at.as_millis(),
+                read.due_at.as_millis(),
+                firing_id,
+            )
+        };
+        let firing = |text: &str| format!("tenant-a::{text}");
+        for (fields, expected) in [
+            (&[][..], (2_005, 2_000, firing("1000:2000"))),
+            (&["reachedAt"], (2_007, 2_000, firing("1000:2000"))),
+            (&["dueAt"], (2_005, 2_000, firing("1000:2000"))),
+            (&["firingId"], (2_005, 2_000, firing("2007:2000"))),
+            (&["dueAt", "firingId"], (2_005, 2_005, firing("2007:2005"))),
+            (
+                &["dueAt", "firingId", "reachedAt"],
+                (2_007, 2_007, firing("2007:2007")),
+            ),
+        ] {
+            assert_eq!(without(fields), expected, "{fields:?}");
+        }
+        let nulls = whole
+            .to_string()
+            .replace("\"1970-01-01T00:00:02.005Z\"", "null");
+        let read = DueTimeReached::parse(&nulls, &envelope).unwrap();
+        assert_eq!(read.reached_at, envelope.timestamp);
+        let wrong = whole.to_string().replace(":1000:2000", ":1000");
+        assert!(DueTimeReached::parse(&wrong, &envelope).is_err());
     }
 
     #[test]

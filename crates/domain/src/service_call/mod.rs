@@ -8,6 +8,7 @@
 
 pub mod call;
 mod deduplication;
+mod drawn_id;
 mod field_errors;
 mod headers;
 mod labels;
@@ -24,7 +25,7 @@ pub use deduplication::{ConflictField, Fingerprint, Receipt, SubmissionRecord, S
 pub use field_errors::{FieldError, FieldErrors};
 pub use headers::{Headers, HeadersError};
 pub use labels::{CallName, IdempotencyKey, LabelError, Tag, Tags};
-pub use outcome::{ErrorKind, ErrorMeta, Outcome, ResponseMeta};
+pub use outcome::{ErrorKind, ErrorMeta, FailureKind, Outcome, ResponseMeta};
 pub use redaction::{REDACTED, Redaction, Snippet, is_sensitive};
 pub use request_spec::{Method, RequestBody, RequestSpec};
 pub use submission::{Submission, UnknownFields};

@@ -97,6 +97,14 @@ impl Submission {
         }
     }
 
+    /// Whether the sender chose the id. One that is drawn from the key says no more than the key does.
+    pub fn has_chosen_id(&self) -> bool {
+        self.service_call_id.is_some_and(|id| {
+            let key = self.idempotency_key.as_ref();
+            key.is_none_or(|key| id != ServiceCallId::drawn_from_key(&self.tenant_id, key))
+        })
+    }
+
     /// Canonical text of the submission without the fields that identify repetitions: equal submissions
     /// have equal texts. It contains secrets and is only to be hashed.
     pub fn canonical(&self) -> String {
@@ -337,6 +345,25 @@ mod tests {
         assert_eq!(read(&newer).unwrap_err().iter().count(), 2);
         let ignored = Submission::read(TenantId::default(), &newer, UnknownFields::Ignored);
         assert_eq!(ignored.unwrap(), read(&good()).unwrap());
+    }
+
+    #[test]
+    fn an_id_is_chosen_unless_it_is_drawn_from_the_key() {
+        let chosen = read(&good()).unwrap();
+        assert!(chosen.has_chosen_id());
+        let drawn = |it: &Submission| {
+            let key = it.idempotency_key.as_ref().unwrap();
+            Some(ServiceCallId::drawn_from_key(&it.tenant_id, key))
+        };
+        let mut other = chosen.clone();
+        other.service_call_id = drawn(&chosen);
+        assert!(!other.has_chosen_id());
+        other.idempotency_key = Some(IdempotencyKey::new("another").unwrap());
+        assert!(other.has_chosen_id());
+        other.idempotency_key = None;
+        assert!(other.has_chosen_id());
+        other.service_call_id = None;
+        assert!(!other.has_chosen_id());
     }
 
     #[test]

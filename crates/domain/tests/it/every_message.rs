@@ -7,8 +7,8 @@ use punctual_domain::messages::{
     ServiceCallSubmitted, ServiceCallSucceeded, StartExecution, SubmitServiceCall,
 };
 use punctual_domain::service_call::{
-    CallName, ErrorKind, ErrorMeta, Headers, IdempotencyKey, Method, RequestBody, RequestSpec,
-    ResponseMeta, Tag, Tags,
+    CallName, ErrorKind, ErrorMeta, FailureKind, Headers, IdempotencyKey, Method, RequestBody,
+    RequestSpec, ResponseMeta, Tag, Tags,
 };
 use punctual_domain::{
     CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration,
@@ -77,7 +77,10 @@ fn responses() -> impl Strategy<Value = ResponseMeta> {
 
 fn errors() -> impl Strategy<Value = ErrorMeta> {
     (
-        prop::sample::select(ErrorKind::ALL.to_vec()),
+        prop_oneof![
+            prop::sample::select(ErrorKind::ALL.to_vec()).prop_map(FailureKind::from),
+            "Of[A-Z][a-z]{0,40}".prop_map(FailureKind::Other),
+        ],
         prop::option::of("\\PC{0,40}"),
         prop::option::of(responses()),
         any::<u64>(),

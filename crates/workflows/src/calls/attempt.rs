@@ -66,7 +66,8 @@ impl Attempt {
         let took = clock.monotonic().saturating_sub(started);
         let kind = match &outcome {
             Outcome::Succeeded(_) => "Succeeded",
-            Outcome::Failed(error) => error.kind.as_str(),
+            // An attempt of this version ends in a kind that it knows.
+            Outcome::Failed(error) => error.kind.known().map_or("Other", ErrorKind::as_str),
         };
         metrics::histogram!(metric_names::EXECUTION_DURATION, "outcome" => kind)
             .record(took.as_secs_f64());
@@ -158,7 +159,7 @@ fn outcome_of(
                 return Outcome::Succeeded(meta);
             }
             Outcome::Failed(ErrorMeta {
-                kind: ErrorKind::HttpStatus,
+                kind: ErrorKind::HttpStatus.into(),
                 message: Some(format!("the target answered {}", meta.status)),
                 latency_ms,
                 details: Some(Box::new(meta)),

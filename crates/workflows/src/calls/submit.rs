@@ -122,6 +122,7 @@ impl SubmitCalls {
     ) -> NewCall {
         let (ids, now) = (self.ports.ids.as_ref(), self.ports.clock.now());
         let fingerprint = Fingerprint(Sha256::digest(submission.canonical()).into());
+        let id_was_given = submission.has_chosen_id();
         let new_id = || ServiceCallId::from_uuid(ids.next_id());
         let details = CallDetails {
             key: TimerKey::new(
@@ -144,7 +145,7 @@ impl SubmitCalls {
         let step = details.accept(execution_id, self.settings.timeout);
         NewCall {
             call: step.call,
-            id_was_given: submission.service_call_id.is_some(),
+            id_was_given,
             idempotency_key: submission.idempotency_key,
             fingerprint,
             outbox: wrap(step.outgoing, correlation_id, now, ids),

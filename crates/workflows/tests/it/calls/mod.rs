@@ -5,6 +5,7 @@ mod chaos;
 mod dispatching;
 mod executing;
 mod fairness;
+mod foreign_messages;
 mod http;
 mod life;
 mod repeating;

@@ -328,7 +328,7 @@ impl CallWorld {
     pub(crate) async fn failure(&self, key: &TimerKey) -> Option<(ErrorKind, Timestamp)> {
         match self.find(key).await? {
             ServiceCall::Finished(call) => match call.outcome() {
-                Outcome::Failed(error) => Some((error.kind, call.finished_at())),
+                Outcome::Failed(error) => error.kind.known().map(|kind| (kind, call.finished_at())),
                 Outcome::Succeeded(_) => None,
             },
             _ => None,
