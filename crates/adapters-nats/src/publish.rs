@@ -8,7 +8,7 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErro
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use futures_util::FutureExt;
-use punctual_domain::{MessageEnvelope, Timestamp};
+use punctual_domain::{Message, MessageEnvelope, Timestamp};
 use punctual_ports::{BatchResult, PortError, PortErrorKind, PublishOutcome};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -100,7 +100,7 @@ struct Publishing {
 
 impl Publishing {
     fn begin(link: &Arc<Link>, connection: ConnectionId, batch: &[MessageEnvelope]) -> Self {
-        let earliest = batch.iter().map(|envelope| envelope.timestamp).min();
+        let earliest = batch.iter().map(happened_at).min();
         let ticket = link.tracker().begin(earliest.unwrap_or(Timestamp::MIN));
         let prefix = &link.settings.prefix;
         let started = link.clock.monotonic();
@@ -321,6 +321,15 @@ impl Drop for Publishing {
     }
 }
 
+/// When what a message tells happened. Firings are found again by when their timers were reached, which is
+/// long before they are written if they are published again.
+fn happened_at(envelope: &MessageEnvelope) -> Timestamp {
+    match &envelope.message {
+        Message::DueTimeReached(event) => event.reached_at.min(envelope.timestamp),
+        _ => envelope.timestamp,
+    }
+}
+
 /// The result if it is ready, regardless of the cooperative budget of tokio.
 fn at_once<T>(answer: impl Future<Output = T>) -> Option<T> {
     tokio::task::unconstrained(answer).now_or_never()
@@ -357,6 +366,21 @@ mod tests {
             sender.send(()).unwrap();
             assert_eq!(at_once(answer), Some(Ok(())));
         }
+    }
+
+    #[test]
+    fn a_firing_that_is_published_again_happened_when_its_timer_was_reached() {
+        let read = |type_name: &str, fields: &str| {
+            let call = "0190a6e0-7a3b-7c11-9d2e-3f4a5b6c7d8e";
+            let json = format!(
+                r#"{{"id":"{call}","type":"{type_name}","tenantId":"a","timestampMs":90000,
+                "payload":{{"tenantId":"a","serviceCallId":"{call}",{fields}}}}}"#
+            );
+            happened_at(&MessageEnvelope::from_json(json.as_bytes()).unwrap()).as_millis()
+        };
+        let at = |time: &str| format!(r#""reachedAt":"{time}","dueAt":"{time}""#);
+        assert_eq!(read("DueTimeReached", &at("1970-01-01T00:00:05Z")), 5_000);
+        assert_eq!(read("ScheduleTimer", &at("1970-01-01T00:00:05Z")), 90_000);
     }
 
     #[test]

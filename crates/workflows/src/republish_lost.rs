@@ -130,7 +130,7 @@ impl RepublishLost {
             self.publish_all(page.timers, &mut parked).await?;
             self.retry_parked(&mut parked).await?;
             let Some(next) = page.next else { break };
-            let oldest_parked = parked.iter().map(|it| it.firing.envelope.timestamp).min();
+            let oldest_parked = parked.iter().map(|it| it.firing.reached_at()).min();
             let until = oldest_parked.map_or(next.reached_at, |it| it.min(next.reached_at));
             self.bus.recovered_until(loss, until);
             // If another instance owns it by now, both publish: a duplicate is better than a wait.
@@ -186,7 +186,11 @@ impl RepublishLost {
         timers: Vec<ReachedTimer>,
         parked: &mut VecDeque<Parked>,
     ) -> Result<(), WorkerStopped> {
-        let firing = |reached| Firing::new(reached, EnvelopeId::from_uuid(self.ids.next_id()));
+        let now = self.clock.now();
+        let firing = |reached| {
+            let id = EnvelopeId::from_uuid(self.ids.next_id());
+            Firing::new(reached, id, now)
+        };
         let mut left: Vec<Firing> = timers.into_iter().map(firing).collect();
         let mut retries = Retries::new(PORT_BACKOFF, "events could not be republished");
         while !left.is_empty() {

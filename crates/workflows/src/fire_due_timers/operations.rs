@@ -182,12 +182,13 @@ impl TimerWorker {
             self.unsettled.releases.push(claim);
             return None;
         }
-        match timer.reach(self.ports.clock.now()) {
+        let now = self.ports.clock.now();
+        match timer.reach(now) {
             Ok(reached) => {
                 self.in_flight
                     .publishing(&firing_id, self.ports.in_flight_epoch.enter());
                 let id = EnvelopeId::from_uuid(self.ports.ids.next_id());
-                Some(Firing::new(reached, id))
+                Some(Firing::new(reached, id, now))
             }
             Err(early) => {
                 tracing::warn!(%early, "a claimed timer is not due: was the clock set back?");

@@ -20,10 +20,11 @@ pub(crate) struct Firing {
 }
 
 impl Firing {
-    pub(crate) fn new(reached: ReachedTimer, id: EnvelopeId) -> Self {
+    /// The event of a reached timer, written now: when the timer was reached is in the payload.
+    pub(crate) fn new(reached: ReachedTimer, id: EnvelopeId, now: Timestamp) -> Self {
         let envelope = MessageEnvelope {
             id,
-            timestamp: reached.reached_at(),
+            timestamp: now,
             metadata: MessageMetadata {
                 correlation_id: Some(reached.timer().correlation_id),
                 // Its cause is the time, which has no envelope.
@@ -32,6 +33,10 @@ impl Firing {
             message: reached.event().into(),
         };
         Self { reached, envelope }
+    }
+
+    pub(crate) const fn reached_at(&self) -> Timestamp {
+        self.reached.reached_at()
     }
 
     pub(super) fn firing_id(&self) -> FiringId {
@@ -59,7 +64,7 @@ impl Firing {
         DeadLetterClaim {
             dead_letter: self.dead_letter(reason, now),
             claim,
-            reached_at: self.reached.reached_at(),
+            reached_at: self.reached_at(),
         }
     }
 

@@ -122,9 +122,12 @@ async fn an_event_is_published_again_as_it_was_under_its_firing_id() {
     assert_ne!(again[0].id, first.id, "another envelope");
     let expected = MessageEnvelope {
         id: again[0].id,
-        ..first
+        timestamp: lossy.world.now(),
+        ..first.clone()
     };
     assert_eq!(again[0], expected);
+    let written = lossy.world.now().since(first.timestamp);
+    assert_eq!(written, secs(4), "it was written again, later");
     task.stop().await;
 }
 
