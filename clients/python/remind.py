@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 
 import nats
 from nats.errors import NoRespondersError, TimeoutError
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NoStreamResponseError, NotFoundError, ServiceUnavailableError
 
 # How long a single answer of the broker may take.
@@ -76,13 +76,14 @@ async def until(deadline, what, attempt, *not_yet):
 
 
 async def listen(js, stream, subject, deadline):
-    """A pull consumer for the events of one timer.
+    """A pull consumer for the events of one tenant from now on.
 
     It is made before the command is sent, so that no event can be missed. It is not durable, because this
     program asks about one timer and then ends; a service gives its consumer a name and keeps it.
     """
     config = ConsumerConfig(
         ack_policy=AckPolicy.EXPLICIT,
+        deliver_policy=DeliverPolicy.NEW,
         # Seconds without a fetch after which the broker deletes the consumer.
         inactive_threshold=60,
     )
@@ -123,8 +124,8 @@ async def publish(js, subject, command, deadline):
     )
 
 
-async def due_time_reached(consumer, deadline):
-    """The event, acknowledged. Should it come twice, both have the same `firingId`."""
+async def due_time_reached(consumer, service_call_id, deadline):
+    """The event of this timer, acknowledged. Should it come twice, both have the same `firingId`."""
     while time.monotonic() < deadline:
         try:
             messages = await consumer.fetch(1, timeout=ANSWER_SECONDS)
@@ -134,7 +135,7 @@ async def due_time_reached(consumer, deadline):
             event = json.loads(message.data)
             # Here a service would do its work, and remember the firingId with it. Then:
             await message.ack_sync(timeout=ANSWER_SECONDS)
-            if event["type"] == "DueTimeReached":
+            if event["type"] == "DueTimeReached" and event["aggregateId"] == service_call_id:
                 return event
     raise SystemExit("error: no DueTimeReached came in time")
 
@@ -161,11 +162,10 @@ async def remind(options):
     try:
         js = connection.jetstream(timeout=ANSWER_SECONDS)
         command = schedule_timer(options.tenant, options.in_ms, options.data)
-        address = f"{options.tenant}.{command['aggregateId']}"
-        consumer = await listen(js, stream, f"{topic}.events.{address}", deadline)
-        await publish(js, f"{topic}.commands.{address}", command, deadline)
+        consumer = await listen(js, stream, f"{topic}.events.{options.tenant}", deadline)
+        await publish(js, f"{topic}.commands.{options.tenant}", command, deadline)
         print(json.dumps(command), flush=True)
-        event = await due_time_reached(consumer, deadline)
+        event = await due_time_reached(consumer, command["aggregateId"], deadline)
         print(json.dumps(event), flush=True)
     finally:
         await connection.close()

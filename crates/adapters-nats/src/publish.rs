@@ -13,7 +13,7 @@ use punctual_ports::{BatchResult, PortError, PortErrorKind, PublishOutcome};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::link::{ConnectionId, Link};
-use crate::names::{StreamKind, subject};
+use crate::names::{SERVICE_CALL_ID, StreamKind, subject};
 use crate::tracker::{Acknowledged, Ticket};
 use crate::{MAX_MESSAGE_BYTES, metric_names};
 
@@ -164,8 +164,10 @@ impl Publishing {
         }
         let id = envelope.deduplication_id();
         let subject = subject(&self.link.settings.prefix, &envelope);
+        let call_id = envelope.message.service_call_id().to_string();
         let message = PublishMessage::build()
             .payload(payload.into())
+            .header(SERVICE_CALL_ID, call_id.as_str())
             .message_id(&id);
         let sent = self.link.context.send_publish(subject, message).await;
         let index = self.sent;

@@ -238,8 +238,7 @@ impl Prefix {
         }
     }
 
-    /// Prefix of the subjects of a topic, and itself the subject of messages published without tenant and
-    /// service call.
+    /// Prefix of the subjects of a topic, and itself the subject of messages published without a tenant.
     pub fn topic(&self, topic: Topic) -> String {
         self.subject(topic.as_str())
     }

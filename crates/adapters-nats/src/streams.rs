@@ -10,10 +10,9 @@ use async_nats::jetstream::stream::{
     Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{self, ErrorCode};
-use punctual_domain::Topic;
 use punctual_ports::ConsumerName;
 
-use crate::names::{Filter, StreamKind};
+use crate::names::{Source, StreamKind};
 use crate::{MAX_MESSAGE_BYTES, NatsError, NatsSettings, Prefix};
 
 /// Retention of events.
@@ -205,24 +204,23 @@ pub(crate) async fn ensure_consumer(
     context: &jetstream::Context,
     settings: &NatsSettings,
     consumer: &ConsumerName,
-    topic: Topic,
-    filter: Filter,
+    source: Source,
 ) -> Result<PullConsumer, NatsError> {
     let prefix = &settings.prefix;
-    let kind = StreamKind::of(topic);
+    let kind = source.stream();
     // The link creates it at the right time.
     let Some(stream) = find(context, kind, prefix).await? else {
         let missing = NatsError::stream_unreachable(&kind.name(prefix), &"it is missing");
         return Err(missing);
     };
-    let durable = filter.durable(consumer, topic);
+    let durable = source.durable(consumer);
     let wanted = pull::Config {
         durable_name: Some(durable.clone()),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
         ack_wait: settings.ack_wait,
         max_deliver: -1,
-        filter_subject: filter.subject(prefix, topic),
+        filter_subject: source.subject(prefix),
         max_ack_pending: match kind {
             StreamKind::Commands => MAX_COMMANDS_PENDING,
             StreamKind::Events => MAX_EVENTS_PENDING,

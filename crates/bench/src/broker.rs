@@ -97,12 +97,8 @@ impl Streams {
     /// What the subject of an envelope is.
     pub(crate) fn subject(&self, envelope: &MessageEnvelope) -> String {
         let message = &envelope.message;
-        format!(
-            "{}.{}.{}",
-            self.settings.prefix.topic(message.topic()),
-            message.tenant_id(),
-            message.service_call_id()
-        )
+        let topic = self.settings.prefix.topic(message.topic());
+        format!("{topic}.{}", message.tenant_id())
     }
 
     /// How many messages a stream has.

@@ -3,6 +3,7 @@
 use async_nats::Message;
 use punctual_domain::{MessageEnvelope, Topic};
 
+use crate::names::below_topic;
 use crate::{MAX_MESSAGE_BYTES, Prefix};
 
 /// Decodes a message of a topic. Envelope, payload and subject have to agree.
@@ -30,13 +31,19 @@ pub(super) fn decode(
         let name = envelope.message.type_name();
         return Err(format!("{name} belongs to {expected} and came to {topic}"));
     }
-    check_subject(&prefix.topic(topic), message.subject.as_str(), &envelope)?;
+    check_subject(prefix, topic, message.subject.as_str(), &envelope)?;
     Ok(envelope)
 }
 
-/// A subject is the bare topic, or names tenant and service call after it.
-fn check_subject(topic: &str, subject: &str, envelope: &MessageEnvelope) -> Result<(), String> {
-    let Some(rest) = subject.strip_prefix(topic) else {
+/// A subject is the bare topic, or names the tenant after it. The previous version named the service call as
+/// well; such messages may still be in the streams, and other programs may write them for ever.
+fn check_subject(
+    prefix: &Prefix,
+    topic: Topic,
+    subject: &str,
+    envelope: &MessageEnvelope,
+) -> Result<(), String> {
+    let Some(rest) = below_topic(prefix, topic, subject) else {
         return Err(format!("subject {subject} is not one of {topic}"));
     };
     if rest.is_empty() {
@@ -44,17 +51,21 @@ fn check_subject(topic: &str, subject: &str, envelope: &MessageEnvelope) -> Resu
     }
     let tenant = envelope.message.tenant_id().as_str();
     let call = envelope.message.service_call_id().to_string();
-    let mut tokens = rest.trim_start_matches('.').split('.');
+    let mut tokens = rest.split('.');
     match (tokens.next(), tokens.next(), tokens.next()) {
         (Some(of_tenant), _, _) if of_tenant != tenant => Err(format!(
             "subject {subject} names the tenant {of_tenant}, but the message is of {tenant}"
         )),
-        (Some(_), Some(of_call), None) if of_call.eq_ignore_ascii_case(&call) => Ok(()),
-        (Some(_), Some(of_call), None) => Err(format!(
+        (_, None, _) => Ok(()),
+        (_, Some(of_call), None) if of_call.eq_ignore_ascii_case(&call) => Ok(()),
+        (_, Some(of_call), None) => Err(format!(
             "subject {subject} names the service call {of_call}, but the message is of {call}"
         )),
-        _ => Err(format!(
-            "subject {subject} is not {topic} or {topic}.<tenantId>.<serviceCallId>"
-        )),
+        _ => {
+            let topic = prefix.topic(topic);
+            Err(format!(
+                "subject {subject} is not {topic} or {topic}.<tenantId>"
+            ))
+        }
     }
 }

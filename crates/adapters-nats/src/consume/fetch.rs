@@ -13,7 +13,7 @@ use super::Consumer;
 use super::delivery::nak_all;
 use super::pull::Puller;
 use crate::NatsError;
-use crate::names::Filter;
+use crate::names::Source;
 use crate::streams::ensure_consumer;
 
 /// Backoff after a failed fetch.
@@ -26,18 +26,17 @@ const FETCHED_AHEAD: usize = 128;
 const ENQUEUED_AT_ONCE: usize = 16;
 
 impl Consumer {
-    pub(super) async fn durable(&self, filter: Filter) -> Result<PullConsumer, NatsError> {
+    pub(super) async fn durable(&self, source: Source) -> Result<PullConsumer, NatsError> {
         let (link, request) = (&self.link, &self.request);
-        let (name, topic) = (&request.consumer, request.topic);
-        ensure_consumer(&link.context, &link.settings, name, topic, filter).await
+        ensure_consumer(&link.context, &link.settings, &request.consumer, source).await
     }
 
     /// Fetches until the subscription is stopped.
-    pub(super) async fn fetch(self: Arc<Self>, filter: Filter) {
+    pub(super) async fn fetch(self: Arc<Self>, source: Source) {
         let _ends = FetchingGuard(&self);
         let mut failures = 0;
         while !self.is_stopping() {
-            let Err(reason) = self.fetch_until_disconnected(filter).await else {
+            let Err(reason) = self.fetch_until_disconnected(source).await else {
                 failures = 0;
                 continue;
             };
@@ -56,13 +55,13 @@ impl Consumer {
     }
 
     /// Fetches over one connection, until it ends or something fails.
-    async fn fetch_until_disconnected(self: &Arc<Self>, filter: Filter) -> Result<(), String> {
+    async fn fetch_until_disconnected(self: &Arc<Self>, source: Source) -> Result<(), String> {
         self.unless_stopped(self.link.until_ready()).await;
         if self.is_stopping() {
             return Ok(());
         }
         let disconnected = self.link.until_disconnected();
-        let durable = self.durable(filter).await;
+        let durable = self.durable(source).await;
         let durable = durable.map_err(|error| error.to_string())?;
         let mut fetching = Fetching {
             puller: Puller::new(&self.link, &durable).await?,

@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 
 use self::fair_queue::{CALLS, FairQueue};
 use crate::link::Link;
-use crate::names::Filter;
+use crate::names::Source;
 use crate::{NatsError, lock};
 
 /// Maximum number of concurrent calls of a handler: 32 of two messages, two of a thousand.
@@ -95,12 +95,13 @@ impl Subscribed {
         registration: Arc<()>,
     ) -> Result<Self, PortError> {
         let call_limit = max_calls(request.max_batch);
+        let sources = Source::of(request.topic);
         let consumer = Arc::new(Consumer {
             link: Arc::clone(link),
             stop: watch::Sender::new(false),
             call_permits: Arc::new(Semaphore::new(call_limit)),
             call_limit: u32::try_from(call_limit).unwrap_or(u32::MAX),
-            fetching: watch::Sender::new(Filter::ALL.len()),
+            fetching: watch::Sender::new(sources.len()),
             paused: watch::Sender::new(0),
             failures: Mutex::default(),
             turns: Mutex::default(),
@@ -109,15 +110,15 @@ impl Subscribed {
             _registration: registration,
         });
         if link.ready().is_ok() {
-            for filter in Filter::ALL {
+            for source in &sources {
                 // Any other error may be transient, and is retried.
-                if let Err(NatsError::Unsuitable { what }) = consumer.durable(filter).await {
+                if let Err(NatsError::Unsuitable { what }) = consumer.durable(*source).await {
                     return Err(PortError::new(PortErrorKind::Rejected, "subscribe", what));
                 }
             }
         }
-        let mut tasks =
-            Vec::from(Filter::ALL.map(|filter| tokio::spawn(Arc::clone(&consumer).fetch(filter))));
+        let fetch = |source| tokio::spawn(Arc::clone(&consumer).fetch(source));
+        let mut tasks: Vec<JoinHandle<()>> = sources.into_iter().map(fetch).collect();
         if consumer.takes_turns() {
             tasks.push(tokio::spawn(Arc::clone(&consumer).extend_waiting()));
         }

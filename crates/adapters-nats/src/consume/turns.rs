@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::FutureExt;
+use punctual_domain::Topic;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Consumer;
 use super::delivery::{acknowledge, nak_all, panic_text};
 use super::fair_queue::Room;
-use crate::lock;
+use crate::names::below_topic;
+use crate::{Prefix, lock};
 
 /// Interval at which room is checked without a notification.
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -26,8 +28,8 @@ impl Consumer {
     /// Enqueues messages for their turn, or defers them. Cancel safe.
     pub(super) async fn enqueue(self: &Arc<Self>, messages: &mut VecDeque<Message>) {
         while let Some(message) = messages.front() {
-            let topic = self.link.settings.prefix.topic(self.request.topic);
-            let tenant = tenant_of(&topic, message.subject.as_str()).to_owned();
+            let (prefix, topic) = (&self.link.settings.prefix, self.request.topic);
+            let tenant = tenant_of(prefix, topic, message.subject.as_str()).to_owned();
             let now = self.link.clock.monotonic();
             let room = lock(&self.turns).room(&tenant, now);
             if room == Room::Soon {
@@ -106,9 +108,8 @@ impl Consumer {
 
 /// The tenant of a message, by its subject: the payload is decoded later. Messages on the bare subject
 /// count as one tenant.
-fn tenant_of<'a>(topic: &str, subject: &'a str) -> &'a str {
-    let rest = subject.strip_prefix(topic).unwrap_or_default();
-    let rest = rest.strip_prefix('.').unwrap_or_default();
+fn tenant_of<'a>(prefix: &Prefix, topic: Topic, subject: &'a str) -> &'a str {
+    let rest = below_topic(prefix, topic, subject).unwrap_or_default();
     rest.split('.').next().unwrap_or_default()
 }
 
@@ -118,12 +119,16 @@ mod tests {
 
     #[test]
     fn the_subject_names_the_tenant() {
+        let prefix: Prefix = "acme".parse().unwrap();
         for (subject, tenant) in [
-            ("acme.timer.events.tenant-a.0190a6e1", "tenant-a"),
-            ("acme.timer.events", ""),
+            ("acme.orchestration.commands.tenant-a", "tenant-a"),
+            ("acme.api.commands.tenant-a", "tenant-a"),
+            ("acme.orchestration.commands.tenant-a.0190a6e1", "tenant-a"),
+            ("acme.orchestration.commands", ""),
             ("other", ""),
         ] {
-            assert_eq!(tenant_of("acme.timer.events", subject), tenant);
+            let topic = Topic::OrchestrationCommands;
+            assert_eq!(tenant_of(&prefix, topic, subject), tenant);
         }
     }
 }

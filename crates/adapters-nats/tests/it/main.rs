@@ -8,6 +8,7 @@ mod fairness;
 mod fixture;
 mod in_flight;
 mod letting_in;
+mod migrating;
 mod outages;
 mod poison;
 mod publishing;

@@ -58,7 +58,7 @@ fn corpus() -> Vec<(String, Vec<u8>, &'static str)> {
             "but the message is of 00000000-0000-0000-0000-000000000007",
         ),
         (format!("timer.commands.a.{CALL}.x"), good(), "is not "),
-        ("timer.commands.a".to_owned(), good(), "is not "),
+        ("timer.commands.b".to_owned(), good(), "names the tenant b"),
         (bare(), event, "belongs to timer.events"),
         (bare(), long, "message has 2097152 bytes"),
     ]

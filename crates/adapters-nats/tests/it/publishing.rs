@@ -25,7 +25,7 @@ async fn subject_and_id_are_those_of_the_contract() {
     for (sent, topic) in [(event, "timer.events"), (command(9), "timer.commands")] {
         let seen = everything.next().await.unwrap();
         let call = sent.message.service_call_id();
-        let subject = world.subject(&format!("{topic}.tenant-a.{call}"));
+        let subject = world.subject(&format!("{topic}.tenant-a"));
         assert_eq!(seen.subject.as_str(), subject);
         assert_eq!(seen.payload, sent.to_json().unwrap());
         let id = match &sent.message {
@@ -34,6 +34,8 @@ async fn subject_and_id_are_those_of_the_contract() {
         };
         let header = seen.headers.unwrap();
         assert_eq!(header.get("Nats-Msg-Id").unwrap().as_str(), id);
+        let of_call = header.get("Punctual-Service-Call-Id").unwrap();
+        assert_eq!(of_call.as_str(), call.to_string());
     }
 }
 

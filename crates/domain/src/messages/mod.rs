@@ -41,6 +41,24 @@ named_variants! {
 }
 
 impl Topic {
+    /// Another name under which other programs may write to it.
+    pub const fn alias(self) -> Option<&'static str> {
+        match self {
+            // The API of the original specification publishes its commands under its own name.
+            Self::OrchestrationCommands => Some("api.commands"),
+            Self::OrchestrationEvents
+            | Self::TimerCommands
+            | Self::TimerEvents
+            | Self::ExecutionCommands
+            | Self::ExecutionEvents => None,
+        }
+    }
+
+    /// Every name under which it is read, its own first.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.as_str()).chain(self.alias())
+    }
+
     /// Whether it carries commands, which have one consumer, rather than events.
     pub const fn is_of_commands(self) -> bool {
         match self {
@@ -228,4 +246,29 @@ messages! {
     ExecutionSucceeded => ExecutionEvents, AfterDueTime;
     /// An attempt has failed.
     ExecutionFailed => ExecutionEvents, AfterDueTime;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_topics_share_a_name_and_each_begins_with_its_own() {
+        let mut all = Vec::new();
+        for topic in Topic::ALL {
+            assert_eq!(topic.names().next(), Some(topic.as_str()));
+            all.extend(topic.names());
+            // Streams tell commands from events by the second word.
+            let kind = if topic.is_of_commands() {
+                "commands"
+            } else {
+                "events"
+            };
+            let words = |name: &str| name.split('.').map(str::to_owned).collect::<Vec<_>>();
+            assert!(topic.names().all(|name| words(name)[1..] == [kind]));
+        }
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert_eq!(Topic::OrchestrationCommands.alias(), Some("api.commands"));
+    }
 }

@@ -4,3 +4,4 @@
 mod every_message;
 mod life_of_a_call;
 mod messages_document;
+mod previous_version;

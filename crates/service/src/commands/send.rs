@@ -20,8 +20,8 @@ use punctual_adapters_nats::async_nats::jetstream::{self, Context, ErrorCode};
 use punctual_adapters_nats::{NatsSettings, Prefix, connect};
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_domain::{
-    CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, ScheduleTimer, Timestamp,
-    Topic,
+    CorrelationId, EnvelopeId, Message, MessageEnvelope, MessageMetadata, ScheduleTimer, TimerKey,
+    Timestamp, Topic,
 };
 use punctual_ports::{ClockPort, IdPort};
 use serde::Serialize;
@@ -123,10 +123,9 @@ fn command(args: SendArgs, now: Timestamp) -> Result<MessageEnvelope, Failure> {
     })
 }
 
-/// Where messages about the command's timer go.
+/// Where messages about timers of the command's tenant go.
 fn subject(prefix: &Prefix, topic: Topic, command: &MessageEnvelope) -> String {
-    let (tenant, id) = (command.tenant_id(), command.message.service_call_id());
-    format!("{}.{tenant}.{id}", prefix.topic(topic))
+    format!("{}.{}", prefix.topic(topic), command.tenant_id())
 }
 
 /// Publishes until the broker has acknowledged. The id is the same each time, so it is stored once.
@@ -215,6 +214,7 @@ struct Waiting {
     jetstream: Context,
     stream: String,
     subject: String,
+    key: TimerKey,
     /// First sequence at which the event can be.
     first: u64,
     due_at: Timestamp,
@@ -240,6 +240,7 @@ impl Waiting {
             jetstream: jetstream.clone(),
             first: found.cached_info().state.last_sequence + 1,
             subject: subject(prefix, Topic::TimerEvents, command),
+            key: timer.key(),
             due_at: timer.due_at,
             stream,
             wait,
@@ -334,7 +335,7 @@ impl Waiting {
         let Message::DueTimeReached(event) = &envelope.message else {
             return None;
         };
-        (event.due_at == self.due_at).then_some(envelope)
+        (event.key() == self.key && event.due_at == self.due_at).then_some(envelope)
     }
 }
 

@@ -93,7 +93,7 @@ fn subjects(broker: &NatsSettings) -> (String, String) {
     let topic = |topic| broker.prefix.topic(topic);
     (
         format!("{}.>", topic(Topic::TimerCommands)),
-        format!("{}.<tenant>.<id>", topic(Topic::TimerEvents)),
+        format!("{}.<tenant>", topic(Topic::TimerEvents)),
     )
 }
 
@@ -235,7 +235,7 @@ mod tests {
         let text = shown("ts --broker nats://me:hunter2@broker:4222");
         for words in [
             "in:    commands on timer.commands.> of nats://broker:4222\n",
-            "out:   each firing is an event on timer.events.<tenant>.<id> there\n",
+            "out:   each firing is an event on timer.events.<tenant> there\n",
             "try:   ts send --tenant demo --in 5s --broker nats://broker:4222  # and the credentials",
         ] {
             assert!(text.contains(words), "{text}");
@@ -266,7 +266,7 @@ mod tests {
         let text = shown_with("ts --broker a", &variables, None);
         for words in [
             "commands on acme.timer.commands.> of",
-            "an event on acme.timer.events.<tenant>.<id> there",
+            "an event on acme.timer.events.<tenant> there",
             "try:   TIMER_BROKER_PREFIX=acme ts send ",
         ] {
             assert!(text.contains(words), "{text}");

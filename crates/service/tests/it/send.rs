@@ -2,8 +2,8 @@
 
 use punctual_adapters_system::{SystemClock, UuidIds};
 use punctual_domain::{
-    EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration, ScheduledTimer, TimerKey,
-    Timestamp,
+    EnvelopeId, Message, MessageEnvelope, MessageMetadata, Registration, ScheduledTimer,
+    ServiceCallId, TimerKey, Timestamp,
 };
 use punctual_ports::{ClockPort, IdPort};
 use punctual_test_servers::NatsServer;
@@ -40,6 +40,15 @@ fn event_of(command: &MessageEnvelope, due_at: Timestamp) -> MessageEnvelope {
     }
 }
 
+/// The same command for another timer of the tenant.
+fn another(command: &MessageEnvelope) -> MessageEnvelope {
+    let mut command = command.clone();
+    if let Message::ScheduleTimer(timer) = &mut command.message {
+        timer.service_call_id = ServiceCallId::MAX;
+    }
+    command
+}
+
 fn due_at(command: &MessageEnvelope) -> Timestamp {
     match &command.message {
         Message::ScheduleTimer(timer) => timer.due_at,
@@ -48,8 +57,7 @@ fn due_at(command: &MessageEnvelope) -> Timestamp {
 }
 
 fn subject_of(command: &MessageEnvelope) -> String {
-    let (tenant, id) = (command.tenant_id(), command.message.service_call_id());
-    format!("timer.events.{tenant}.{id}")
+    format!("timer.events.{}", command.tenant_id())
 }
 
 #[test]
@@ -76,11 +84,7 @@ fn what_the_broker_has_stored_is_what_was_printed() {
     let (subject, id, payload) = broker.message("COMMANDS", line["sequence"].as_u64().unwrap());
     assert_eq!(MessageEnvelope::from_json(&payload), Ok(command.clone()));
     assert_eq!(id, command.id.to_string());
-    let call = command.message.service_call_id();
-    assert_eq!(
-        subject,
-        format!("{}.timer.commands.a.{call}", broker.prefix)
-    );
+    assert_eq!(subject, format!("{}.timer.commands.a", broker.prefix));
     assert!(!home.db().exists(), "it needs no database");
 }
 
@@ -98,6 +102,8 @@ fn the_event_of_this_command_is_waited_for_and_no_other() {
     broker.publish(&subject, b"no envelope");
     let earlier = event_of(&command, due_at.next());
     broker.publish(&subject, &earlier.to_json().unwrap());
+    let of_another_timer = event_of(&another(&command), due_at);
+    broker.publish(&subject, &of_another_timer.to_json().unwrap());
     let event = event_of(&command, due_at);
     broker.publish(&subject, &event.to_json().unwrap());
     let ended = waiting.end();

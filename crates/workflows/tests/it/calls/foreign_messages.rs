@@ -120,7 +120,7 @@ async fn an_event_of_another_timer_with_nothing_but_its_key_starts_the_call_and_
     world.submit(call("a", world.in_(secs(5)))).await;
     let key = key("a");
     let payload = json!({"tenantId": key.tenant_id, "serviceCallId": key.service_call_id});
-    world.advance(secs(5) - ms(1)).await;
+    world.advance(ms(4_999)).await;
     deliver(&world, message(&world, 1, "DueTimeReached", &payload)).await;
     world.settle().await;
     assert_eq!(world.status(&key).await, Some(CallStatus::Scheduled));
