@@ -129,13 +129,9 @@ fn the_smallest_example_is_understood_and_could_not_be_smaller() {
 fn subject_and_header_of_an_example_are_those_of_its_message() {
     for envelope in accepted() {
         let message = &envelope.message;
-        let (topic, tenant, call) = (
-            message.topic(),
-            message.tenant_id(),
-            message.service_call_id(),
-        );
+        let (topic, tenant) = (message.topic(), message.tenant_id());
         let block = format!(
-            "Subject: {topic}.{tenant}.{call}\nNats-Msg-Id: {}\n",
+            "Subject: {topic}.{tenant}\nNats-Msg-Id: {}\n",
             envelope.deduplication_id()
         );
         assert!(DOCUMENT.contains(&block), "{block}");

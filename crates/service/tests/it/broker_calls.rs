@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use punctual_adapters_system::{SystemClock, UuidIds};
+use punctual_domain::service_call::IdempotencyKey;
+use punctual_domain::{EnvelopeId, ServiceCallId, TenantId};
 use punctual_ports::{ClockPort, IdPort};
 use serde_json::{Value, json};
 
 use crate::api_client::{Api, serve_calls};
 use crate::broker::Broker;
-use crate::running::{Home, PATIENCE};
+use crate::running::{Home, PATIENCE, Running};
 use crate::target::Target;
 
 const CALLS: &str = "/api/tenants/demo/service-calls";
@@ -26,18 +28,22 @@ fn wait_for_the_end(api: Api, id: &str) -> Value {
     }
 }
 
+fn serve(broker: &Broker, home: &Home) -> (Running, Api) {
+    let mut command = broker.command(home, "serve --listen 127.0.0.1:0 --allow-nets 127.0.0.0/8");
+    command
+        .env_remove("MODULES")
+        .env_remove("TIMER_DB_PATH")
+        .env("DB_PATH", home.path("calls.db"));
+    serve_calls(&mut command)
+}
+
 #[test]
 fn calls_go_their_way_through_a_broker() {
     let Some(broker) = Broker::shared() else {
         return;
     };
     let (home, target) = (Home::new(), Target::start());
-    let mut command = broker.command(&home, "serve --listen 127.0.0.1:0 --allow-nets 127.0.0.0/8");
-    command
-        .env_remove("MODULES")
-        .env_remove("TIMER_DB_PATH")
-        .env("DB_PATH", home.path("calls.db"));
-    let (_serving, api) = serve_calls(&mut command);
+    let (_serving, api) = serve(&broker, &home);
     let now = SystemClock::start().unwrap().now();
     let submitted = json!({"name": "by http", "dueAt": now,
         "requestSpec": {"method": "GET", "url": target.url("/by-http")}});
@@ -63,4 +69,53 @@ fn calls_go_their_way_through_a_broker() {
     let mut paths: Vec<String> = target.seen().into_iter().map(|seen| seen.path).collect();
     paths.sort();
     assert_eq!(paths, ["/by-command", "/by-http"]);
+}
+
+#[test]
+fn commands_of_another_program_without_an_id_are_one_call_however_often_they_come() {
+    let Some(broker) = Broker::shared() else {
+        return;
+    };
+    let (home, target) = (Home::new(), Target::start());
+    let (_serving, api) = serve(&broker, &home);
+    let now = SystemClock::start().unwrap().now();
+    let envelope_id = UuidIds.next_id();
+    let command = |key: Option<&str>| {
+        let path = key.unwrap_or("none");
+        let envelope_id = if key.is_some() {
+            UuidIds.next_id()
+        } else {
+            envelope_id
+        };
+        json!({
+            "id": envelope_id.to_string(), "type": "SubmitServiceCall", "tenantId": "demo",
+            "timestampMs": now.as_millis(),
+            "payload": {"tenantId": "demo", "name": "n", "dueAt": now, "idempotencyKey": key,
+                "requestSpec": {"method": "GET", "url": target.url(&format!("/{path}"))}},
+        })
+    };
+    // Without an id for the broker, which would take the repetitions away.
+    for subject in [
+        "api.commands",
+        "api.commands.demo",
+        "orchestration.commands.demo",
+    ] {
+        for key in [None, Some("key")] {
+            broker.publish(subject, command(key).to_string().as_bytes());
+        }
+    }
+    let tenant = TenantId::new("demo").unwrap();
+    let key = IdempotencyKey::new("key").unwrap();
+    let drawn = [
+        ServiceCallId::drawn_from_message(&tenant, EnvelopeId::from_uuid(envelope_id)),
+        ServiceCallId::drawn_from_key(&tenant, &key),
+    ];
+    for id in drawn {
+        let call = wait_for_the_end(api, &id.to_string());
+        assert_eq!(call["status"], "Succeeded", "{call}");
+    }
+    broker.wait_until_empty("COMMANDS");
+    let mut paths: Vec<String> = target.seen().into_iter().map(|seen| seen.path).collect();
+    paths.sort();
+    assert_eq!(paths, ["/key", "/none"]);
 }
