@@ -196,5 +196,5 @@ async fn the_commands_of_the_page_for_users_work() {
         assert!(reply.status.is_success(), "{path}: {reply:?}");
         tried += 1;
     }
-    assert_eq!(tried, 6);
+    assert_eq!(tried, 7);
 }

@@ -64,7 +64,7 @@ impl CallLedger {
         *self.apis.lock().unwrap() = apis;
     }
 
-    /// So many calls may be submitted by now.
+    /// At most this number of calls may be submitted by now.
     pub(crate) fn allow(&self, count: u64) {
         self.allowed.store(count, Ordering::SeqCst);
     }

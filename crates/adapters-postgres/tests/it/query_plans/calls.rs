@@ -566,7 +566,7 @@ fn expected() -> Vec<Expected> {
             "count_attempts",
             BEGIN_READ,
             &[WAITING],
-            // Each of them is looked up in the table as well, unless vacuum came by before.
+            // Each of them is read from the table as well, unless vacuum came by before.
             11_000,
             vec![number(10_000)],
         ),
