@@ -6,7 +6,7 @@
 use crate::Migration;
 use crate::migration::migration;
 
-/// What both sets get is one file, with the same number and name in both.
+/// What several sets get is one file, with the same number and name in each.
 const BUS_POSITIONS: Migration = migration!(
     "postgres",
     5,
@@ -25,8 +25,14 @@ const LAST_ERROR: Migration = migration!(
     "0009_last_error",
     "7f433aaa01db814910e8ed708fc2d09c1faeac2ebf052b21bb273c9053849b20"
 );
+const DATABASE_ID: Migration = migration!(
+    "postgres",
+    11,
+    "0011_database_id",
+    "b47b6d8642bb37d4f7ed3471e00c0ad20125aa29cde1771dc11c284be9268a8f"
+);
 
-pub(crate) const SHARED: [Migration; 9] = [
+pub(crate) const SHARED: [Migration; 10] = [
     migration!(
         "postgres",
         1,
@@ -66,9 +72,10 @@ pub(crate) const SHARED: [Migration; 9] = [
         "0010_dispatch_and_check",
         "d7e23f04318c7285e341051687bcbbff8f7a1eadaa677d981698f87698195a82"
     ),
+    DATABASE_ID,
 ];
 
-pub(crate) const TIMERS_ONLY: [Migration; 4] = [
+pub(crate) const TIMERS_ONLY: [Migration; 5] = [
     migration!(
         "postgres_timers",
         1,
@@ -78,6 +85,18 @@ pub(crate) const TIMERS_ONLY: [Migration; 4] = [
     BUS_POSITIONS,
     TENANT_READY,
     LAST_ERROR,
+    DATABASE_ID,
+];
+
+pub(crate) const EXECUTION_ONLY: [Migration; 3] = [
+    migration!(
+        "postgres_execution",
+        1,
+        "0001_http_execution_log",
+        "45da56acae5c79ad497e9fd1e3ba669fc2fa55400068572d12602ea9e70ce788"
+    ),
+    BUS_POSITIONS,
+    DATABASE_ID,
 ];
 
 #[cfg(test)]
@@ -122,6 +141,24 @@ mod tests {
             [
                 "CREATE FUNCTION remove_parts_of_timers() RETURNS trigger",
                 "CREATE TRIGGER remove_parts_of_timers",
+            ]
+        );
+    }
+
+    #[test]
+    fn attempts_alone_have_the_tables_of_the_shared_set_but_for_what_takes_the_place_of_calls() {
+        let shared: String = SHARED.iter().map(|it| it.sql).collect();
+        assert!(shared.contains(KEY));
+        let shared = shared.replace(KEY, "");
+        let alone = statements(&EXECUTION_ONLY[0]);
+        let own = alone.into_iter().filter(|it| !shared.contains(it));
+        let own: Vec<_> = own.filter_map(|it| it.lines().next()).collect();
+        assert_eq!(
+            own,
+            [
+                "CREATE INDEX idx_http_execution_log_finished_at",
+                "CREATE TABLE tombstones (",
+                "CREATE INDEX idx_tombstones_deleted_at",
             ]
         );
     }

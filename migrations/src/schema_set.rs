@@ -9,17 +9,30 @@ pub enum SchemaSet {
     Shared,
     /// Timers in a database of their own, without service calls.
     TimersOnly,
+    /// Attempts in a database of their own, with the messages about them, without service calls.
+    ExecutionOnly,
 }
 
 impl SchemaSet {
     /// Every set there is.
-    pub const ALL: [Self; 2] = [Self::Shared, Self::TimersOnly];
+    pub const ALL: [Self; 3] = [Self::Shared, Self::TimersOnly, Self::ExecutionOnly];
+
+    /// Whether attempts and messages are kept in it.
+    pub const fn has_attempts(self) -> bool {
+        matches!(self, Self::Shared | Self::ExecutionOnly)
+    }
+
+    /// Whether timers are kept in it.
+    pub const fn has_timers(self) -> bool {
+        matches!(self, Self::Shared | Self::TimersOnly)
+    }
 
     /// The name that a database's history records.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Shared => "shared",
             Self::TimersOnly => "timers-only",
+            Self::ExecutionOnly => "execution-only",
         }
     }
 
@@ -29,8 +42,10 @@ impl SchemaSet {
         match (dialect, self) {
             (Dialect::Sqlite, Self::Shared) => &sqlite::SHARED,
             (Dialect::Sqlite, Self::TimersOnly) => &sqlite::TIMERS_ONLY,
+            (Dialect::Sqlite, Self::ExecutionOnly) => &sqlite::EXECUTION_ONLY,
             (Dialect::Postgres, Self::Shared) => &postgres::SHARED,
             (Dialect::Postgres, Self::TimersOnly) => &postgres::TIMERS_ONLY,
+            (Dialect::Postgres, Self::ExecutionOnly) => &postgres::EXECUTION_ONLY,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::Migration;
 use crate::migration::migration;
 
-/// What both sets get is one file, with the same number and name in both.
+/// What several sets get is one file, with the same number and name in each.
 const BUS_POSITIONS: Migration = migration!(
     "sqlite",
     5,
@@ -22,9 +22,15 @@ const LAST_ERROR: Migration = migration!(
     "0009_last_error",
     "71a8ba9de57e20b2934c3e9e707d7e1e665180050f5fd446e5d3a1305ad58075"
 );
+const DATABASE_ID: Migration = migration!(
+    "sqlite",
+    11,
+    "0011_database_id",
+    "41cbcd0ba1acdbba723f74e44006dc33464be7ec247204b2ad6bd66f74855588"
+);
 
 /// The first two have the names of the original specification, which has no 0002.
-pub(crate) const SHARED: [Migration; 9] = [
+pub(crate) const SHARED: [Migration; 10] = [
     migration!(
         "sqlite",
         1,
@@ -64,9 +70,10 @@ pub(crate) const SHARED: [Migration; 9] = [
         "0010_dispatch_and_check",
         "3c276d1f17a05121f4a8035e85e9197ae12e75f0f5558c2b4e7aaa2354a88d4c"
     ),
+    DATABASE_ID,
 ];
 
-pub(crate) const TIMERS_ONLY: [Migration; 4] = [
+pub(crate) const TIMERS_ONLY: [Migration; 5] = [
     migration!(
         "sqlite_timers",
         1,
@@ -76,4 +83,16 @@ pub(crate) const TIMERS_ONLY: [Migration; 4] = [
     BUS_POSITIONS,
     TENANT_READY,
     LAST_ERROR,
+    DATABASE_ID,
+];
+
+pub(crate) const EXECUTION_ONLY: [Migration; 3] = [
+    migration!(
+        "sqlite_execution",
+        1,
+        "0001_http_execution_log",
+        "77e6e3ab2e4dd2d19acc0566df0a926c9864d390ea195d8740a3f880dc50af3e"
+    ),
+    BUS_POSITIONS,
+    DATABASE_ID,
 ];

@@ -16,14 +16,15 @@ use punctual_ports::{
     AbandonedExecution, AcceptOutcome, Backlog, BatchResult, BusPosition, BusPositionPort,
     CallChange, CallDeletion, CallPage, CallPageQuery, ChangeOutcome, ClaimBatch, ClaimOutcome,
     ClaimRef, ClaimedExecution, DataLoss, DeadLetter, DeadLetterClaim, DeadLetterMessage,
-    DeadLetterPort, DeleteOutcome, EventBusPort, Execution, ExecutionClaim, ExecutionEntry,
-    ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, FiredCursor, FiredPage,
-    FiredTimer, MarkOutcome, NewCall, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition,
-    PageCursor, PortError, PublishLater, PublishOutcome, PublishedMessage, RecordOutcome,
-    RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort, StartExecution,
-    StoredCall, StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe, Subscription, TimerPage,
-    TimerPageQuery, TimerPersistencePort, TimerQueuePort, WaitingQuery,
+    DeadLetterPort, DeleteOutcome, DeletedCall, EventBusPort, Execution, ExecutionClaim,
+    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, FiredCursor,
+    FiredPage, FiredTimer, MarkOutcome, NewCall, OutboxBatch, OutboxOutcome, OutboxPort,
+    OutboxPosition, PageCursor, PortError, PublishLater, PublishOutcome, PublishedMessage,
+    RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer, ServiceCallPersistencePort,
+    StartExecution, StoredCall, StoredDeadLetter, StuckCalls, SubmitOutcome, Subscribe,
+    Subscription, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort, WaitingQuery,
 };
+use uuid::Uuid;
 
 /// Code that runs around every call of a port.
 ///
@@ -124,6 +125,7 @@ forward! {
     BusPositionPort {
         load(stream: String) -> Result<Option<BusPosition>, PortError>;
         save(position: BusPosition) -> Result<(), PortError> as "save_position";
+        owner(new: Uuid) -> Result<Option<Uuid>, PortError>;
         own_republication(stream: String, now: Timestamp, lease: Duration) -> Result<bool, PortError>;
     }
 
@@ -181,5 +183,7 @@ forward! {
         take_over(held: BTreeSet<ExecutionKey>, now: Timestamp, lease: Duration, limit: usize) -> Result<Vec<AbandonedExecution>, PortError>;
         finish(batch: Vec<FinishExecution>) -> BatchResult<ExecutionOutcome>;
         entries(call: TimerKey, limit: usize) -> Result<Vec<ExecutionEntry>, PortError>;
+        delete(batch: Vec<DeletedCall>) -> BatchResult<()> as "delete_attempts";
+        purge(before: Timestamp, limit: usize) -> Result<usize, PortError> as "purge_attempts";
     }
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use punctual_domain::Timestamp;
 use punctual_ports::{
-    Backend, CallStores, Capabilities, ClockPort, Instance, OnChange, PortError, PortErrorKind,
-    TimerStores, WriteHealth,
+    Backend, CallStores, CallsElsewhere, Capabilities, ClockPort, Instance, OnChange, PortError,
+    PortErrorKind, TimerStores, TimersElsewhere, WriteHealth,
 };
 
 use crate::lane::BEGIN_DURABLE;
-use crate::{PostgresTimerStore, Role, SchemaSet};
+use crate::{PostgresCallStore, PostgresTimerStore, Role, SchemaSet};
 
 /// Clocks that differ by more than this are a reason not to be ready.
 const MAX_OFFSET_MILLIS: i64 = 5_000;
@@ -33,11 +33,29 @@ impl PostgresTimerStore {
 #[async_trait]
 impl Backend for PostgresTimerStore {
     fn timer_stores(&self) -> TimerStores {
-        TimerStores::new(self.clone())
+        if self.inner.set.has_timers() {
+            return TimerStores::new(self.clone());
+        }
+        let store = Arc::new(self.clone());
+        TimerStores {
+            persistence: Arc::new(TimersElsewhere),
+            queue: Arc::new(TimersElsewhere),
+            dead_letters: Arc::<Self>::clone(&store),
+            positions: store,
+        }
     }
 
     fn call_stores(&self) -> Option<CallStores> {
-        self.calls().map(CallStores::new)
+        let calls = self.calls()?;
+        if self.inner.set == SchemaSet::Shared {
+            return Some(CallStores::new(calls));
+        }
+        let calls = Arc::new(calls);
+        Some(CallStores {
+            calls: Arc::new(CallsElsewhere),
+            outbox: Arc::<PostgresCallStore>::clone(&calls),
+            executions: calls,
+        })
     }
 
     fn capabilities(&self) -> Capabilities {

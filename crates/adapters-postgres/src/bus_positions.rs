@@ -98,6 +98,18 @@ impl BusPositionPort for PostgresTimerStore {
             .await
     }
 
+    async fn owner(&self, new: Uuid) -> Result<Option<Uuid>, PortError> {
+        let owner = self.query(
+            &self.inner.write,
+            "keep the id of the database",
+            BEGIN_DURABLE,
+            |sql| &sql.keep_id,
+            vec![(Box::new(new), Type::UUID)],
+            |row| column(row, "id"),
+        );
+        Ok(owner.await?.pop())
+    }
+
     async fn own_republication(
         &self,
         stream: String,

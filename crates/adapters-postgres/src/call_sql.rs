@@ -204,6 +204,55 @@ macro_rules! of_list {
     };
 }
 
+/// Claims messages that nobody has claimed, nor another instance an earlier one about the same call. With a
+/// request for each.
+macro_rules! claim_messages {
+    ($request:literal, $of_call:literal) => {
+        concat!(
+            "WITH c AS MATERIALIZED (\
+            SELECT o.id, o.created_at, o.tenant_id, o.aggregate_id, o.event_type, o.event_payload \
+            FROM %.outbox o \
+            WHERE o.published_at IS NULL AND (SELECT true FROM %.outbox_claims k \
+                WHERE k.tenant_id = o.tenant_id AND k.aggregate_id = o.aggregate_id \
+                    AND (k.message_id <= o.id AND k.lease_until > ",
+            clock!("$1"),
+            ") IS TRUE \
+                    AND (k.message_id = o.id OR k.instance_id <> $3 AND NOT k.is_parked) \
+                LIMIT 1) IS NOT TRUE \
+            ORDER BY o.created_at, o.id LIMIT $2 FOR NO KEY UPDATE OF o SKIP LOCKED), \
+         got AS (\
+            INSERT INTO %.outbox_claims (message_id, tenant_id, aggregate_id, instance_id, lease_until) \
+            SELECT c.id, c.tenant_id, c.aggregate_id, $3, ",
+            lease_end!("$1", "$4"),
+            " FROM c \
+            ON CONFLICT (message_id) DO UPDATE SET instance_id = excluded.instance_id, \
+                lease_until = excluded.lease_until, is_parked = false) \
+         SELECT c.id, c.created_at, c.event_payload, ",
+            $request,
+            " AS request_spec FROM c ",
+            $of_call,
+            "ORDER BY c.created_at, c.id"
+        )
+    };
+}
+
+/// Stores attempts of calls that are as they have to be and have none. Returns the calls.
+macro_rules! accept {
+    ($condition:literal) => {
+        concat!(
+            "INSERT INTO %.http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
+            correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
+            request_headers, request_body, state) \
+         SELECT u.*, 'Waiting' FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+            AS u (tenant_id, service_call_id, execution_id, started_at, correlation_id, timeout_ms, host, \
+                request_spec, request_url, request_method, request_headers, request_body) \
+         WHERE ",
+            $condition,
+            " ON CONFLICT DO NOTHING RETURNING tenant_id, service_call_id"
+        )
+    };
+}
+
 statements! { CallStatements:
     /// Takes ids and keys; leaves out those of which either is taken. Returns the ids.
     take =
@@ -378,27 +427,10 @@ statements! { CallStatements:
 
     /// Claims messages that nobody has claimed, nor another instance an earlier one about the same call. With
     /// the request of the call, if it is to be made.
-    claim_messages = concat!(
-        "WITH c AS MATERIALIZED (\
-            SELECT o.id, o.created_at, o.tenant_id, o.aggregate_id, o.event_type, o.event_payload \
-            FROM %.outbox o \
-            WHERE o.published_at IS NULL AND (SELECT true FROM %.outbox_claims k \
-                WHERE k.tenant_id = o.tenant_id AND k.aggregate_id = o.aggregate_id \
-                    AND (k.message_id <= o.id AND k.lease_until > ", clock!("$1"), ") IS TRUE \
-                    AND (k.message_id = o.id OR k.instance_id <> $3 AND NOT k.is_parked) \
-                LIMIT 1) IS NOT TRUE \
-            ORDER BY o.created_at, o.id LIMIT $2 FOR NO KEY UPDATE OF o SKIP LOCKED), \
-         got AS (\
-            INSERT INTO %.outbox_claims (message_id, tenant_id, aggregate_id, instance_id, lease_until) \
-            SELECT c.id, c.tenant_id, c.aggregate_id, $3, ", lease_end!("$1", "$4"), " FROM c \
-            ON CONFLICT (message_id) DO UPDATE SET instance_id = excluded.instance_id, \
-                lease_until = excluded.lease_until, is_parked = false) \
-         SELECT c.id, c.created_at, c.event_payload, r.request_spec \
-         FROM c LEFT JOIN LATERAL (\
-            SELECT s.request_spec FROM %.service_calls s \
-            WHERE c.event_type = 'StartExecution' AND s.service_call_id = c.aggregate_id \
-                AND s.tenant_id = c.tenant_id AND (s.status = 'Running') IS TRUE OFFSET 0) r ON true \
-         ORDER BY c.created_at, c.id");
+    claim_messages = claim_messages!("r.request_spec", "LEFT JOIN LATERAL (\
+        SELECT s.request_spec FROM %.service_calls s \
+        WHERE c.event_type = 'StartExecution' AND s.service_call_id = c.aggregate_id \
+            AND s.tenant_id = c.tenant_id AND (s.status = 'Running') IS TRUE OFFSET 0) r ON true ");
 
     /// When the next claim of a message ends, and the clock.
     next_claim_end = concat!(
@@ -453,16 +485,8 @@ statements! { CallStatements:
          SELECT count(*) FROM c";
 
     /// Stores attempts of calls that are there and have none. Returns the calls.
-    accept =
-        "INSERT INTO %.http_execution_log (tenant_id, service_call_id, execution_id, started_at, \
-            correlation_id, timeout_ms, host, request_spec, request_url, request_method, \
-            request_headers, request_body, state) \
-         SELECT u.*, 'Waiting' FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
-            AS u (tenant_id, service_call_id, execution_id, started_at, correlation_id, timeout_ms, host, \
-                request_spec, request_url, request_method, request_headers, request_body) \
-         WHERE (SELECT true FROM %.service_calls s WHERE s.service_call_id = u.service_call_id \
-            AND s.tenant_id = u.tenant_id) IS TRUE \
-         ON CONFLICT DO NOTHING RETURNING tenant_id, service_call_id";
+    accept = accept!("(SELECT true FROM %.service_calls s WHERE s.service_call_id = u.service_call_id \
+        AND s.tenant_id = u.tenant_id) IS TRUE");
 
     /// The attempts that calls have.
     attempts_of =

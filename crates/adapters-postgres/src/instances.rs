@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::lane::BEGIN_QUICK;
 use crate::port_errors::Failure;
+use crate::sql::Statements;
 use crate::timer_store::reading::{Owned, number, text};
 use crate::timer_store::rows::{column, instant};
 use crate::values::{sql_limit, sql_millis};
@@ -82,21 +83,12 @@ impl PostgresTimerStore {
             number(sql_limit(Instance::MOST)),
         ];
         let operation = "list the instances";
-        match self.inner.set {
-            SchemaSet::Shared => {
-                self.read(
-                    operation,
-                    |sql| &sql.list_instances_of_calls,
-                    params,
-                    instance,
-                )
-                .await
-            }
-            SchemaSet::TimersOnly => {
-                self.read(operation, |sql| &sql.list_instances, params, instance)
-                    .await
-            }
-        }
+        let statement: fn(&Statements) -> &String = match self.inner.set {
+            SchemaSet::Shared => |sql| &sql.list_instances_of_calls,
+            SchemaSet::TimersOnly => |sql| &sql.list_instances,
+            SchemaSet::ExecutionOnly => |sql| &sql.list_instances_of_attempts,
+        };
+        self.read(operation, statement, params, instance).await
     }
 }
 

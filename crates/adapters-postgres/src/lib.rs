@@ -26,7 +26,9 @@ mod server_facts;
 mod settings;
 #[macro_use]
 mod sql;
+#[macro_use]
 mod call_sql;
+mod execution_sql;
 mod timer_store;
 mod tls;
 mod url;
@@ -38,6 +40,8 @@ pub use call_store::PostgresCallStore;
 pub use connect_error::{ConnectError, ConnectErrorKind};
 #[doc(hidden)]
 pub use connection_probe::ConnectionProbe;
+#[doc(hidden)]
+pub use execution_sql::ExecutionStatements;
 pub use inspect::{Inspection, Standby, examine};
 #[doc(hidden)]
 pub use lane::{BEGIN_DURABLE, BEGIN_QUICK, BEGIN_READ};

@@ -140,8 +140,11 @@ async fn apply(
             )
             .await?;
     }
-    // The planner knows the tables from the first timer on.
-    client
-        .batch_execute("ANALYZE timers, timer_queue, timer_firings, timer_claims, dead_letters")
-        .await
+    // The planner knows the tables from the first timer or attempt on.
+    let tables = if set.has_timers() {
+        "timers, timer_queue, timer_firings, timer_claims, dead_letters"
+    } else {
+        "http_execution_log, outbox, outbox_claims, dead_letters"
+    };
+    client.batch_execute(&format!("ANALYZE {tables}")).await
 }

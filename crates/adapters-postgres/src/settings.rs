@@ -100,8 +100,8 @@ pub struct PostgresSettings {
     /// Where notifications arrive, if not at `url`: a pooler that gives each transaction another
     /// connection passes none on.
     pub listen_url: Option<PostgresUrl>,
-    /// Which tables it has: timers alone, unless timers belong to service calls in the same schema. A client
-    /// takes those that are there.
+    /// Which tables it has: timers alone, unless timers belong to service calls in the same schema, or it is
+    /// for attempts. A client takes those that are there.
     pub set: SchemaSet,
     /// What it is opened for.
     pub role: Role,
@@ -151,6 +151,13 @@ impl PostgresSettings {
     pub const fn service_calls(url: PostgresUrl) -> Self {
         let mut settings = Self::timers(url);
         settings.set = SchemaSet::Shared;
+        settings
+    }
+
+    /// The attempts of calls that are elsewhere, made by this process and by all others that open them so.
+    pub const fn execution(url: PostgresUrl) -> Self {
+        let mut settings = Self::timers(url);
+        settings.set = SchemaSet::ExecutionOnly;
         settings
     }
 

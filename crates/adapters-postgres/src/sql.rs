@@ -522,6 +522,11 @@ statements! { Statements:
             last_sequence = excluded.last_sequence, last_message_id = excluded.last_message_id, \
             acknowledged_at = excluded.acknowledged_at, covers_until = excluded.covers_until";
 
+    /// Keeps an id, unless there is one. Returns that of the database.
+    keep_id =
+        "INSERT INTO %.database_id AS d (place, id) VALUES (1, $1) \
+         ON CONFLICT (place) DO UPDATE SET id = d.id RETURNING d.id";
+
     /// Takes or keeps the republication of a stream. Returns a row if this instance has it.
     own_republication = concat!(
         "INSERT INTO %.republications AS r (stream, instance_id, lease_until) \
@@ -540,19 +545,23 @@ statements! { Statements:
             clock_offset_ms = excluded.clock_offset_ms");
 
     /// The instances that have said so lately, and how many timers each is firing.
-    list_instances = instances!("", "0::int8", "0::int8");
+    list_instances = instances!(
+        claimed_timers!(),
+        "(SELECT t.claims FROM t WHERE t.instance_id = i.instance_id)",
+        "0::int8",
+        "0::int8");
 
     /// The same where there are service calls: and how many attempts each is making, and messages publishing.
     list_instances_of_calls = instances!(
-        concat!(
-            ", a AS MATERIALIZED (\
-                SELECT l.claimed_by, count(*) AS claims FROM %.http_execution_log l \
-                WHERE l.state = 'Attempted' AND l.lease_until > ", clock!("$1"), " \
-                GROUP BY l.claimed_by), \
-             m AS MATERIALIZED (\
-                SELECT o.instance_id, count(*) AS claims FROM %.outbox_claims o \
-                WHERE o.lease_until > ", clock!("$1"), " AND NOT o.is_parked \
-                GROUP BY o.instance_id)"),
+        concat!(claimed_timers!(), ", ", claimed_attempts!()),
+        "(SELECT t.claims FROM t WHERE t.instance_id = i.instance_id)",
+        "(SELECT a.claims FROM a WHERE a.claimed_by = i.instance_id)",
+        "(SELECT m.claims FROM m WHERE m.instance_id = i.instance_id)");
+
+    /// The same where there are attempts alone.
+    list_instances_of_attempts = instances!(
+        claimed_attempts!(),
+        "0::int8",
         "(SELECT a.claims FROM a WHERE a.claimed_by = i.instance_id)",
         "(SELECT m.claims FROM m WHERE m.instance_id = i.instance_id)");
 

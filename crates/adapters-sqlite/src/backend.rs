@@ -5,19 +5,38 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use punctual_ports::{
-    Backend, CallStores, Capabilities, ClockPort, OnChange, PortError, TimerStores, WriteHealth,
+    Backend, CallStores, CallsElsewhere, Capabilities, ClockPort, OnChange, PortError, TimerStores,
+    TimersElsewhere, WriteHealth,
 };
 
-use crate::{Role, SchemaSet, SqliteTimerStore};
+use crate::{Role, SchemaSet, SqliteCallStore, SqliteTimerStore};
 
 #[async_trait]
 impl Backend for SqliteTimerStore {
     fn timer_stores(&self) -> TimerStores {
-        TimerStores::new(self.clone())
+        if self.set.has_timers() {
+            return TimerStores::new(self.clone());
+        }
+        let file = Arc::new(self.clone());
+        TimerStores {
+            persistence: Arc::new(TimersElsewhere),
+            queue: Arc::new(TimersElsewhere),
+            dead_letters: Arc::<Self>::clone(&file),
+            positions: file,
+        }
     }
 
     fn call_stores(&self) -> Option<CallStores> {
-        self.calls().ok().map(CallStores::new)
+        let calls = self.calls().ok()?;
+        if self.set == SchemaSet::Shared {
+            return Some(CallStores::new(calls));
+        }
+        let calls = Arc::new(calls);
+        Some(CallStores {
+            calls: Arc::new(CallsElsewhere),
+            outbox: Arc::<SqliteCallStore>::clone(&calls),
+            executions: calls,
+        })
     }
 
     fn capabilities(&self) -> Capabilities {

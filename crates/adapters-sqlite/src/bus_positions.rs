@@ -2,6 +2,7 @@
 
 use punctual_ports::{BusPosition, PortError, PortErrorKind};
 use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
 
 use crate::sql;
 use crate::timer_store::rows::parsed;
@@ -42,6 +43,14 @@ pub(crate) fn save(connection: &Connection, storable: &StorablePosition) -> rusq
         position.covers_until.to_string(),
     ])?;
     Ok(())
+}
+
+/// The id of the database; keeps this one if it has none.
+pub(crate) fn owner(connection: &Connection, new: Uuid) -> rusqlite::Result<Uuid> {
+    let mut keep = connection.prepare_cached(sql::KEEP_ID)?;
+    keep.execute(params![new.to_string()])?;
+    let mut read = connection.prepare_cached(sql::DATABASE_ID)?;
+    read.query_row([], |row| parsed(row, 0))
 }
 
 pub(crate) fn load(connection: &Connection, stream: &str) -> rusqlite::Result<Option<BusPosition>> {

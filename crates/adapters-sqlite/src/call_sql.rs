@@ -264,6 +264,10 @@ statements! {
         SELECT tenant_id, service_call_id, execution_id, correlation_id \
         FROM http_execution_log WHERE state = 'Attempted' AND started_at > '' ORDER BY started_at";
 
+    /// Deletes the attempt of a call.
+    DELETE_ATTEMPT = "\
+        DELETE FROM http_execution_log WHERE tenant_id = ?1 AND service_call_id = ?2";
+
     /// The attempts of a call, redacted.
     ENTRIES = "\
         SELECT tenant_id, service_call_id, execution_id, started_at, request_method, request_url, \

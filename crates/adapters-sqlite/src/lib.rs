@@ -26,6 +26,8 @@ mod call_store;
 mod claims;
 mod connection;
 mod dead_letters;
+#[doc(hidden)]
+pub mod execution_sql;
 mod file_identity;
 mod inspect;
 mod migrate;

@@ -22,7 +22,7 @@ pub enum Role {
     /// Fires the timers, and conducts the service calls if the file has some. Exclusive: a second program
     /// is refused.
     Timer,
-    /// Conducts the service calls, while timers are fired from another file. Exclusive. A worker that
+    /// Conducts the service calls, or makes their attempts, while timers are fired from another file. Exclusive. A worker that
     /// fires timers on it stops at once.
     Calls,
     /// Schedules, cancels and reads beside the program that fires, and never fires itself: a worker on it
@@ -47,7 +47,8 @@ impl Eq for OnStatement {}
 pub struct SqliteSettings {
     /// The file; it and its folder are created if they are missing.
     pub path: PathBuf,
-    /// Which tables it has: timers alone, unless timers belong to service calls in the same file.
+    /// Which tables it has: timers alone, unless timers belong to service calls in the same file, or it is for
+    /// attempts.
     pub set: SchemaSet,
     /// What it is opened for.
     pub role: Role,
@@ -98,6 +99,15 @@ impl SqliteSettings {
         Self {
             role: Role::Calls,
             ..Self::service_calls(path)
+        }
+    }
+
+    /// The attempts of calls that are elsewhere, on a file of their own, made by this process.
+    pub fn execution(path: impl Into<PathBuf>) -> Self {
+        Self {
+            set: SchemaSet::ExecutionOnly,
+            role: Role::Calls,
+            ..Self::timers(path)
         }
     }
 

@@ -215,6 +215,12 @@ statements! {
     /// Removes a dead letter.
     REMOVE_DEAD_LETTER = "DELETE FROM dead_letters WHERE sequence = ?1";
 
+    /// Keeps an id, if there is none yet.
+    KEEP_ID = "INSERT INTO database_id (place, id) VALUES (1, ?1) ON CONFLICT (place) DO NOTHING";
+
+    /// The id of the database.
+    DATABASE_ID = "SELECT id FROM database_id WHERE place = 1";
+
     /// The position of a stream.
     LOAD_POSITION = "\
         SELECT stream, made_at, last_sequence, last_message_id, acknowledged_at, covers_until \

@@ -62,6 +62,10 @@ impl CallStoreFixture for Box<dyn CallStoreFixture> {
         (**self).call_stores()
     }
 
+    fn has_calls(&self) -> bool {
+        (**self).has_calls()
+    }
+
     fn timer_stores(&self) -> TimerStores {
         (**self).timer_stores()
     }

@@ -17,10 +17,11 @@ use punctual_domain::{
 };
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, CallChange, CallDeletion, CallPage, CallPageQuery,
-    ChangeOutcome, ClaimedExecution, DeadLetterPort, Execution, ExecutionClaim, ExecutionKey,
-    ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution, NewCall, OutboxBatch,
-    OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PublishLater, ServiceCallPersistencePort,
-    StoredCall, SubmitOutcome, TimerPersistencePort, TimerQueuePort, WaitingQuery,
+    ChangeOutcome, ClaimedExecution, DeadLetterPort, DeletedCall, Execution, ExecutionClaim,
+    ExecutionKey, ExecutionLogPort, ExecutionOutcome, Fingerprint, FinishExecution, NewCall,
+    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, OutboxRow, PublishLater,
+    ServiceCallPersistencePort, StoredCall, SubmitOutcome, TimerPersistencePort, TimerQueuePort,
+    WaitingQuery,
 };
 use uuid::Uuid;
 
@@ -319,9 +320,46 @@ pub(crate) trait Calls: CallStoreFixture {
         outcome(self.attempts().accept(vec![execution]).await)
     }
 
+    /// Submits the calls of attempts to come, where they have to be there.
+    async fn prepare(&self, calls: Vec<CallDetails>) {
+        if self.has_calls() {
+            self.submit_all(calls).await;
+        }
+    }
+
+    /// Three messages about a call, written at an instant.
+    async fn three_messages(&self, key: TimerKey, now: i64) {
+        if self.has_calls() {
+            let mut call = details(key, 50_000);
+            call.submitted_at = at(now);
+            return self.submit_all(vec![call]).await;
+        }
+        let waiting = self.waiting(key, "example.com", now).await.key;
+        let mut start = |execution: &Execution| {
+            let messages = || (0..3).map(|_| began(&waiting, now)).collect();
+            (execution.key == waiting).then(messages)
+        };
+        let (attempts, query) = (self.attempts(), waiting_up_to(100));
+        let claimed = outcomes(attempts.claim(query, at(now), LEASE, &mut start).await);
+        assert_eq!(claimed.len(), 1);
+    }
+
+    /// Deletes a call that was not started, wherever it is.
+    async fn deleted(&self, key: TimerKey, now: i64) {
+        if self.has_calls() {
+            let stored = self.found(key.clone()).await;
+            let deleted = self.delete(key, stored.version, now).await;
+            assert_eq!(deleted, ChangeOutcome::Changed);
+        } else {
+            let deleted_at = at(now);
+            let deleted = vec![DeletedCall { key, deleted_at }];
+            outcomes(self.attempts().delete(deleted).await);
+        }
+    }
+
     /// A call with an attempt that waits.
     async fn waiting(&self, key: TimerKey, host: &str, accepted_at: i64) -> Execution {
-        self.submitted(details(key.clone(), 5_000)).await;
+        self.prepare(vec![details(key.clone(), 5_000)]).await;
         let execution = execution(key, host, accepted_at);
         let accepted = self.accept(execution.clone()).await;
         assert_eq!(accepted, AcceptOutcome::Accepted);

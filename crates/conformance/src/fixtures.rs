@@ -70,6 +70,12 @@ pub trait CallStoreFixture: Send + Sync {
     /// Their timers, in the same database.
     fn timer_stores(&self) -> TimerStores;
 
+    /// Whether calls are in the same database as their attempts. If not, only the suites of attempts and of
+    /// the outbox are for this store.
+    fn has_calls(&self) -> bool {
+        true
+    }
+
     /// Ends the process that has the store open as a crash would, and opens the store again.
     async fn crash_and_reopen(&mut self);
 

@@ -85,23 +85,36 @@ macro_rules! second_or_return {
 pub(crate) use second_or_return;
 
 /// Another opened handle of the store of calls that a fixture has.
-pub(crate) struct OtherCalls(CallStores, TimerStores);
+pub(crate) struct OtherCalls {
+    calls: CallStores,
+    timers: TimerStores,
+    has_calls: bool,
+}
 
 impl OtherCalls {
     pub(crate) async fn of(first: &dyn CallStoreFixture) -> Option<Self> {
         let (calls, timers) = first.second_instance().await?;
-        Some(Self(calls, timers))
+        let has_calls = first.has_calls();
+        Some(Self {
+            calls,
+            timers,
+            has_calls,
+        })
     }
 }
 
 #[async_trait]
 impl CallStoreFixture for OtherCalls {
     fn call_stores(&self) -> CallStores {
-        self.0.clone()
+        self.calls.clone()
     }
 
     fn timer_stores(&self) -> TimerStores {
-        self.1.clone()
+        self.timers.clone()
+    }
+
+    fn has_calls(&self) -> bool {
+        self.has_calls
     }
 
     async fn crash_and_reopen(&mut self) {

@@ -84,12 +84,27 @@ macro_rules! call_store_suites {
             reading: call_read_suite,
             paging: call_page_suite,
             purging: call_purge_suite,
+            call_instances: call_instances_suite,
+        }
+        $crate::execution_store_suites!(optional $fixture);
+    };
+}
+
+/// Everything that a store of attempts and their messages has to pass whose calls are in another database,
+/// with `optional` as for timers.
+#[macro_export]
+macro_rules! execution_store_suites {
+    ($fixture:expr) => {
+        $crate::execution_store_suites!(optional Some($fixture));
+    };
+    (optional $fixture:expr) => {
+        $crate::suites_in_modules! { match $fixture { Some(fixture) => fixture, None => return } =>
             outbox: outbox_suite,
             attempts: attempt_steps_suite,
             turns: attempt_turns_suite,
+            apart: attempt_apart_suite,
             attempt_instances: attempt_instances_suite,
             outbox_instances: outbox_instances_suite,
-            call_instances: call_instances_suite,
         }
     };
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use punctual_domain::Timestamp;
+use uuid::Uuid;
 
 use crate::PortError;
 
@@ -62,6 +63,8 @@ impl BusPosition {
 ///   others meanwhile. It spares duplicates and guards nothing: each instance recovers from the losses that it
 ///   has detected, since only it knows what it has in flight, and one that is refused tries again later.
 /// - A stream without a position is `None`, not an error.
+/// - `owner` returns the id of the database, which tells it from every other: `new` from the first call on, of
+///   whichever instance, and the same ever after. A store without such an id answers `None`.
 /// - Sequences up to 2^63 - 1 can be stored. A greater one may be `Rejected`, which leaves the position
 ///   before it.
 #[async_trait]
@@ -71,6 +74,11 @@ pub trait BusPositionPort: Send + Sync {
 
     /// Stores a position in place of the one that this instance saved before.
     async fn save(&self, position: BusPosition) -> Result<(), PortError>;
+
+    /// The id of the database, by which others tell what belongs to it.
+    async fn owner(&self, _new: Uuid) -> Result<Option<Uuid>, PortError> {
+        Ok(None)
+    }
 
     /// Takes or keeps the republication of a stream's messages; false if another instance has it. Where only
     /// one instance fires, it always has it.

@@ -43,7 +43,7 @@ pub enum AcceptOutcome {
     AlreadyThere,
     /// Another attempt of the same call was requested before: a call has one.
     AnotherAttempt,
-    /// The call does not exist, or was deleted.
+    /// The call was deleted, or does not exist where calls are in the same database.
     NoParent,
 }
 
@@ -153,6 +153,15 @@ pub enum ExecutionState {
     },
 }
 
+/// A call of another database that was deleted there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeletedCall {
+    /// The key of the call.
+    pub key: TimerKey,
+    /// When it was deleted.
+    pub deleted_at: Timestamp,
+}
+
 /// View of an attempt, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutionEntry {
@@ -203,6 +212,16 @@ pub struct ExecutionEntry {
 ///   are taken over at once.
 /// - `finish` needs the current token. A stale owner's late `finish` is applied if nobody has taken the
 ///   attempt over, and `NotThere` otherwise: there is one outcome.
+///
+/// ## Calls in another database
+/// - Where calls are in the same database, an attempt needs its call, and is deleted and purged with it:
+///   `delete` and `purge` do nothing. Otherwise an attempt needs no call, and both take the place of that.
+/// - `delete` deletes the attempts of deleted calls, whatever their state, and leaves tombstones, also for
+///   calls without one: until `purge` removes it, `accept` answers `NoParent` for that call.
+/// - `purge` removes attempts that finished, and tombstones of calls that were deleted, before an instant; at
+///   most `limit` rows of both together. It returns their number. An attempt stays while a message about its
+///   call waits to be published, and an unfinished one stays always.
+/// - Of several callers at once, each row is removed and counted by one.
 #[async_trait]
 pub trait ExecutionLogPort: Send + Sync {
     /// Stores requested attempts.
@@ -243,4 +262,10 @@ pub trait ExecutionLogPort: Send + Sync {
     /// Views of the attempts of a call.
     async fn entries(&self, call: TimerKey, limit: usize)
     -> Result<Vec<ExecutionEntry>, PortError>;
+
+    /// Deletes the attempts of calls that were deleted in another database.
+    async fn delete(&self, batch: Vec<DeletedCall>) -> BatchResult<()>;
+
+    /// Removes finished attempts and tombstones older than the retention time.
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError>;
 }

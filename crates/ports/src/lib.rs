@@ -20,6 +20,7 @@ mod backend;
 mod bus_position;
 mod clock;
 mod dead_letter;
+mod elsewhere;
 mod error;
 mod event_bus;
 mod execution_log;
@@ -37,15 +38,16 @@ pub use backend::{Backend, CallStores, Capabilities, OnChange, TimerStores, Writ
 pub use bus_position::{BusPosition, BusPositionPort};
 pub use clock::ClockPort;
 pub use dead_letter::{DeadLetter, DeadLetterPort, RecordOutcome, RemoveOutcome, StoredDeadLetter};
+pub use elsewhere::{CallsElsewhere, TimersElsewhere};
 pub use error::{PortError, PortErrorKind};
 pub use event_bus::{
     Answer, ConsumerName, DataLoss, EventBusPort, MessageHandler, PublishOutcome, Subscribe,
     Subscription,
 };
 pub use execution_log::{
-    AbandonedExecution, AcceptOutcome, ClaimedExecution, Execution, ExecutionClaim, ExecutionEntry,
-    ExecutionKey, ExecutionLogPort, ExecutionOutcome, ExecutionState, FinishExecution,
-    StartExecution, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, ClaimedExecution, DeletedCall, Execution, ExecutionClaim,
+    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, ExecutionState,
+    FinishExecution, StartExecution, WaitingQuery,
 };
 pub use http_client::{HttpAttempt, HttpClientPort, HttpFailure, HttpResponse};
 pub use ids::IdPort;

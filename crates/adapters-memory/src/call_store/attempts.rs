@@ -6,8 +6,8 @@ use std::time::Duration;
 use punctual_domain::service_call::{Outcome, RequestSpec};
 use punctual_domain::{CorrelationId, TenantId, TimerKey, Timestamp};
 use punctual_ports::{
-    AbandonedExecution, AcceptOutcome, AttemptQueue, ClaimToken, Execution, ExecutionClaim,
-    ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery,
+    AbandonedExecution, AcceptOutcome, AttemptQueue, ClaimToken, DeletedCall, Execution,
+    ExecutionClaim, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState, WaitingQuery,
 };
 
 /// An attempt. Its request has its secrets until it is finished.
@@ -52,11 +52,79 @@ pub(super) struct Attempts {
     last_hosts: HashMap<TenantId, String>,
     accepted: u64,
     last_token: u64,
+    /// When calls of another database were deleted; `None` where calls are in the same one.
+    tombstones: Option<BTreeMap<TimerKey, Timestamp>>,
 }
 
 impl Attempts {
+    /// Attempts whose calls are in another database.
+    pub(super) fn apart() -> Self {
+        Self {
+            tombstones: Some(BTreeMap::new()),
+            ..Self::default()
+        }
+    }
+
+    pub(super) const fn are_apart(&self) -> bool {
+        self.tombstones.is_some()
+    }
+
+    /// Deletes the attempt of a call of another database, and remembers it.
+    pub(super) fn delete(&mut self, deleted: DeletedCall) {
+        let Some(tombstones) = &mut self.tombstones else {
+            return;
+        };
+        let at = tombstones
+            .entry(deleted.key.clone())
+            .or_insert(deleted.deleted_at);
+        *at = deleted.deleted_at.max(*at);
+        self.remove_of(&deleted.key);
+    }
+
+    /// Removes what is older than an instant. `waits` says of which calls a message is to be published.
+    pub(super) fn purge(
+        &mut self,
+        before: Timestamp,
+        limit: usize,
+        waits: impl Fn(&TimerKey) -> bool,
+    ) -> usize {
+        let Some(tombstones) = &mut self.tombstones else {
+            return 0;
+        };
+        let finished = self.rows.iter().filter_map(|(call, it)| match &it.state {
+            ExecutionState::Finished { finished_at, .. } => Some((*finished_at, call)),
+            _ => None,
+        });
+        let old: BTreeSet<(Timestamp, &TimerKey)> = finished
+            .filter(|(finished_at, call)| *finished_at < before && !waits(call))
+            .collect();
+        let old: Vec<TimerKey> = old.into_iter().take(limit).map(|it| it.1.clone()).collect();
+        let left = limit - old.len();
+        let forgotten: BTreeSet<(Timestamp, &TimerKey)> = tombstones
+            .iter()
+            .map(|(call, deleted_at)| (*deleted_at, call))
+            .filter(|(deleted_at, _)| *deleted_at < before)
+            .collect();
+        let forgotten: Vec<TimerKey> = forgotten
+            .into_iter()
+            .take(left)
+            .map(|it| it.1.clone())
+            .collect();
+        for call in &forgotten {
+            tombstones.remove(call);
+        }
+        for call in &old {
+            self.remove_of(call);
+        }
+        old.len() + forgotten.len()
+    }
+
     pub(super) fn accept(&mut self, execution: Execution) -> AcceptOutcome {
         let call = execution.key.call.clone();
+        let tombstones = self.tombstones.as_ref();
+        if tombstones.is_some_and(|deleted| deleted.contains_key(&call)) {
+            return AcceptOutcome::NoParent;
+        }
         if let Some(before) = self.rows.get(&call) {
             if before.key == execution.key {
                 return AcceptOutcome::AlreadyThere;

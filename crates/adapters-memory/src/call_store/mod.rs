@@ -16,11 +16,11 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
-    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
-    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
-    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor, PortError, PublishLater,
-    PublishedMessage, ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls,
-    SubmitOutcome, WaitingQuery,
+    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, DeletedCall, Execution,
+    ExecutionClaim, ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome,
+    FinishExecution, NewCall, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor,
+    PortError, PublishLater, PublishedMessage, ServiceCallPersistencePort, StartExecution,
+    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
 use crate::{MemoryTimerStore, each, lock};
@@ -71,6 +71,18 @@ impl MemoryCallStore {
         Self {
             state: Arc::default(),
             timers: timers.clone(),
+        }
+    }
+
+    /// An empty store of attempts and their messages, whose calls and timers are in other databases.
+    pub fn executions_alone() -> Self {
+        let state = State {
+            attempts: Attempts::apart(),
+            ..State::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            timers: MemoryTimerStore::default(),
         }
     }
 
@@ -149,7 +161,7 @@ impl State {
     }
 
     fn accept(&mut self, execution: Execution) -> AcceptOutcome {
-        if !self.calls.has(&execution.key.call) {
+        if !self.attempts.are_apart() && !self.calls.has(&execution.key.call) {
             return AcceptOutcome::NoParent;
         }
         self.attempts.accept(execution)
@@ -362,5 +374,19 @@ impl ExecutionLogPort for MemoryCallStore {
         limit: usize,
     ) -> Result<Vec<ExecutionEntry>, PortError> {
         Ok(lock(&self.state).attempts.entries(&call, limit))
+    }
+
+    async fn delete(&self, batch: Vec<DeletedCall>) -> BatchResult<()> {
+        each(&self.state, batch, |state, deleted| {
+            state.attempts.delete(deleted);
+            Ok(())
+        })
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        let State {
+            attempts, outbox, ..
+        } = &mut *lock(&self.state);
+        Ok(attempts.purge(before, limit, |call| outbox.has_unpublished(call)))
     }
 }

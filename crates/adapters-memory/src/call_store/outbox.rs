@@ -49,6 +49,12 @@ impl Outbox {
         }
     }
 
+    /// Whether a message about a call is to be published.
+    pub(super) fn has_unpublished(&self, call: &TimerKey) -> bool {
+        let about = self.by_call.get(call).into_iter().flatten();
+        about.into_iter().any(|it| self.unpublished.contains(it))
+    }
+
     fn next_position(&mut self, written_at: Timestamp) -> OutboxPosition {
         let next = OutboxPosition {
             created_at: self

@@ -20,6 +20,7 @@ use punctual_ports::{
     MarkOutcome, PortError, RecordOutcome, RemoveOutcome, RetryLater, SaveOutcome, SaveTimer,
     StoredDeadLetter, TimerPage, TimerPageQuery, TimerPersistencePort, TimerQueuePort,
 };
+use uuid::Uuid;
 
 use crate::{each, lock};
 use instances::Instance;
@@ -242,6 +243,10 @@ impl BusPositionPort for MemoryTimerStore {
     async fn save(&self, position: BusPosition) -> Result<(), PortError> {
         lock(&self.state).positions.save(&self.instance, position);
         Ok(())
+    }
+
+    async fn owner(&self, new: Uuid) -> Result<Option<Uuid>, PortError> {
+        Ok(Some(lock(&self.state).positions.id(new)))
     }
 
     async fn own_republication(

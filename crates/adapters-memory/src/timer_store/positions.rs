@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use punctual_domain::Timestamp;
 use punctual_ports::BusPosition;
+use uuid::Uuid;
 
 use super::instances::Instance;
 
@@ -15,6 +16,8 @@ pub(super) struct Positions {
     streams: BTreeMap<String, BTreeMap<u64, Saved>>,
     /// The instance that republishes the messages of a stream, and until when.
     owners: BTreeMap<String, (u64, Timestamp)>,
+    /// The id of the store, once somebody has asked.
+    id: Option<Uuid>,
 }
 
 struct Saved {
@@ -38,6 +41,11 @@ impl Positions {
             saved.instance = Weak::new();
         }
         self.owners.clear();
+    }
+
+    /// The id of the store: the first that it is given.
+    pub(super) fn id(&mut self, new: Uuid) -> Uuid {
+        *self.id.get_or_insert(new)
     }
 
     /// The position of an instance, or all of them merged if it has none.

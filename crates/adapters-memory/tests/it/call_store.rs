@@ -86,3 +86,44 @@ mod inside_both_wrappers {
     use super::Decorated;
     punctual_conformance::call_store_suites!(Decorated::new());
 }
+
+/// Attempts and their messages, whose calls are elsewhere.
+struct Apart(MemoryCallStore);
+
+#[async_trait]
+impl CallStoreFixture for Apart {
+    fn call_stores(&self) -> CallStores {
+        CallStores::new(self.0.clone())
+    }
+
+    fn timer_stores(&self) -> TimerStores {
+        TimerStores::new(self.0.timers())
+    }
+
+    fn has_calls(&self) -> bool {
+        false
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.0.crash_and_reopen();
+    }
+
+    async fn second_instance(&self) -> Option<(CallStores, TimerStores)> {
+        let second = self.0.another_instance();
+        let timers = TimerStores::new(second.timers());
+        Some((CallStores::new(second), timers))
+    }
+
+    fn has_store_clock(&self) -> bool {
+        true
+    }
+
+    fn set_store_clock(&self, now: Option<Timestamp>) {
+        self.0.timers().set_clock(now);
+    }
+}
+
+mod apart {
+    use super::{Apart, MemoryCallStore};
+    punctual_conformance::execution_store_suites!(Apart(MemoryCallStore::executions_alone()));
+}

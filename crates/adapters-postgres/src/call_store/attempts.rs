@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Calls;
+use super::apart::DELETIONS;
 use super::changing::{changed, outcomes};
 use super::grouping::{Committed, Write};
 use super::outbox::Messages;
@@ -61,12 +62,14 @@ async fn accept(
 ) -> Result<Vec<Result<AcceptOutcome, PortError>>, Failure> {
     let new = Accepted::of(group)?;
     let keys: PlacedKeys = group.iter().map(Write::key).collect();
-    let statements: [Statement<'_>; 2] = [
-        (&calls.sql.accept, new.params()),
-        (&calls.sql.attempts_of, keys.params()),
-    ];
+    let mut statements: Vec<Statement<'_>> = Vec::with_capacity(3);
+    if let Some(apart) = &calls.apart {
+        statements.push((&apart.await_deletions, calls.turn_params(&DELETIONS)));
+    }
+    statements.push((&calls.sql.accept, new.params()));
+    statements.push((&calls.sql.attempts_of, keys.params()));
     let answers = transaction(session, begin, &statements).await?;
-    let [inserted, there] = answers.as_slice() else {
+    let [.., inserted, there] = answers.as_slice() else {
         return Err(Failure::Unreadable("an answer is missing".to_owned()));
     };
     let inserted: BTreeSet<TimerKey> = inserted.iter().map(key).collect::<Result<_, _>>()?;

@@ -1,6 +1,7 @@
 //! A store of service calls on PostgreSQL, beside the timers that belong to them, for any number of
 //! instances.
 
+mod apart;
 mod attempts;
 mod changing;
 mod grouping;
@@ -23,20 +24,21 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
-    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
-    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
-    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor, PortError, PublishLater,
-    PublishedMessage, ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls,
-    SubmitOutcome, WaitingQuery,
+    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, DeletedCall, Execution,
+    ExecutionClaim, ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome,
+    FinishExecution, NewCall, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor,
+    PortError, PublishLater, PublishedMessage, ServiceCallPersistencePort, StartExecution,
+    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use crate::PostgresTimerStore;
 use crate::call_sql::CallStatements;
+use crate::execution_sql::ExecutionStatements;
 use crate::lane::{BEGIN_DURABLE, BEGIN_READ, Connector, Lane, Parameter, Session};
 use crate::settings::StoreClock;
 use crate::values::{Instant, sql_limit};
+use crate::{PostgresTimerStore, SchemaSet};
 use attempts::Renew;
 use grouping::Queue;
 use paging::ListPosition;
@@ -53,6 +55,8 @@ pub struct PostgresCallStore {
 /// What the calls of an instance have: connections, and queues of what is to be written on them.
 pub(crate) struct Calls {
     sql: CallStatements,
+    /// Where the schema has attempts alone.
+    apart: Option<ExecutionStatements>,
     schema: String,
     instance: Uuid,
     time: StoreClock,
@@ -72,6 +76,7 @@ pub(crate) struct Calls {
     accepts: Queue<Execution>,
     finishes: Queue<FinishExecution>,
     renewals: Queue<Renew>,
+    forgotten: Queue<DeletedCall>,
 }
 
 impl Calls {
@@ -80,11 +85,20 @@ impl Calls {
         connector: &Arc<Connector>,
         quoted_schema: &str,
         instance: Uuid,
+        set: SchemaSet,
         time: StoreClock,
     ) -> Arc<Self> {
+        let mut sql = CallStatements::of(quoted_schema);
+        let apart = set == SchemaSet::ExecutionOnly;
+        let apart = apart.then(|| ExecutionStatements::of(quoted_schema));
+        if let Some(apart) = &apart {
+            sql.accept.clone_from(&apart.accept);
+            sql.claim_messages.clone_from(&apart.claim_messages);
+        }
         let write = || Lane::durable(connector, "write calls");
         let calls = Arc::new(Self {
-            sql: CallStatements::of(quoted_schema),
+            sql,
+            apart,
             schema: connector.schema.clone(),
             instance,
             time,
@@ -100,6 +114,7 @@ impl Calls {
             accepts: Queue::default(),
             finishes: Queue::default(),
             renewals: Queue::default(),
+            forgotten: Queue::default(),
         });
         calls.submissions.start(&calls);
         calls.changes.start(&calls);
@@ -107,6 +122,7 @@ impl Calls {
         calls.accepts.start(&calls);
         calls.finishes.start(&calls);
         calls.renewals.start(&calls);
+        calls.forgotten.start(&calls);
         calls
     }
 
@@ -136,12 +152,14 @@ impl Calls {
         self.accepts.close();
         self.finishes.close();
         self.renewals.close();
+        self.forgotten.close();
         self.submissions.drained().await;
         self.changes.drained().await;
         self.deletions.drained().await;
         self.accepts.drained().await;
         self.finishes.drained().await;
         self.renewals.drained().await;
+        self.forgotten.drained().await;
     }
 
     /// The lock that is waited for by those that claim the same.
@@ -176,7 +194,8 @@ impl Calls {
 }
 
 impl PostgresTimerStore {
-    /// The service calls beside the timers; `None` if the schema is to hold timers alone.
+    /// The service calls beside the timers, or attempts without them; `None` if the schema is to hold timers
+    /// alone.
     pub fn calls(&self) -> Option<PostgresCallStore> {
         self.inner.calls.as_ref().map(|calls| PostgresCallStore {
             timers: self.clone(),
@@ -362,5 +381,19 @@ impl ExecutionLogPort for PostgresCallStore {
         limit: usize,
     ) -> Result<Vec<ExecutionEntry>, PortError> {
         attempts::entries(&self.calls, call, limit).await
+    }
+
+    async fn delete(&self, batch: Vec<DeletedCall>) -> BatchResult<()> {
+        if self.calls.apart.is_none() {
+            return Ok(batch.into_iter().map(|_| Ok(())).collect());
+        }
+        self.calls.forgotten.write(batch).await
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        if self.calls.apart.is_none() {
+            return Ok(0);
+        }
+        apart::purge(&self.calls, before, limit).await
     }
 }

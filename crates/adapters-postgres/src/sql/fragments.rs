@@ -18,20 +18,47 @@ macro_rules! current_clock {
     };
 }
 
-/// The instances that have said lately that they live, with what each has claimed.
-macro_rules! instances {
-    ($of_calls:expr, $attempts:literal, $messages:literal) => {
+/// How many timers each instance has claimed.
+macro_rules! claimed_timers {
+    () => {
         concat!(
-            "WITH t AS MATERIALIZED (\
+            "t AS MATERIALIZED (\
                 SELECT k.instance_id, count(*) AS claims FROM %.timer_claims k \
                 WHERE k.lease_until > ",
             clock!("$1"),
-            " GROUP BY k.instance_id)",
-            $of_calls,
+            " GROUP BY k.instance_id)"
+        )
+    };
+}
+
+/// How many attempts and messages each instance has claimed.
+macro_rules! claimed_attempts {
+    () => {
+        concat!(
+            "a AS MATERIALIZED (\
+                SELECT l.claimed_by, count(*) AS claims FROM %.http_execution_log l \
+                WHERE l.state = 'Attempted' AND l.lease_until > ",
+            clock!("$1"),
+            " GROUP BY l.claimed_by), \
+             m AS MATERIALIZED (\
+                SELECT o.instance_id, count(*) AS claims FROM %.outbox_claims o \
+                WHERE o.lease_until > ",
+            clock!("$1"),
+            " AND NOT o.is_parked GROUP BY o.instance_id)"
+        )
+    };
+}
+
+/// The instances that have said lately that they live, with what each has claimed.
+macro_rules! instances {
+    ($claims:expr, $timers:literal, $attempts:literal, $messages:literal) => {
+        concat!(
+            "WITH ",
+            $claims,
             " SELECT i.instance_id, i.name, i.version, i.modules, i.started_at, i.heartbeat_at, \
-                i.clock_offset_ms, \
-                coalesce((SELECT t.claims FROM t WHERE t.instance_id = i.instance_id), 0) AS timers, \
-                coalesce(",
+                i.clock_offset_ms, coalesce(",
+            $timers,
+            ", 0) AS timers, coalesce(",
             $attempts,
             ", 0) AS attempts, coalesce(",
             $messages,

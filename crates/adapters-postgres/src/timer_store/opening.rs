@@ -13,7 +13,6 @@ use super::blocked_keys::BlockedKeys;
 use super::foreign_commits::Notifier;
 use super::save_queue::{SaveQueue, commit_all, is_drained};
 use super::{Inner, PostgresTimerStore};
-use crate::SchemaSet;
 use crate::call_store::Calls;
 use crate::connect::connect;
 use crate::health::Health;
@@ -109,11 +108,11 @@ impl PostgresTimerStore {
         });
         let (queue, waiting) = SaveQueue::new();
         let schema = quoted(&place.schema);
-        let with_calls = settings.set == SchemaSet::Shared;
+        let (set, time) = (settings.set, settings.time.clone());
+        let with_calls = set.has_attempts();
         let inner = Inner {
             sql: Statements::of(&schema),
-            calls: with_calls
-                .then(|| Calls::start(&connector, &schema, instance, settings.time.clone())),
+            calls: with_calls.then(|| Calls::start(&connector, &schema, instance, set, time)),
             instance,
             set: settings.set,
             role: settings.role,
@@ -204,6 +203,14 @@ impl PostgresTimerStore {
     pub async fn watch_others(&self, on_change: OnChange) {
         if self.inner.role == Role::Client || !self.inner.time.is_server() {
             return self.closed().await;
+        }
+        if !self.inner.set.has_timers() {
+            tokio::select! {
+                () = Box::pin(self.clean_up()) => {}
+                () = self.heartbeats() => {}
+                () = self.closed() => {}
+            }
+            return;
         }
         tokio::select! {
             () = Box::pin(self.listen(Arc::clone(&on_change))) => {}

@@ -186,7 +186,9 @@ impl PostgresTimerStore {
                     let params = insert.params(&clock).to_vec();
                     let text = match store.inner.set {
                         SchemaSet::Shared => store.inner.sql.insert_owned.as_str(),
-                        SchemaSet::TimersOnly => store.inner.sql.insert.as_str(),
+                        SchemaSet::TimersOnly | SchemaSet::ExecutionOnly => {
+                            store.inner.sql.insert.as_str()
+                        }
                     };
                     if begin == BEGIN_GROUPED && session.is_direct {
                         let rows = grouped(&session, text, &params).await?;
@@ -383,7 +385,7 @@ pub(crate) async fn insert_in(
     let insert = Insert::of(std::iter::once(timer));
     let text = match set {
         SchemaSet::Shared => &sql.insert_owned_in,
-        SchemaSet::TimersOnly => &sql.insert_in,
+        SchemaSet::TimersOnly | SchemaSet::ExecutionOnly => &sql.insert_in,
     };
     let statement = [(text.as_str(), insert.params(&clock).to_vec())];
     let answers = with_bounded_waits(transaction, sql, &statement).await?;

@@ -126,12 +126,16 @@ impl PostgresTimerStore {
             metrics::counter!(metric_names::WAL_BYTES).increment(wal.written(wal_end));
         }
         let schema = quoted(&connector.schema);
-        let of_calls = match &self.inner.calls {
-            Some(_) => format!(", {schema}.outbox_claims"),
-            None => String::new(),
-        };
-        let vacuum =
-            format!("VACUUM (SKIP_LOCKED) {schema}.timer_queue, {schema}.timer_claims{of_calls}");
+        let set = self.inner.set;
+        let of_timers = ["timer_queue", "timer_claims"].into_iter();
+        let of_timers = of_timers.filter(|_| set.has_timers());
+        let of_calls = ["outbox_claims"].into_iter();
+        let of_calls = of_calls.filter(|_| set.has_attempts());
+        let tables: Vec<String> = of_timers
+            .chain(of_calls)
+            .map(|table| format!("{schema}.{table}"))
+            .collect();
+        let vacuum = format!("VACUUM (SKIP_LOCKED) {}", tables.join(", "));
         if let Err(error) = connected.client.batch_execute(&vacuum).await {
             tracing::debug!(%error, "dead rows were not removed");
         }

@@ -5,30 +5,38 @@ use async_trait::async_trait;
 use punctual_adapters_postgres::SchemaSet;
 use punctual_conformance::CallStoreFixture;
 use punctual_domain::Timestamp;
-use punctual_ports::{CallStores, TimerStores};
+use punctual_ports::{Backend, CallStores, TimerStores};
 
 use crate::store::InSchema;
 
-struct Fixture(InSchema);
+struct Fixture {
+    schema: InSchema,
+    set: SchemaSet,
+}
 
 impl Fixture {
-    async fn new() -> Option<Self> {
-        InSchema::new(SchemaSet::Shared).await.map(Self)
+    async fn new(set: SchemaSet) -> Option<Self> {
+        let schema = InSchema::new(set).await?;
+        Some(Self { schema, set })
     }
 }
 
 #[async_trait]
 impl CallStoreFixture for Fixture {
     fn call_stores(&self) -> CallStores {
-        CallStores::new(self.0.store.calls().unwrap())
+        CallStores::new(self.schema.store.calls().unwrap())
     }
 
     fn timer_stores(&self) -> TimerStores {
-        TimerStores::new(self.0.store.clone())
+        self.schema.store.timer_stores()
+    }
+
+    fn has_calls(&self) -> bool {
+        self.set == SchemaSet::Shared
     }
 
     async fn crash_and_reopen(&mut self) {
-        self.0.crash_and_reopen().await;
+        self.schema.crash_and_reopen().await;
     }
 
     fn claims_survive_a_crash(&self) -> bool {
@@ -36,8 +44,8 @@ impl CallStoreFixture for Fixture {
     }
 
     async fn second_instance(&self) -> Option<(CallStores, TimerStores)> {
-        let other = self.0.another().await;
-        Some((CallStores::new(other.calls()?), TimerStores::new(other)))
+        let other = self.schema.another().await;
+        Some((CallStores::new(other.calls()?), other.timer_stores()))
     }
 
     fn has_store_clock(&self) -> bool {
@@ -45,8 +53,13 @@ impl CallStoreFixture for Fixture {
     }
 
     fn set_store_clock(&self, now: Option<Timestamp>) {
-        self.0.clock.set(now);
+        self.schema.clock.set(now);
     }
 }
 
-punctual_conformance::call_store_suites!(optional Fixture::new().await);
+punctual_conformance::call_store_suites!(optional Fixture::new(SchemaSet::Shared).await);
+
+mod in_a_schema_of_their_own {
+    use super::{Fixture, SchemaSet};
+    punctual_conformance::execution_store_suites!(optional Fixture::new(SchemaSet::ExecutionOnly).await);
+}

@@ -124,6 +124,8 @@ bus_positions|last_sequence|bigint|NOT NULL||
 bus_positions|last_message_id|text|NOT NULL||
 bus_positions|acknowledged_at|timestamp(3) with time zone|NOT NULL||
 bus_positions|covers_until|timestamp(3) with time zone|NOT NULL||
+database_id|place|integer|NOT NULL||
+database_id|id|uuid|NOT NULL||
 dead_letters|sequence|bigint|NOT NULL|IDENTITY|
 dead_letters|id|text|NOT NULL||C
 dead_letters|source|text|NOT NULL||
@@ -167,6 +169,8 @@ timers|deleted_at|timestamp(3) with time zone|||";
 
 const TIMER_CONSTRAINTS: &str = "
 bus_positions|PRIMARY KEY (stream, instance_id)
+database_id|CHECK ((place = 1))
+database_id|PRIMARY KEY (place)
 dead_letters|PRIMARY KEY (sequence)
 dead_letters|UNIQUE (id)
 instances|PRIMARY KEY (instance_id)
@@ -234,7 +238,7 @@ fn tables_of(columns: &[String]) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_sets_have_the_same_tables_of_timers_and_the_shared_one_a_foreign_key() {
-    for set in SchemaSet::ALL {
+    for set in SchemaSet::ALL.into_iter().filter(|it| it.has_timers()) {
         let Some(scratch) = Scratch::migrated(set).await else {
             return;
         };
@@ -254,6 +258,36 @@ async fn both_sets_have_the_same_tables_of_timers_and_the_shared_one_a_foreign_k
         let view = COLUMNS.replace("SCHEMA", "public").replace("KIND", "v");
         assert_eq!(scratch.rows(&view), lines(VIEW));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_alone_have_the_tables_of_the_shared_set_but_for_what_takes_the_place_of_calls() {
+    let (Some(shared), Some(alone)) = (
+        Scratch::migrated(SchemaSet::Shared).await,
+        Scratch::migrated(SchemaSet::ExecutionOnly).await,
+    ) else {
+        return;
+    };
+    let tables = tables_of(&ask(&alone, COLUMNS, "public"));
+    let mut own = Vec::new();
+    for question in [COLUMNS, CONSTRAINTS, INDEXES, STORAGE] {
+        let mut shared = about(ask(&shared, question, "public"), &tables);
+        shared.retain(|line| !line.contains("FOREIGN KEY"));
+        let alone = ask(&alone, question, "public");
+        assert!(shared.iter().all(|line| alone.contains(line)), "{shared:?}");
+        own.extend(alone.into_iter().filter(|line| !shared.contains(line)));
+    }
+    assert_eq!(
+        own,
+        [
+            "tombstones|tenant_id|text|NOT NULL||C",
+            "tombstones|service_call_id|uuid|NOT NULL||",
+            "tombstones|deleted_at|timestamp(3) with time zone|NOT NULL||",
+            "tombstones|PRIMARY KEY (service_call_id, tenant_id)",
+            "http_execution_log|CREATE INDEX idx_http_execution_log_finished_at ON http_execution_log USING btree (finished_at) WHERE (state = 'Finished'::text)",
+            "tombstones|CREATE INDEX idx_tombstones_deleted_at ON tombstones USING btree (deleted_at)",
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

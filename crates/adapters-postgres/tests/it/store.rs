@@ -19,9 +19,13 @@ static USED: Mutex<Vec<(SchemaSet, SharedSchema)>> = Mutex::new(Vec::new());
 const EMPTY_CALLS: &str = "TRUNCATE service_calls, service_call_tags, submissions, outbox, outbox_claims, \
     http_execution_log RESTART IDENTITY CASCADE";
 
+/// Empties the tables of attempts whose calls are elsewhere.
+const EMPTY_EXECUTION: &str = "TRUNCATE http_execution_log, outbox, outbox_claims, tombstones, dead_letters, \
+    bus_positions, republications, instances, database_id RESTART IDENTITY";
+
 /// Empties all tables that a store of timers writes, as a migration leaves them.
 const EMPTY: &str = "TRUNCATE timers, timer_queue, timer_firings, timer_claims, dead_letters, bus_positions, \
-    republications, instances RESTART IDENTITY CASCADE; \
+    republications, instances, database_id RESTART IDENTITY CASCADE; \
     INSERT INTO timer_claims (timer_id, token, instance_id, lease_until) \
     VALUES (0, 0, '00000000-0000-0000-0000-000000000000', '-infinity')";
 
@@ -74,9 +78,13 @@ impl InSchema {
         let path = format!("SET search_path = {}", schema.name());
         client.batch_execute(&path).await.unwrap();
         if is_used {
-            client.batch_execute(EMPTY).await.unwrap();
-            if set == SchemaSet::Shared {
-                client.batch_execute(EMPTY_CALLS).await.unwrap();
+            let empty: &[&str] = match set {
+                SchemaSet::TimersOnly => &[EMPTY],
+                SchemaSet::Shared => &[EMPTY, EMPTY_CALLS],
+                SchemaSet::ExecutionOnly => &[EMPTY_EXECUTION],
+            };
+            for empty in empty {
+                client.batch_execute(empty).await.unwrap();
             }
         }
         Some(Self {

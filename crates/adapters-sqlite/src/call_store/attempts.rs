@@ -6,26 +6,30 @@ use punctual_domain::messages::Listeners;
 use punctual_domain::service_call::{Headers, Outcome, RequestBody, RequestSpec, ResponseMeta};
 use punctual_domain::{CorrelationId, MessageEnvelope, TimerKey, Timestamp};
 use punctual_ports::{
-    AcceptOutcome, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome, ExecutionState,
-    FinishExecution,
+    AcceptOutcome, DeletedCall, Execution, ExecutionEntry, ExecutionKey, ExecutionOutcome,
+    ExecutionState, FinishExecution,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::attempt_claims::AttemptClaims;
 use super::outbox;
 use super::rows::{json, outcome_json, readable, to_json, to_millis};
-use crate::call_sql;
 use crate::port_errors::is_missing_parent;
 use crate::timer_store::rows::{by_key, parsed, sql_limit, unreadable};
 use crate::writer::Transaction;
+use crate::{call_sql, execution_sql, sql};
 
-/// Stores one attempt, if the call has none.
+/// Stores one attempt, if the call has none. Calls that are elsewhere are there unless they were deleted.
 pub(super) fn accept(
     transaction: &mut Transaction<'_>,
     execution: &Execution,
+    calls_elsewhere: bool,
 ) -> rusqlite::Result<AcceptOutcome> {
     let connection = transaction.connection;
     let (tenant, call) = by_key(&execution.key.call);
+    if calls_elsewhere && tombstone(connection, &execution.key.call)?.is_some() {
+        return Ok(AcceptOutcome::NoParent);
+    }
     let execution_id = execution.key.execution_id.to_string();
     let redacted = execution.request.redacted();
     let inserted = connection
@@ -61,6 +65,51 @@ pub(super) fn accept(
         Err(error) if is_missing_parent(&error) => Ok(AcceptOutcome::NoParent),
         Err(error) => Err(error),
     }
+}
+
+/// When a call that is elsewhere was deleted.
+fn tombstone(connection: &Connection, call: &TimerKey) -> rusqlite::Result<Option<Timestamp>> {
+    connection
+        .prepare_cached(sql::TOMBSTONE)?
+        .query_row(by_key(call), |row| parsed(row, 0))
+        .optional()
+}
+
+/// Deletes the attempt of a call that is elsewhere, and adds its tombstone.
+pub(super) fn delete(
+    transaction: &mut Transaction<'_>,
+    deleted: &DeletedCall,
+) -> rusqlite::Result<()> {
+    transaction.all_or_nothing(|transaction| {
+        let connection = transaction.connection;
+        let before = tombstone(connection, &deleted.key)?;
+        let deleted_at = before.map_or(deleted.deleted_at, |it| it.max(deleted.deleted_at));
+        let (tenant, call) = by_key(&deleted.key);
+        connection
+            .prepare_cached(sql::ADD_TOMBSTONE)?
+            .execute(params![tenant, call, deleted_at.to_string()])?;
+        connection
+            .prepare_cached(call_sql::DELETE_ATTEMPT)?
+            .execute(params![tenant, call])?;
+        Ok(())
+    })
+}
+
+/// Removes attempts that finished before an instant, and tombstones of calls that were deleted before it.
+pub(super) fn purge(
+    transaction: &Transaction<'_>,
+    before: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<usize> {
+    let (connection, before) = (transaction.connection, before.to_string());
+    let finished = connection
+        .prepare_cached(execution_sql::PURGE_ATTEMPTS)?
+        .execute(params![before, sql_limit(limit)])?;
+    let left = limit.saturating_sub(finished);
+    let forgotten = connection
+        .prepare_cached(sql::PURGE_TOMBSTONES)?
+        .execute(params![before, sql_limit(left)])?;
+    Ok(finished + forgotten)
 }
 
 /// The start of an attempt.

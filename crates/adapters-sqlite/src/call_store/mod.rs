@@ -22,15 +22,15 @@ use punctual_domain::service_call::ServiceCall;
 use punctual_domain::{CorrelationId, TimerKey, Timestamp};
 use punctual_ports::{
     AbandonedExecution, AcceptOutcome, BatchResult, CallChange, CallDeletion, CallPage,
-    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, Execution, ExecutionClaim,
-    ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome, FinishExecution, NewCall,
-    OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor, PortError, PublishLater,
-    PublishedMessage, ServiceCallPersistencePort, StartExecution, StoredCall, StuckCalls,
-    SubmitOutcome, WaitingQuery,
+    CallPageQuery, ChangeOutcome, ClaimedExecution, DeadLetterMessage, DeletedCall, Execution,
+    ExecutionClaim, ExecutionEntry, ExecutionKey, ExecutionLogPort, ExecutionOutcome,
+    FinishExecution, NewCall, OutboxBatch, OutboxOutcome, OutboxPort, OutboxPosition, PageCursor,
+    PortError, PublishLater, PublishedMessage, ServiceCallPersistencePort, StartExecution,
+    StoredCall, StuckCalls, SubmitOutcome, WaitingQuery,
 };
 
 use crate::call_sql;
-use crate::{OpenError, Role, SqliteSettings, SqliteTimerStore};
+use crate::{OpenError, Role, SchemaSet, SqliteSettings, SqliteTimerStore};
 use attempt_claims::AttemptClaims;
 use attempts::Begin;
 use outbox_claims::Read;
@@ -142,6 +142,11 @@ impl SqliteCallStore {
                 Vec::new()
             }
         })
+    }
+
+    /// Whether the file has attempts alone.
+    fn calls_are_elsewhere(&self) -> bool {
+        self.file.set == SchemaSet::ExecutionOnly
     }
 
     /// Whether the file may hold timers.
@@ -340,8 +345,11 @@ impl OutboxPort for SqliteCallStore {
 #[async_trait]
 impl ExecutionLogPort for SqliteCallStore {
     async fn accept(&self, batch: Vec<Execution>) -> BatchResult<AcceptOutcome> {
+        let apart = self.calls_are_elsewhere();
         self.file
-            .each("accept attempts", batch, false, attempts::accept)
+            .each("accept attempts", batch, false, move |transaction, item| {
+                attempts::accept(transaction, item, apart)
+            })
             .await
     }
 
@@ -455,6 +463,27 @@ impl ExecutionLogPort for SqliteCallStore {
         self.file
             .browse("find the attempts of a call", move |connection| {
                 attempts::entries(connection, &call, limit)
+            })
+            .await
+    }
+
+    async fn delete(&self, batch: Vec<DeletedCall>) -> BatchResult<()> {
+        if !self.calls_are_elsewhere() {
+            return Ok(batch.into_iter().map(|_| Ok(())).collect());
+        }
+        let operation = "delete the attempts of deleted calls";
+        self.file
+            .each(operation, batch, false, attempts::delete)
+            .await
+    }
+
+    async fn purge(&self, before: Timestamp, limit: usize) -> Result<usize, PortError> {
+        if !self.calls_are_elsewhere() {
+            return Ok(0);
+        }
+        self.file
+            .once("remove old attempts", move |transaction| {
+                attempts::purge(transaction, before, limit)
             })
             .await
     }

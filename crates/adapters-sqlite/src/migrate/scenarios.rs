@@ -22,9 +22,10 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Self; 3] = [
+    pub(super) const ALL: [Self; 4] = [
         Self::Fresh(SchemaSet::Shared),
         Self::Fresh(SchemaSet::TimersOnly),
+        Self::Fresh(SchemaSet::ExecutionOnly),
         Self::Stubs,
     ];
 

@@ -27,6 +27,7 @@ use punctual_ports::{
 };
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::call_store::Recipient;
 use crate::claims::SharedClaims;
@@ -376,5 +377,12 @@ impl BusPositionPort for SqliteTimerStore {
             bus_positions::save(transaction.connection, &position)
         })
         .await
+    }
+
+    async fn owner(&self, new: Uuid) -> Result<Option<Uuid>, PortError> {
+        let owner = self.once("keep the id of the database", move |transaction| {
+            bus_positions::owner(transaction.connection, new)
+        });
+        owner.await.map(Some)
     }
 }

@@ -61,12 +61,12 @@ impl SqliteTimerStore {
         Self::start(&settings, connection, roles, identity)
     }
 
-    /// The service calls on the same file, written by the same thread.
+    /// The service calls on the same file, or attempts without them, written by the same thread.
     ///
     /// # Errors
     /// If the file holds timers alone.
     pub fn calls(&self) -> Result<SqliteCallStore, OpenError> {
-        if self.set == SchemaSet::Shared {
+        if self.set.has_attempts() {
             return Ok(SqliteCallStore::on(self.clone()));
         }
         Err(OpenError::WrongSet {
@@ -174,9 +174,11 @@ impl SqliteTimerStore {
 /// Takes all exclusive roles of the process, or none.
 fn take_roles(settings: &SqliteSettings) -> Result<Vec<RoleLock>, OpenError> {
     let calls = [role_lock::ORCHESTRATION, role_lock::EXECUTION];
+    let attempts = [role_lock::EXECUTION];
     let (timer, calls) = match (settings.role, settings.set) {
         (Role::Timer, SchemaSet::Shared) => (Some(role_lock::TIMER), &calls[..]),
         (Role::Timer, SchemaSet::TimersOnly) => (Some(role_lock::TIMER), &[][..]),
+        (Role::Timer | Role::Calls, SchemaSet::ExecutionOnly) => (None, &attempts[..]),
         (Role::Calls, _) => (None, &calls[..]),
         (Role::Client, _) => (None, &[][..]),
     };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_adapters_sqlite::{SchemaSet, call_sql};
+use punctual_adapters_sqlite::{SchemaSet, call_sql, execution_sql};
 use rusqlite::Connection;
 
 use crate::query_plans::plan;
@@ -17,6 +17,13 @@ const POSITION: &str = "due_at>? AND (due_at,service_call_id)<(?,?))";
 const LOG: &str = "sqlite_autoindex_http_execution_log_1 (tenant_id=? AND service_call_id=?";
 const WAITING: &str = "idx_http_execution_log_waiting (tenant_id";
 const UNPUBLISHED: &str = "idx_outbox_unpublished (published_at=?";
+
+/// Twenty thousand of them, each with the key and the due time of its number.
+const NUMBERS: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 19999)";
+const KEY_OF_NUMBER: &str =
+    "printf('tenant-%03d', i % 100), printf('00000000-0000-7000-8000-%012d', i)";
+const DUE: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', 1700000000 + (i * 7919) % 100000, 'unixepoch')";
 
 /// What each plan has to name. An insert has no plan.
 const EXPECTED: &[(&str, &[&str])] = &[
@@ -110,6 +117,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &["idx_outbox_published_at (published_at<?)", ROW],
     ),
     ("ATTEMPT_OF_CALL", &[LOG]),
+    ("DELETE_ATTEMPT", &[LOG]),
     ("INSERT_ATTEMPT", &[LOG]),
     ("BEGIN_ATTEMPT", &[LOG, "execution_id=?)"]),
     ("FINISH_ATTEMPT", &[LOG, "execution_id=?)"]),
@@ -135,14 +143,51 @@ fn every_statement_of_calls_finds_its_rows_through_an_index() {
     check_plans(&connection, "after ANALYZE");
 }
 
+/// Of what a file of attempts alone needs besides.
+const EXPECTED_APART: &[(&str, &[&str])] = &[(
+    "PURGE_ATTEMPTS",
+    &[
+        "idx_http_execution_log_finished_at (finished_at<?)",
+        "idx_outbox_aggregate_id (tenant_id=? AND aggregate_id=?)",
+        ROW,
+    ],
+)];
+
+#[test]
+fn every_statement_of_attempts_alone_finds_its_rows_through_an_index() {
+    let database = OnFile::new(SchemaSet::ExecutionOnly);
+    let connection = database.outsider();
+    fill_attempts(&connection);
+    let check = |when: &str| {
+        check(&connection, execution_sql::ALL, EXPECTED_APART, when);
+        let is_of_attempts = |name: &str| name.contains("ATTEMPT") || name.contains("MESSAGE");
+        for (name, statement) in call_sql::ALL.iter().filter(|it| is_of_attempts(it.0)) {
+            let plan = plan(&connection, statement);
+            assert!(!plan.contains("TEMP B-TREE"), "{name} {when}:\n{plan}");
+        }
+    };
+    check("as it is");
+    connection.execute_batch("ANALYZE").unwrap();
+    check("after ANALYZE");
+}
+
 fn check_plans(connection: &Connection, when: &str) {
-    let expected: BTreeMap<_, _> = EXPECTED.iter().copied().collect();
+    check(connection, call_sql::ALL, EXPECTED, when);
+}
+
+fn check(
+    connection: &Connection,
+    statements: &[(&str, &str)],
+    expected: &[(&str, &[&str])],
+    when: &str,
+) {
+    let expected: BTreeMap<_, _> = expected.iter().copied().collect();
     assert_eq!(
         expected.len(),
-        call_sql::ALL.len(),
+        statements.len(),
         "one line for each statement"
     );
-    for (name, statement) in call_sql::ALL {
+    for (name, statement) in statements {
         let plan = plan(connection, statement);
         // These scan their parameters.
         let plan = plan
@@ -161,9 +206,7 @@ fn check_plans(connection: &Connection, when: &str) {
 /// A hundred tenants with two hundred calls each, most of them finished, with tags, messages and
 /// attempts.
 fn fill(connection: &Connection) {
-    let numbers = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 19999)";
-    let key = "printf('tenant-%03d', i % 100), printf('00000000-0000-7000-8000-%012d', i)";
-    let due = "strftime('%Y-%m-%dT%H:%M:%fZ', 1700000000 + (i * 7919) % 100000, 'unixepoch')";
+    let (numbers, key, due) = (NUMBERS, KEY_OF_NUMBER, DUE);
     let statements = [
         format!(
             "INSERT INTO service_calls (tenant_id, service_call_id, name, status, submitted_at, \
@@ -182,6 +225,17 @@ fn fill(connection: &Connection) {
              {numbers} SELECT {key}, iif(i % 2 = 0, printf('key-%d', i), NULL), zeroblob(32), '', \
                  {due}, iif(i % 50 = 0, {due}, NULL) FROM n"
         ),
+    ];
+    for statement in statements {
+        assert_eq!(connection.execute(&statement, []).unwrap(), 20_000);
+    }
+    fill_attempts(connection);
+}
+
+/// Messages and attempts of as many calls.
+fn fill_attempts(connection: &Connection) {
+    let (numbers, key, due) = (NUMBERS, KEY_OF_NUMBER, DUE);
+    let statements = [
         format!(
             "INSERT INTO outbox (tenant_id, aggregate_id, event_type, event_payload, created_at, \
                  published_at) \

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use punctual_adapters_sqlite::{SchemaSet, SqliteCallStore};
 use punctual_conformance::CallStoreFixture;
-use punctual_ports::{CallStores, TimerStores};
+use punctual_ports::{Backend, CallStores, TimerStores};
 
 use crate::store::OnFile;
 
@@ -37,3 +37,42 @@ impl CallStoreFixture for Fixture {
 }
 
 punctual_conformance::call_store_suites!(Fixture::new());
+
+/// Attempts and their messages on a file of their own.
+struct Apart {
+    file: OnFile,
+    attempts: SqliteCallStore,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let file = OnFile::new(SchemaSet::ExecutionOnly);
+        let attempts = file.store.calls().unwrap();
+        Self { file, attempts }
+    }
+}
+
+#[async_trait]
+impl CallStoreFixture for Apart {
+    fn call_stores(&self) -> CallStores {
+        CallStores::new(self.attempts.clone())
+    }
+
+    fn timer_stores(&self) -> TimerStores {
+        self.file.store.timer_stores()
+    }
+
+    fn has_calls(&self) -> bool {
+        false
+    }
+
+    async fn crash_and_reopen(&mut self) {
+        self.file.crash_and_reopen();
+        self.attempts = self.file.store.calls().unwrap();
+    }
+}
+
+mod on_a_file_of_their_own {
+    use super::Apart;
+    punctual_conformance::execution_store_suites!(Apart::new());
+}

@@ -91,6 +91,7 @@ fn the_status_lists_what_was_applied_and_what_is_pending() {
             (8, "0008_attempts_by_port", false),
             (9, "0009_last_error", false),
             (10, "0010_dispatch_and_check", false),
+            (11, "0011_database_id", false),
         ]
     );
     assert_eq!(status.pending(), lines.len() - 2);
@@ -324,7 +325,8 @@ const EMBEDDER: &str = "
 
 #[test]
 fn an_embedders_own_tables_are_left_alone_whatever_state_they_are_in() {
-    for set in SchemaSet::ALL {
+    // The view of timers that they have is one of a file with timers.
+    for set in SchemaSet::ALL.into_iter().filter(|it| it.has_timers()) {
         let scratch = Scratch::new();
         scratch.execute(EMBEDDER);
         let before = scratch.contents();
@@ -344,7 +346,7 @@ fn an_embedders_own_tables_are_left_alone_whatever_state_they_are_in() {
 #[test]
 fn five_threads_at_once_apply_each_migration_once() {
     for round in 0..30 {
-        let set = SchemaSet::ALL[round % 2];
+        let set = SchemaSet::ALL[round % SchemaSet::ALL.len()];
         let scratch = Scratch::new();
         let barrier = Barrier::new(5);
         let reports: Vec<_> = std::thread::scope(|scope| {

@@ -69,6 +69,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &["sqlite_autoindex_bus_positions_1 (stream=?)"],
     ),
     ("SAVE_POSITION", &[]),
+    ("KEEP_ID", &[]),
+    ("DATABASE_ID", &[ROW]),
 ];
 
 #[test]

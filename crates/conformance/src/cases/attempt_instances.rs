@@ -33,7 +33,7 @@ async fn fill(store: &dyn CallStoreFixture, count: u128) {
         .map(|n| key_of(["a", "b", "c"][n as usize % 3], n))
         .collect();
     let calls = keys.iter().map(|key| details(key.clone(), 5_000));
-    store.submit_all(calls.collect()).await;
+    store.prepare(calls.collect()).await;
     let attempts = keys.into_iter().map(|key| execution(key, "h", 1_000));
     outcomes(store.attempts().accept(attempts.collect()).await);
 }

@@ -291,7 +291,7 @@ pub async fn continuing_after_the_last_answer_reaches_every_tenant_and_host(
 pub async fn ten_thousand_for_one_host_hide_no_other(store: Box<dyn CallStoreFixture>) {
     let keys = (1..=10_000).map(|n| key_of("m", n));
     let calls = keys.clone().map(|key| details(key, 5_000)).collect();
-    store.submit_all(calls).await;
+    store.prepare(calls).await;
     let attempts = keys.map(|key| execution(key, "h", 1_000)).collect();
     store.attempts().accept(attempts).await.unwrap();
     for (number, (tenant, host)) in [("m", "a"), ("m", "z"), ("b", "h"), ("z", "h")]

@@ -1,6 +1,7 @@
 //! How far a broker has acknowledged, kept where the broker cannot lose it.
 
 use punctual_ports::{BusPosition, PortErrorKind};
+use uuid::Uuid;
 
 use crate::TimerStoreFixture;
 use crate::instances::{Other, other_or_return};
@@ -16,6 +17,8 @@ suite! { $ bus_position_suite, bus_position =>
     each_instance_has_a_position_of_its_own,
     a_new_instance_loads_the_positions_of_all_as_one,
     one_instance_at_a_time_republishes,
+    a_database_keeps_the_first_id_that_it_is_given,
+    all_instances_have_the_id_of_their_database,
 }
 
 fn position(stream: &str, last_sequence: u64) -> BusPosition {
@@ -166,4 +169,31 @@ pub async fn one_instance_at_a_time_republishes(fixture: Box<dyn TimerStoreFixtu
     }
     let another = second.own_republication("OTHER".to_owned(), at(41_001), LEASE);
     assert!(another.await.expect("own_republication answers"));
+}
+
+async fn owner(fixture: &dyn TimerStoreFixture, new: u128) -> Option<Uuid> {
+    let owner = fixture.positions().owner(Uuid::from_u128(new)).await;
+    owner.expect("owner answers")
+}
+
+/// Through a crash, too. One that keeps none never has one.
+pub async fn a_database_keeps_the_first_id_that_it_is_given(
+    mut fixture: Box<dyn TimerStoreFixture>,
+) {
+    let Some(first) = owner(&fixture, 1).await else {
+        assert_eq!(owner(&fixture, 2).await, None);
+        return;
+    };
+    assert_eq!(first, Uuid::from_u128(1));
+    assert_eq!(owner(&fixture, 2).await, Some(first));
+    fixture.crash_and_reopen().await;
+    assert_eq!(owner(&fixture, 3).await, Some(first));
+}
+
+/// Whichever asks first, and at once.
+pub async fn all_instances_have_the_id_of_their_database(fixture: Box<dyn TimerStoreFixture>) {
+    let other = other_or_return!(second of fixture);
+    let (first, second) = tokio::join!(owner(&fixture, 1), owner(&other, 2));
+    assert_eq!(first, second);
+    assert_eq!(owner(&fixture, 3).await, first);
 }

@@ -1,5 +1,6 @@
 //! The cases, a suite a file. A new case is a function and a line in its file's `suite!`.
 
+pub mod attempt_apart;
 pub mod attempt_instances;
 pub mod attempt_steps;
 pub mod attempt_turns;

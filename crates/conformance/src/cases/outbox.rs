@@ -28,11 +28,9 @@ suite! { $ outbox_suite, outbox =>
     unpublished_messages_survive_a_crash,
 }
 
-/// A call of this number, submitted at this time, whose three messages wait.
+/// A call of this number, whose three messages of this time wait.
 async fn submit(store: &dyn CallStoreFixture, n: u128, submitted_at: i64) {
-    let mut call = details(key(n), 50_000);
-    call.submitted_at = at(submitted_at);
-    store.submit_all(vec![call]).await;
+    store.three_messages(key(n), submitted_at).await;
 }
 
 async fn mark(store: &dyn CallStoreFixture, position: OutboxPosition, now: i64) -> OutboxOutcome {
@@ -177,7 +175,7 @@ pub async fn unpublished_messages_are_counted_up_to_a_limit(store: Box<dyn CallS
 pub async fn the_messages_about_a_call_are_its_own_and_in_order(store: Box<dyn CallStoreFixture>) {
     submit(&store, 1, 1_000).await;
     submit(&store, 2, 1_000).await;
-    store.submitted(details(key_of("tenant-b", 1), 5_000)).await;
+    store.three_messages(key_of("tenant-b", 1), 1_000).await;
     let mine: Vec<OutboxRow> = store.unpublished().await[..3].to_vec();
     mark(&store, mine[1].position, 2_000).await;
     let about = store.outbox().about(key(1), 10).await.unwrap();
@@ -197,6 +195,9 @@ fn has_secret(envelope: &MessageEnvelope) -> bool {
 
 /// The dispatcher gets it; `about` never returns it.
 pub async fn a_secret_is_published_and_then_redacted(store: Box<dyn CallStoreFixture>) {
+    if !store.has_calls() {
+        return;
+    }
     let outbox = store.outbox();
     for (n, dead) in [(1, false), (2, true)] {
         store.submitted(details(key(n), 5_000)).await;
@@ -234,6 +235,9 @@ pub async fn a_secret_is_published_and_then_redacted(store: Box<dyn CallStoreFix
 pub async fn a_message_that_nobody_receives_is_published_when_it_is_written(
     mut store: Box<dyn CallStoreFixture>,
 ) {
+    if !store.has_calls() {
+        return;
+    }
     let listeners = Listeners::Modules;
     let new = NewCall {
         listeners,
@@ -301,7 +305,8 @@ pub async fn unpublished_messages_survive_a_crash(mut store: Box<dyn CallStoreFi
     let waiting = store.waiting(key(1), "example.com", 2_000).await;
     store.begun(&waiting.key, 3_000).await;
     let rows = store.unpublished().await;
-    assert_eq!(rows.len(), 4);
+    let of_submission = if store.has_calls() { 3 } else { 0 };
+    assert_eq!(rows.len(), of_submission + 1);
     mark(&store, rows[0].position, 4_000).await;
     store.crash_and_reopen().await;
     assert_eq!(store.unpublished().await, rows[1..]);

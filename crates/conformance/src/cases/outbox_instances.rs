@@ -28,8 +28,13 @@ suite! { $ outbox_instances_suite, outbox_instances =>
 
 /// Calls with three messages each.
 async fn submit(store: &dyn CallStoreFixture, numbers: impl Iterator<Item = u128>) {
-    let calls = numbers.map(|n| details(key(n), 50_000));
-    store.submit_all(calls.collect()).await;
+    if store.has_calls() {
+        let calls = numbers.map(|n| details(key(n), 50_000));
+        return store.submit_all(calls.collect()).await;
+    }
+    for n in numbers {
+        store.three_messages(key(n), 1_000).await;
+    }
 }
 
 fn positions(rows: &[OutboxRow]) -> BTreeSet<OutboxPosition> {

@@ -136,7 +136,7 @@ fn say_how_it_is(settings: &PostgresSettings, found: &Inspection, report: &mut R
     let (used, all) = (found.connections, found.max_connections);
     let needed = match settings.set {
         SchemaSet::TimersOnly => CONNECTIONS,
-        SchemaSet::Shared => CONNECTIONS_WITH_CALLS,
+        SchemaSet::Shared | SchemaSet::ExecutionOnly => CONNECTIONS_WITH_CALLS,
     };
     let connections = format!("{used} of {all} are used, an instance needs {needed}");
     if used + needed > all {

@@ -186,6 +186,7 @@ impl<'a> Environment<'a> {
         let wanted = |set: SchemaSet| match set {
             SchemaSet::Shared => calls || !timers,
             SchemaSet::TimersOnly => timers || !calls,
+            SchemaSet::ExecutionOnly => !timers && !calls,
         };
         let databases = databases.into_iter().filter(|(_, set)| wanted(*set));
         databases

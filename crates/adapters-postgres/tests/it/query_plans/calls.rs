@@ -128,7 +128,7 @@ async fn every_statement_of_calls_finds_its_rows_through_an_index() {
 }
 
 /// The calls of a batch: far from each other, of the tenant that has many and of others.
-fn batch() -> impl Iterator<Item = u64> {
+pub(super) fn batch() -> impl Iterator<Item = u64> {
     (0..BATCH as u64).map(|it| it * 7_001 % 1_000_000)
 }
 
@@ -144,7 +144,7 @@ fn places() -> Parameter {
     numbers(0..i64::try_from(BATCH).unwrap())
 }
 
-fn keys() -> Vec<Parameter> {
+pub(super) fn keys() -> Vec<Parameter> {
     vec![texts(batch().map(tenant)), uuids(batch().map(call))]
 }
 
@@ -198,7 +198,7 @@ fn columns() -> Vec<Parameter> {
     params
 }
 
-fn with(mut params: Vec<Parameter>, more: Vec<Parameter>) -> Vec<Parameter> {
+pub(super) fn with(mut params: Vec<Parameter>, more: Vec<Parameter>) -> Vec<Parameter> {
     params.extend(more);
     params
 }
@@ -254,7 +254,7 @@ fn in_turn() -> Vec<Parameter> {
     ]
 }
 
-fn old() -> Vec<Parameter> {
+pub(super) fn old() -> Vec<Parameter> {
     vec![time(BEGINNING + 500_000), number(100)]
 }
 
@@ -612,7 +612,7 @@ fn dead_letter() -> Vec<Parameter> {
     ]
 }
 
-fn accept() -> Vec<Parameter> {
+pub(super) fn accept() -> Vec<Parameter> {
     let mut params = vec![
         texts(batch().map(|it| tenant(it + 500_000))),
         uuids(batch().map(|it| call(it + 500_000))),

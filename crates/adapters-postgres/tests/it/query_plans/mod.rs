@@ -3,6 +3,7 @@
 
 mod backlog;
 mod calls;
+mod execution;
 mod explained;
 
 use std::collections::BTreeMap;
@@ -766,6 +767,14 @@ fn expected(low: u64) -> Vec<Expected> {
             ],
         ),
         line(
+            "keep_id",
+            BEGIN_DURABLE,
+            &[],
+            1,
+            100,
+            vec![uuid(Uuid::nil())],
+        ),
+        line(
             "own_republication",
             BEGIN_QUICK,
             &[],
@@ -806,6 +815,18 @@ fn expected(low: u64) -> Vec<Expected> {
             BEGIN_READ,
             &[
                 LEASE,
+                INSTANCE,
+                "idx_http_execution_log_open",
+                "idx_outbox_claims_lease_until",
+            ],
+            batch_rows,
+            200,
+            living(),
+        ),
+        line(
+            "list_instances_of_attempts",
+            BEGIN_READ,
+            &[
                 INSTANCE,
                 "idx_http_execution_log_open",
                 "idx_outbox_claims_lease_until",

@@ -1,0 +1,8 @@
+-- Which database this is, so that two services with a database each do not share what a broker keeps for
+-- one of them.
+
+CREATE TABLE database_id (
+    -- There is one row, once somebody has asked.
+    place INTEGER PRIMARY KEY CHECK (place = 1),
+    id TEXT NOT NULL
+) STRICT;
