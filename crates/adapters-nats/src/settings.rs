@@ -1,5 +1,6 @@
 //! Address of the broker, credentials, TLS, and names of its streams.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -36,6 +37,9 @@ pub struct NatsSettings {
     /// Delay before the first retry of a failed message. It doubles with each failure, up to 120 times as
     /// long; after twenty failures the message is dead-lettered.
     pub retry_delay: Duration,
+    /// The database that the messages of each consumer go into, by its id. The durable consumer at the broker
+    /// says so, and a service with another database is refused. Without an id nobody checks.
+    pub owners: BTreeMap<String, String>,
 }
 
 /// Credentials for a broker.
@@ -95,6 +99,7 @@ impl NatsSettings {
             ack_timeout: Duration::from_secs(5),
             ack_wait: Duration::from_secs(10),
             retry_delay: Duration::from_millis(500),
+            owners: BTreeMap::new(),
         })
     }
 

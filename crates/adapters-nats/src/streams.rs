@@ -214,8 +214,10 @@ pub(crate) async fn ensure_consumer(
         return Err(missing);
     };
     let durable = source.durable(consumer);
+    let owner = settings.owners.get(consumer.as_str());
     let wanted = pull::Config {
         durable_name: Some(durable.clone()),
+        description: owner.map(|owner| owned_by(owner)),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
         ack_wait: settings.ack_wait,
@@ -233,7 +235,12 @@ pub(crate) async fn ensure_consumer(
         .map_err(|error| consumer_unavailable(&kind.name(prefix), &durable, &error))?;
     if (1..wanted.max_ack_pending).contains(&found.cached_info().config.max_ack_pending) {
         // An earlier version created it.
-        match raised(&stream, &found, wanted.max_ack_pending).await {
+        let max_ack_pending = wanted.max_ack_pending;
+        let raised = |config| pull::Config {
+            max_ack_pending,
+            ..config
+        };
+        match changed(&stream, &found, raised).await {
             Ok(raised) => found = raised,
             Err(error) => tracing::warn!(
                 error,
@@ -242,26 +249,73 @@ pub(crate) async fn ensure_consumer(
             ),
         }
     }
+    if let Some(owner) = owner {
+        found = check_owner(&stream, &durable, found, owner).await?;
+    }
     match consumer_problems(&durable, &wanted, &found.cached_info().config).as_slice() {
         [] => Ok(found),
         problems => Err(NatsError::unsuitable(problems.join("; "))),
     }
 }
 
-/// The same consumer with a higher limit of unsettled messages. The rest of its configuration stays.
-async fn raised(
+/// The same consumer with something changed. The rest of its configuration stays.
+async fn changed(
     stream: &Stream<Info>,
     found: &PullConsumer,
-    max_ack_pending: i64,
+    change: impl FnOnce(pull::Config) -> pull::Config,
 ) -> Result<PullConsumer, String> {
     let config = found.cached_info().config.clone();
     let config = pull::Config::try_from_consumer_config(config);
-    let config = pull::Config {
-        max_ack_pending,
-        ..config.map_err(|error| error.to_string())?
-    };
-    let raised = stream.create_consumer(config).await;
-    raised.map_err(|error| error.to_string())
+    let config = change(config.map_err(|error| error.to_string())?);
+    let changed = stream.create_consumer(config).await;
+    changed.map_err(|error| error.to_string())
+}
+
+/// How the description of a consumer begins whose messages go into one database. Servers before 2.10 have no
+/// other place for it.
+const OWNED_BY: &str = "Its messages go into the database ";
+
+fn owned_by(owner: &str) -> String {
+    format!("{OWNED_BY}{owner}")
+}
+
+/// Whose a consumer is, if it says so.
+fn owner_of(found: &PullConsumer) -> Option<&str> {
+    let description = found.cached_info().config.description.as_deref();
+    description?.strip_prefix(OWNED_BY)
+}
+
+/// Refuses a consumer of another database, and takes one that is nobody's.
+async fn check_owner(
+    stream: &Stream<Info>,
+    durable: &str,
+    found: PullConsumer,
+    owner: &str,
+) -> Result<PullConsumer, NatsError> {
+    match owner_of(&found) {
+        Some(other) if other == owner => Ok(found),
+        Some(other) => Err(NatsError::unsuitable(format!(
+            "consumer {durable} belongs to the database {other}, and the one here is {owner}: two services that shared it would each get a part of its messages. Give one of them another prefix; or, if that database is gone or was moved here, remove the consumer, and it is made anew"
+        ))),
+        None => {
+            // An earlier version created it, or an operator.
+            let described = |config| pull::Config {
+                description: Some(owned_by(owner)),
+                ..config
+            };
+            match changed(stream, &found, described).await {
+                Ok(described) => Ok(described),
+                Err(error) => {
+                    tracing::warn!(
+                        error,
+                        consumer = durable,
+                        "the consumer does not say which database its messages go into"
+                    );
+                    Ok(found)
+                }
+            }
+        }
+    }
 }
 
 fn consumer_unavailable(stream: &str, durable: &str, error: &impl std::fmt::Display) -> NatsError {

@@ -62,6 +62,7 @@ impl Backend for PostgresTimerStore {
         Capabilities {
             fires: self.inner.role != Role::Client,
             standalone_timers: self.inner.set == SchemaSet::TimersOnly,
+            has_timers: self.inner.set.has_timers(),
             several_instances: true,
         }
     }

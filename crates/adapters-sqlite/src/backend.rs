@@ -43,6 +43,7 @@ impl Backend for SqliteTimerStore {
         Capabilities {
             fires: self.role != Role::Client,
             standalone_timers: self.set == SchemaSet::TimersOnly,
+            has_timers: self.set.has_timers(),
             ..Capabilities::default()
         }
     }

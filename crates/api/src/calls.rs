@@ -31,7 +31,7 @@ fn calls(api: &Api) -> Result<&CallsApi, Problem> {
     api.parts.calls.as_ref().ok_or_else(|| {
         Problem::new(
             Kind::NotFound,
-            "this process has no service calls: it serves timers on their own",
+            "this process takes no service calls: ask one that runs the module orchestration, or api alone on its database",
         )
     })
 }

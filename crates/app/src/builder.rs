@@ -13,7 +13,7 @@ use punctual_workflows::{
     WakeSignal, WorkerSettings,
 };
 
-use crate::bus::{BusSource, Connected, OwnBus};
+use crate::bus::{BusSource, Connected, OwnBus, Owner};
 use crate::calls::{self, CallOptions};
 use crate::clock::{EngineClock, OnSystemClock};
 use crate::engine::{Assembled, Engine, Plan};
@@ -51,6 +51,7 @@ pub struct Builder {
     receivers: Vec<Receiver>,
     pub(crate) bus: Option<Box<dyn BusSource>>,
     takes_commands: bool,
+    hears_deletions: bool,
     pub(crate) calls: Option<CallOptions>,
     /// `None`: whatever suits clock, bus and store.
     worker: Option<WorkerSettings>,
@@ -69,6 +70,7 @@ impl Builder {
             receivers: Vec::new(),
             bus: None,
             takes_commands: false,
+            hears_deletions: false,
             calls: None,
             worker: None,
             polling_interval: None,
@@ -171,6 +173,13 @@ impl Builder {
         self
     }
 
+    /// Also deletes the timers of service calls that are deleted elsewhere, as the bus, or the broker, says.
+    #[cfg(feature = "calls")]
+    pub const fn hear_deletions(mut self) -> Self {
+        self.hears_deletions = true;
+        self
+    }
+
     /// How often to poll the store although nothing is known to be due: the safety net. Unless it is
     /// set, 5 s; on a fake clock, which polls at the beginning of every `advance`, an hour.
     pub const fn polling_interval(mut self, interval: Duration) -> Self {
@@ -236,17 +245,26 @@ impl Builder {
         clock: &dyn EngineClock,
     ) -> Result<Assembled, Error> {
         let worker = self.worker_settings();
+        let fires = calls::fires(self.calls.as_ref());
         let standalone_timers = stores.timers().capabilities().standalone_timers;
         let rejects_standalone =
             standalone_timers && self.bus.is_none() && self.receivers.is_empty();
-        // The bus inside the engine is nobody else's, and receivers of timers hear nothing of calls.
-        let listeners = match &self.bus {
-            Some(_) => Listeners::Anyone,
-            None => Listeners::Modules,
+        // The bus inside the engine is nobody else's, and receivers of timers hear nothing of calls. What is
+        // written for other engines to publish, they decide about.
+        let listeners = if self.bus.is_some() || !fires {
+            Listeners::Anyone
+        } else {
+            Listeners::Modules
         };
         let store = clock.timer_stores(stores.timers());
         let connected = match self.bus.take() {
-            Some(bus) => bus.connect(stores.timers(), clock.port()).await?,
+            Some(bus) => {
+                let mut consumers = calls::consumers(self.calls.as_ref());
+                if fires && (self.takes_commands || self.calls.is_some()) {
+                    consumers.push(("timer", Owner::Timers));
+                }
+                bus.connect(stores, consumers, clock).await?
+            }
             None => Connected::to(Arc::new(clock.bus(worker.publishes_in_flight))),
         };
         let ports = TimerPorts {
@@ -280,11 +298,16 @@ impl Builder {
             None
         } else {
             Some(Plan {
-                worker: TimerWorker::new(&ports, worker)?,
-                retention: Retention::worker(&ports, self.retention)?,
+                worker: fires
+                    .then(|| TimerWorker::new(&ports, worker))
+                    .transpose()?,
+                retention: fires
+                    .then(|| Retention::worker(&ports, self.retention))
+                    .transpose()?,
                 republish: RepublishLost::new(&ports, &store),
                 receiver: self.receivers.pop(),
-                takes_commands: self.takes_commands,
+                takes_commands: fires && (self.takes_commands || self.calls.is_some()),
+                hears_deletions: self.hears_deletions,
                 calls: calls_plan,
             })
         };
@@ -325,6 +348,11 @@ impl Builder {
             self.takes_commands && self.bus.is_none(),
             "`take_commands` needs the bus that they come from: call `bus` or `nats`",
         );
+        wrong(
+            self.hears_deletions && self.bus.is_none(),
+            "`hear_deletions` needs the bus that they come from: call `bus` or `nats`",
+        );
+        problems.extend(calls::problem(self.calls.as_ref(), self.bus.is_some()));
         problems.extend(self.storage.iter().filter_map(|storage| storage.problem()));
         if let Some(bus) = &self.bus {
             let is_fake = self.clock.as_ref().is_some_and(|clock| clock.is_fake());

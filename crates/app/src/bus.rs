@@ -6,9 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use punctual_ports::{Backend, ClockPort, EventBusPort};
+use punctual_ports::EventBusPort;
 
 use crate::Error;
+use crate::clock::EngineClock;
+use crate::stores::Stores;
 
 /// A bus before it is connected.
 #[async_trait]
@@ -23,12 +25,21 @@ pub(crate) trait BusSource: Send + Sync {
         false
     }
 
-    /// Connects it. A broker's bus keeps dead letters and positions in the store.
+    /// Connects it. A broker's bus keeps dead letters and positions in the store of the timers.
     async fn connect(
         self: Box<Self>,
-        store: &dyn Backend,
-        clock: Arc<dyn ClockPort>,
+        stores: &Stores,
+        consumers: Vec<(&'static str, Owner)>,
+        clock: &dyn EngineClock,
     ) -> Result<Connected, Error>;
+}
+
+/// The database that a consumer belongs to, by what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Timers,
+    #[cfg_attr(not(feature = "calls"), expect(dead_code, reason = "there are none"))]
+    Calls,
 }
 
 /// A bus that its owner has connected, and disconnects.
@@ -38,8 +49,9 @@ pub(crate) struct OwnBus(pub(crate) Arc<dyn EventBusPort>);
 impl BusSource for OwnBus {
     async fn connect(
         self: Box<Self>,
-        _store: &dyn Backend,
-        _clock: Arc<dyn ClockPort>,
+        _stores: &Stores,
+        _consumers: Vec<(&'static str, Owner)>,
+        _clock: &dyn EngineClock,
     ) -> Result<Connected, Error> {
         Ok(Connected::to(self.0))
     }

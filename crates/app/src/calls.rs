@@ -12,15 +12,16 @@ use futures_util::FutureExt;
 
 use punctual_domain::Topic;
 use punctual_domain::messages::Listeners;
-use punctual_ports::{CallStores, HttpClientPort, MessageHandler};
+use punctual_ports::{CallStores, HttpClientPort, MessageHandler, TimerPersistencePort};
 use punctual_workflows::calls::{
-    AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallTimers,
-    DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents, ReadCalls,
-    RejectStandaloneTimers, SubmitCalls,
+    AcceptExecutions, CallPorts, CallRetention, CallSettings, CallSweeper, DeleteCallAttempts,
+    DeleteCallTimers, DispatchOutbox, ExecuteCalls, ForwardStandaloneTimers, ReactToEvents,
+    ReadCalls, RejectStandaloneTimers, SubmitCalls,
 };
-use punctual_workflows::{BackgroundWorker, TimerPorts};
+use punctual_workflows::{BackgroundTask, BackgroundWorker, TimerPorts, WorkerStopped};
 use tokio::sync::watch;
 
+use crate::bus::Owner;
 use crate::running::{CallsRun, LAST_MOMENTS};
 use crate::{Builder, Error, Punctual};
 
@@ -54,6 +55,9 @@ pub struct CallOptions {
     pub http: Arc<dyn HttpClientPort>,
     /// Limits, timeouts and retention.
     pub settings: CallSettings,
+    /// Which modules this engine runs, all unless it is set. The others run in engines with databases of their
+    /// own, and need the bus between them; those with the same database share it.
+    pub modules: CallModules,
     /// The receiver of timers that belong to no call, where the store allows such timers. Without one,
     /// and without `on_due` or a bus, such a timer becomes a dead letter when it is due.
     pub other_timers: Option<Arc<dyn MessageHandler>>,
@@ -65,6 +69,7 @@ impl CallOptions {
         Self {
             http: Arc::new(http),
             settings: CallSettings::default(),
+            modules: CallModules::default(),
             other_timers: None,
         }
     }
@@ -76,6 +81,72 @@ impl fmt::Debug for CallOptions {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// The modules of service calls that an engine runs. With none, it submits and reads the calls of a database
+/// whose modules other engines run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallModules {
+    /// Takes submissions, reacts to what the others do, and rescues what is stuck.
+    pub orchestration: bool,
+    /// Fires the timers of calls.
+    pub timer: bool,
+    /// Makes the requests. Without orchestration beside it, in a database for attempts alone.
+    pub execution: bool,
+}
+
+impl CallModules {
+    /// All of them.
+    pub const ALL: Self = Self {
+        orchestration: true,
+        timer: true,
+        execution: true,
+    };
+    /// None of them.
+    pub const NONE: Self = Self {
+        orchestration: false,
+        timer: false,
+        execution: false,
+    };
+}
+
+impl Default for CallModules {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// Whether an engine fires timers.
+pub(crate) fn fires(options: Option<&CallOptions>) -> bool {
+    options.is_none_or(|options| options.modules.timer)
+}
+
+/// What is wrong with the modules of an engine, if something is.
+pub(crate) fn problem(options: Option<&CallOptions>, has_bus: bool) -> Option<String> {
+    let modules = options?.modules;
+    let is_apart = modules != CallModules::ALL && modules != CallModules::NONE;
+    (is_apart && !has_bus).then(|| {
+        "modules of service calls that run apart need the bus between them: call `bus` or `nats`, or run all of them"
+            .to_owned()
+    })
+}
+
+/// Whose database each consumer of these modules belongs to: the one of timers, or the one of calls.
+pub(crate) fn consumers(options: Option<&CallOptions>) -> Vec<(&'static str, Owner)> {
+    let modules = options.map_or(CallModules::NONE, |options| options.modules);
+    [
+        ("orchestration", modules.orchestration),
+        ("execution", modules.execution),
+    ]
+    .into_iter()
+    .filter(|(_, runs)| *runs)
+    .map(|(name, _)| (name, Owner::Calls))
+    .collect()
+}
+
+/// The handler of deletions of calls that are elsewhere, for their timers.
+pub(crate) fn deletions(timers: &Arc<dyn TimerPersistencePort>) -> Option<Arc<dyn MessageHandler>> {
+    Some(Arc::new(DeleteCallTimers::of(Arc::clone(timers))))
 }
 
 /// The service calls of an engine: submit, delete and read them. Clones are the same.
@@ -91,12 +162,13 @@ opaque_debug!(ServiceCalls);
 
 /// What an engine with service calls runs besides its timers.
 pub(crate) struct CallsPlan {
-    pub(crate) execute: ExecuteCalls,
-    pub(crate) dispatch: BackgroundWorker<DispatchOutbox>,
-    pub(crate) sweep: BackgroundWorker<CallSweeper>,
-    pub(crate) retention: BackgroundWorker<CallRetention>,
+    pub(crate) execute: Option<ExecuteCalls>,
+    pub(crate) dispatch: Option<BackgroundWorker<DispatchOutbox>>,
+    pub(crate) sweep: Option<BackgroundWorker<CallSweeper>>,
+    pub(crate) retention: Option<BackgroundWorker<CallRetention>>,
     ports: CallPorts,
     settings: CallSettings,
+    modules: CallModules,
     /// The receiver of timers that belong to no call.
     others: Option<Arc<dyn MessageHandler>>,
 }
@@ -108,53 +180,59 @@ impl CallsPlan {
         options: &CallOptions,
         rejects_standalone: bool,
     ) -> Result<Self, Error> {
-        let settings = options.settings;
+        let (settings, modules) = (options.settings, options.modules);
+        let writes = modules.orchestration || modules.execution;
+        let execute = || ExecuteCalls::new(ports, Arc::clone(&options.http), settings);
         let reject = || rejects_standalone.then(|| Arc::new(RejectStandaloneTimers) as _);
         Ok(Self {
-            execute: ExecuteCalls::new(ports, Arc::clone(&options.http), settings)?,
-            dispatch: DispatchOutbox::worker(ports, settings),
-            sweep: CallSweeper::worker(ports, settings),
-            retention: CallRetention::worker(ports, settings),
+            execute: modules.execution.then(execute).transpose()?,
+            dispatch: writes.then(|| DispatchOutbox::worker(ports, settings)),
+            sweep: modules
+                .orchestration
+                .then(|| CallSweeper::worker(ports, settings)),
+            retention: writes.then(|| CallRetention::worker(ports, settings)),
             ports: ports.clone(),
             settings,
+            modules,
             others: options.other_timers.clone().or_else(reject),
         })
     }
 
     /// The subscriptions: topic, consumer, batch and handler of each.
     pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
-        let ports = &self.ports;
-        let react = Arc::new(ReactToEvents::new(ports, self.settings));
-        let submit = Arc::new(SubmitCalls::new(ports, self.settings));
-        let accept = Arc::new(AcceptExecutions::new(ports));
-        let delete_timers = Arc::new(DeleteCallTimers::new(ports));
-        let others = self.others.as_ref().map(|handler| {
-            let forward = ForwardStandaloneTimers::new(ports, Arc::clone(handler));
-            (Topic::TimerEvents, "others", BATCH, Arc::new(forward) as _)
-        });
-        let of_calls = [
-            (
+        let (ports, modules) = (&self.ports, self.modules);
+        let mut handlers: Vec<(Topic, &'static str, Arc<dyn MessageHandler>)> = Vec::new();
+        if modules.orchestration {
+            let react = Arc::new(ReactToEvents::new(ports, self.settings));
+            let submit = Arc::new(SubmitCalls::new(ports, self.settings));
+            let name = "orchestration";
+            handlers.push((
                 Topic::TimerEvents,
-                "orchestration",
-                BATCH,
-                Arc::<ReactToEvents>::clone(&react) as _,
-            ),
-            (Topic::ExecutionEvents, "orchestration", BATCH, react as _),
-            (
-                Topic::OrchestrationCommands,
-                "orchestration",
-                BATCH,
-                submit as _,
-            ),
-            (Topic::ExecutionCommands, "execution", BATCH, accept as _),
-            (
-                Topic::OrchestrationEvents,
-                "timer",
-                BATCH,
-                delete_timers as _,
-            ),
-        ];
-        of_calls.into_iter().chain(others).collect()
+                name,
+                Arc::<ReactToEvents>::clone(&react),
+            ));
+            handlers.push((Topic::ExecutionEvents, name, react));
+            handlers.push((Topic::OrchestrationCommands, name, submit));
+        }
+        if modules.execution {
+            let mut accept = AcceptExecutions::new(ports);
+            if !modules.orchestration {
+                accept = accept.forgetting_after(self.settings.keep);
+                let delete = Arc::new(DeleteCallAttempts::new(ports));
+                handlers.push((Topic::OrchestrationEvents, "execution", delete));
+            }
+            handlers.push((Topic::ExecutionCommands, "execution", Arc::new(accept)));
+        }
+        if modules.timer {
+            let delete = Arc::new(DeleteCallTimers::new(ports));
+            handlers.push((Topic::OrchestrationEvents, "timer", delete));
+        }
+        if let Some(others) = &self.others {
+            let forward = ForwardStandaloneTimers::new(ports, Arc::clone(others));
+            handlers.push((Topic::TimerEvents, "others", Arc::new(forward)));
+        }
+        let with_batch = |(topic, consumer, handler)| (topic, consumer, BATCH, handler);
+        handlers.into_iter().map(with_batch).collect()
     }
 }
 
@@ -173,20 +251,27 @@ pub(crate) fn run(
         return CallsRun::none();
     };
     let clock = Arc::clone(&plan.ports.clock);
-    let execute = async move { plan.execute.run(requested(stop)).await.map(drop) };
-    let dispatch = plan.dispatch.run_and_finish(requested(drained.clone()));
+    let execute = async move {
+        match plan.execute {
+            Some(execute) => execute.run(requested(stop)).await.map(drop),
+            None => Ok(requested(stop).await),
+        }
+    };
     let dispatch = async move {
+        let Some(dispatch) = plan.dispatch else {
+            return Ok(requested(drained).await);
+        };
         let given_up = async {
-            requested(drained).await;
+            requested(drained.clone()).await;
             clock.sleep_for(LAST_MOMENTS).await;
         };
         tokio::select! {
-            ended = dispatch => ended,
+            ended = dispatch.run_and_finish(requested(drained.clone())) => ended,
             () = given_up => Ok(()),
         }
     };
     let rest = async move {
-        let ended = tokio::try_join!(plan.sweep.run(pending()), plan.retention.run(pending()),);
+        let ended = tokio::try_join!(run_for_ever(plan.sweep), run_for_ever(plan.retention));
         match ended {
             Err(stopped) => stopped,
             Ok(_) => pending().await,
@@ -196,6 +281,16 @@ pub(crate) fn run(
         execute: execute.boxed(),
         dispatch: dispatch.boxed(),
         rest: rest.boxed(),
+    }
+}
+
+/// Runs a worker, if there is one, until the store is broken.
+async fn run_for_ever<T: BackgroundTask>(
+    worker: Option<BackgroundWorker<T>>,
+) -> Result<(), WorkerStopped> {
+    match worker {
+        Some(worker) => worker.run(pending()).await,
+        None => pending().await,
     }
 }
 

@@ -9,7 +9,7 @@ use punctual_adapters_memory::{Awaited, Driving, FakeClock, MemoryCallStore, Seq
 use punctual_adapters_system::{Handlers, InProcessBus};
 use punctual_domain::Timestamp;
 use punctual_ports::{Backend, CallStores, ClockPort, IdPort, Stepped, Subscription, TimerStores};
-use punctual_workflows::{Driven, SteppedWorker, TimerWorker};
+use punctual_workflows::{Drained, Driven, SteppedWorker, TimerWorker};
 
 use crate::clock::EngineClock;
 use crate::engine::Engine;
@@ -98,7 +98,8 @@ impl EngineClock for OnFakeClock {
 
 /// What the clock drives, until it is dropped.
 struct DrivenParts {
-    worker: Arc<Driven<TimerWorker>>,
+    /// `None` where the timers are fired elsewhere.
+    worker: Option<Arc<Driven<TimerWorker>>>,
     driving: Vec<Driving>,
     subscriptions: Vec<Box<dyn Subscription>>,
 }
@@ -106,22 +107,23 @@ struct DrivenParts {
 impl DrivenParts {
     fn new(engine: &Arc<Engine>, clock: &FakeClock, ready: Ready) -> Self {
         let plan = ready.plan;
-        let worker = Driven::new(plan.worker);
+        let worker = plan.worker.map(Driven::new);
         // What publishes losses again is not driven: the bus here is in this process, where nothing
         // that was accepted can be lost, and a broker's losses come at no time of this clock. Nor are
         // the stores watched: the worker polls whenever time begins to pass.
-        let mut driving = vec![
-            clock.drive(Watched::new(engine, &worker)),
-            clock.drive(Watched::new(engine, &Driven::new(plan.retention))),
-        ];
+        let mut driving = Vec::new();
+        driving.extend(
+            worker
+                .as_ref()
+                .map(|it| clock.drive(Watched::new(engine, it))),
+        );
+        driving.extend(plan.retention.map(|it| drive(engine, clock, it)));
         #[cfg(feature = "calls")]
         if let Some(calls) = plan.calls {
-            driving.extend([
-                clock.drive(Watched::new(engine, &Driven::new(calls.execute))),
-                clock.drive(Watched::new(engine, &Driven::new(calls.dispatch))),
-                clock.drive(Watched::new(engine, &Driven::new(calls.sweep))),
-                clock.drive(Watched::new(engine, &Driven::new(calls.retention))),
-            ]);
+            driving.extend(calls.execute.map(|it| drive(engine, clock, it)));
+            driving.extend(calls.dispatch.map(|it| drive(engine, clock, it)));
+            driving.extend(calls.sweep.map(|it| drive(engine, clock, it)));
+            driving.extend(calls.retention.map(|it| drive(engine, clock, it)));
         }
         driving.push(clock.drive(Arc::<Hints>::clone(&engine.hints)));
         Self {
@@ -132,14 +134,26 @@ impl DrivenParts {
     }
 }
 
+/// Drives a worker.
+fn drive<W: SteppedWorker + 'static>(
+    engine: &Arc<Engine>,
+    clock: &FakeClock,
+    worker: W,
+) -> Driving {
+    clock.drive(Watched::new(engine, &Driven::new(worker)))
+}
+
 #[async_trait]
 impl Parts for DrivenParts {
     async fn shutdown(&mut self, engine: &Engine) -> Result<ShutDown, Error> {
         // First, so that no step under way holds the worker.
         self.driving.clear();
-        let outcome = match self.worker.stopped() {
-            Some(stopped) => Err(stopped),
-            None => self.worker.worker().await.drain().await,
+        let outcome = match &self.worker {
+            None => Ok(Drained { unfinished: 0 }),
+            Some(worker) => match worker.stopped() {
+                Some(stopped) => Err(stopped),
+                None => worker.worker().await.drain().await,
+            },
         };
         end(engine, outcome, std::mem::take(&mut self.subscriptions)).await
     }

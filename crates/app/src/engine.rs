@@ -29,6 +29,7 @@ pub(crate) struct Engine {
     pub(crate) stores: Stores,
     pub(crate) clock: Arc<dyn EngineClock>,
     pub(crate) hints: Arc<Hints>,
+    pub(crate) fires: bool,
     close_bus: CloseBus,
     #[cfg_attr(
         not(feature = "calls"),
@@ -46,11 +47,13 @@ pub(crate) struct Engine {
 
 /// What `start` takes, once.
 pub(crate) struct Plan {
-    pub(crate) worker: TimerWorker,
-    pub(crate) retention: BackgroundWorker<Retention>,
+    /// `None` where the timers are fired elsewhere.
+    pub(crate) worker: Option<TimerWorker>,
+    pub(crate) retention: Option<BackgroundWorker<Retention>>,
     pub(crate) republish: RepublishLost,
     pub(crate) receiver: Option<Receiver>,
     pub(crate) takes_commands: bool,
+    pub(crate) hears_deletions: bool,
     pub(crate) calls: Option<CallsPlan>,
 }
 
@@ -78,7 +81,10 @@ enum State {
 impl Engine {
     pub(crate) fn new(assembled: Assembled, stores: Stores, clock: Arc<dyn EngineClock>) -> Self {
         let ports = assembled.ports;
+        let plan = assembled.plan.as_ref();
+        let fires = plan.is_some_and(|plan| plan.worker.is_some());
         Self {
+            fires,
             timers: ScheduleTimers::new(&ports),
             hints: Hints::new(Arc::clone(&ports.clock), ports.wake.clone()),
             ports,

@@ -175,7 +175,7 @@ pub use builder::Builder;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use caller_transaction::CallerTransaction;
 #[cfg(feature = "calls")]
-pub use calls::{CallOptions, ServiceCalls};
+pub use calls::{CallModules, CallOptions, ServiceCalls};
 pub use error::{Error, ErrorKind};
 pub use handler::HandlerError;
 pub use outcomes::{BatchError, CancelOutcome, EnsureOutcome, ScheduleOutcome};

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use punctual_adapters_nats::{NatsError, NatsEventBus, NatsParts, NatsSettings};
-use punctual_ports::{Backend, ClockPort, TimerStores};
+use punctual_ports::TimerStores;
 
-use crate::bus::{BusSource, Connected};
+use crate::bus::{BusSource, Connected, Owner};
+use crate::clock::EngineClock;
+use crate::stores::Stores;
 use crate::{Builder, Error, ErrorKind};
 
 impl Builder {
@@ -50,20 +52,32 @@ impl BusSource for Broker {
 
     async fn connect(
         self: Box<Self>,
-        store: &dyn Backend,
-        clock: Arc<dyn ClockPort>,
+        stores: &Stores,
+        consumers: Vec<(&'static str, Owner)>,
+        clock: &dyn EngineClock,
     ) -> Result<Connected, Error> {
+        let mut settings = self.0?;
         let TimerStores {
             dead_letters,
             positions,
             ..
-        } = store.timer_stores();
+        } = stores.timers().timer_stores();
+        for (consumer, owner) in consumers {
+            let id = clock.ids().next_id();
+            let id = match owner {
+                Owner::Timers => positions.owner(id).await?,
+                Owner::Calls => stores.calls().timer_stores().positions.owner(id).await?,
+            };
+            if let Some(id) = id {
+                settings.owners.insert(consumer.to_owned(), id.to_string());
+            }
+        }
         let parts = NatsParts {
-            clock,
+            clock: clock.port(),
             dead_letters,
             positions,
         };
-        let broker = NatsEventBus::connect(self.0?, parts).await?;
+        let broker = NatsEventBus::connect(settings, parts).await?;
         let bus = Arc::new(broker.clone());
         let close = move || {
             let broker = broker.clone();

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use punctual_domain::Topic;
 use punctual_domain::messages::Listeners;
-use punctual_ports::{CallStores, MessageHandler};
+use punctual_ports::{CallStores, MessageHandler, TimerPersistencePort};
 use punctual_workflows::TimerPorts;
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::bus::Owner;
 use crate::running::CallsRun;
 
 pub(crate) enum CallOptions {}
@@ -19,6 +20,25 @@ impl CallsPlan {
     pub(crate) fn handlers(&self) -> Vec<(Topic, &'static str, usize, Arc<dyn MessageHandler>)> {
         match *self {}
     }
+}
+
+/// Every engine does.
+pub(crate) const fn fires(_options: Option<&CallOptions>) -> bool {
+    true
+}
+
+pub(crate) const fn problem(_options: Option<&CallOptions>, _has_bus: bool) -> Option<String> {
+    None
+}
+
+pub(crate) const fn consumers(_options: Option<&CallOptions>) -> Vec<(&'static str, Owner)> {
+    Vec::new()
+}
+
+pub(crate) fn deletions(
+    _timers: &Arc<dyn TimerPersistencePort>,
+) -> Option<Arc<dyn MessageHandler>> {
+    None
 }
 
 pub(crate) fn assemble(

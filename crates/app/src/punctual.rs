@@ -79,6 +79,11 @@ impl Punctual {
         self.engine.ports.last_poll.at()
     }
 
+    /// Whether this engine fires timers; if not, others do, and it polls for none.
+    pub fn fires(&self) -> bool {
+        self.engine.fires
+    }
+
     /// How many timers wait, and how many of them are overdue, each counted up to `limit`.
     ///
     /// # Errors

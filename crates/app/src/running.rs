@@ -207,9 +207,14 @@ fn subscription_requests(
     if let Some((handler, max_batch)) = receiver {
         requests.push(request(Topic::TimerEvents, "on-due", max_batch, handler));
     }
-    if plan.takes_commands || plan.calls.is_some() {
+    if plan.takes_commands {
         let handler = Arc::new(engine.timers.clone());
         requests.push(request(Topic::TimerCommands, "timer", 1_000, handler));
+    }
+    if plan.hears_deletions
+        && let Some(handler) = crate::calls::deletions(&engine.ports.persistence)
+    {
+        requests.push(request(Topic::OrchestrationEvents, "timer", 500, handler));
     }
     if let Some(calls) = &plan.calls {
         for (topic, consumer, max_batch, handler) in calls.handlers() {
@@ -281,7 +286,21 @@ async fn supervise(
         // An error means that `Running` was dropped, which requests the same.
         let _ = stop.wait_for(|stop| *stop).await;
     };
-    let work = plan.worker.run(stop_requested);
+    let work = async {
+        match plan.worker {
+            Some(worker) => worker.run(stop_requested).await,
+            None => {
+                stop_requested.await;
+                Ok(Drained { unfinished: 0 })
+            }
+        }
+    };
+    let retention = async {
+        match plan.retention {
+            Some(retention) => retention.run(pending()).await,
+            None => pending().await,
+        }
+    };
     // Both drain at the same time; the messages of that are still published meanwhile.
     let work = async {
         let (drained, ()) = tokio::try_join!(work, calls.execute)?;
@@ -292,7 +311,7 @@ async fn supervise(
     let outcome = tokio::select! {
         biased;
         drained = work => drained,
-        stopped = for_ever(plan.retention.run(pending())) => Err(stopped),
+        stopped = for_ever(retention) => Err(stopped),
         stopped = for_ever(plan.republish.run(pending())) => Err(stopped),
         stopped = calls.rest => Err(stopped),
         cause = engine.watch_stores() => Err(WorkerStopped { cause }),

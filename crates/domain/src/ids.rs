@@ -6,6 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::Timestamp;
 use crate::excerpt;
 use crate::text_forms::json_as_text;
 
@@ -94,6 +95,17 @@ uuid_id! {
     EnvelopeId, "envelope id"
 }
 
+impl EnvelopeId {
+    /// When the id was drawn, if it says so: one of version 7 begins with the time.
+    pub fn drawn_at(&self) -> Option<Timestamp> {
+        if self.0.get_version_num() != 7 {
+            return None;
+        }
+        let millis = i64::try_from(self.0.as_u128() >> 80).ok()?;
+        Timestamp::from_millis(millis).ok()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +128,21 @@ mod tests {
             "order-123",
         ] {
             assert!(bad.parse::<ServiceCallId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_of_version_7_says_when_it_was_drawn_and_no_other_does() {
+        let drawn_at = |text: &str| text.parse::<EnvelopeId>().unwrap().drawn_at();
+        let at = drawn_at("01a1e4a9-de2c-7d42-9b1a-6f0c2d3e4f03").unwrap();
+        assert_eq!(at.as_millis(), 0x01a1_e4a9_de2c);
+        for other in [
+            "01a1e4a9-de2c-4d42-9b1a-6f0c2d3e4f03",
+            "00000000-0000-0000-0000-000000000000",
+            "ffffffff-ffff-ffff-ffff-ffffffffffff",
+            "ffffffff-ffff-7fff-9fff-ffffffffffff",
+        ] {
+            assert_eq!(drawn_at(other), None, "{other}");
         }
     }
 

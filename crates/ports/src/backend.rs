@@ -82,6 +82,8 @@ pub struct Capabilities {
     pub fires: bool,
     /// Whether a timer may be stored that belongs to no service call.
     pub standalone_timers: bool,
+    /// Whether it keeps timers at all: there are databases for attempts alone.
+    pub has_timers: bool,
     /// Whether several instances may fire its timers at once. Leases are short then, since what a crashed
     /// instance had claimed waits for their end.
     pub several_instances: bool,
@@ -93,6 +95,7 @@ impl Default for Capabilities {
         Self {
             fires: true,
             standalone_timers: true,
+            has_timers: true,
             several_instances: false,
         }
     }

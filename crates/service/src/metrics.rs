@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use punctual::Punctual;
+use punctual_adapters_sqlite::{Role, SchemaSet};
 use punctual_adapters_system::SystemClock;
 use punctual_ports::ClockPort;
 use punctual_workflows::metric_names;
@@ -75,11 +76,13 @@ pub(crate) async fn keep(
     let mut turns = (0..COUNT_EVERY).cycle();
     loop {
         set_writable(&punctual.writable_as_known().await);
-        if let Some(timers) = settings.database.sqlite() {
-            measure("timers", &timers.path);
-        }
-        if let Some(calls) = calls {
-            measure("calls", &calls.path);
+        for file in settings.database.sqlite().into_iter().chain(calls) {
+            let name = match file.set {
+                SchemaSet::ExecutionOnly => "execution",
+                _ if file.role == Role::Calls => "calls",
+                _ => "timers",
+            };
+            measure(name, &file.path);
         }
         if let Some(calls) = punctual.calls()
             && let Ok(waiting) = calls.read.waiting_attempts(COUNT_ATTEMPTS_TO).await
@@ -87,6 +90,7 @@ pub(crate) async fn keep(
             metrics::gauge!(metric_names::EXECUTIONS_WAITING).set(gauge(waiting as u64));
         }
         if turns.next() == Some(0)
+            && punctual.fires()
             && let Ok((pending, overdue)) = punctual.backlog(COUNT_TO).await
         {
             metrics::gauge!(metric_names::PENDING).set(gauge(pending as u64));

@@ -3,7 +3,7 @@
 //! The same function reads a setting wherever it comes from, so that all accept the same.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -19,13 +19,64 @@ use tracing::level_filters::LevelFilter;
 use crate::display::cut;
 use crate::settings::LogFormat;
 
-/// What to run besides timers, in a combination that makes sense.
+/// Which modules to run. Whether they make sense together depends on the other settings, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Modules {
-    /// Service calls, with all that they need.
-    pub(crate) calls: bool,
-    /// The HTTP API; calls without it come from a broker only.
+    /// The HTTP API.
     pub(crate) api: bool,
+    pub(crate) orchestration: bool,
+    pub(crate) timer: bool,
+    pub(crate) execution: bool,
+}
+
+impl Modules {
+    pub(crate) const ALL: Self = Self {
+        api: true,
+        orchestration: true,
+        timer: true,
+        execution: true,
+    };
+
+    /// Whether no service calls run.
+    pub(crate) const fn are_timers_alone(self) -> bool {
+        self.timer && !self.orchestration && !self.execution
+    }
+
+    /// Whether calls are only submitted and read.
+    pub(crate) const fn are_api_alone(self) -> bool {
+        !self.orchestration && !self.timer && !self.execution
+    }
+
+    /// Whether attempts are all that is kept.
+    pub(crate) const fn are_execution_alone(self) -> bool {
+        self.execution && !self.orchestration && !self.timer
+    }
+
+    /// Whether they communicate with modules in other processes.
+    pub(crate) const fn need_a_broker(self) -> bool {
+        let all = self.orchestration && self.timer && self.execution;
+        !all && !self.are_timers_alone() && !self.are_api_alone()
+    }
+
+    /// Whether calls can be submitted to them over HTTP.
+    pub(crate) const fn have_calls_api(self) -> bool {
+        self.api && (self.orchestration || self.are_api_alone())
+    }
+}
+
+/// Their names, as a setting has them.
+impl Display for Modules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = [
+            (self.api, "api"),
+            (self.orchestration, "orchestration"),
+            (self.timer, "timer"),
+            (self.execution, "execution"),
+        ];
+        let names = each.into_iter().filter(|(runs, _)| *runs);
+        let names: Vec<&str> = names.map(|(_, name)| name).collect();
+        f.write_str(&names.join(","))
+    }
 }
 
 /// The longest name of a timer: more is a document, and no name.
@@ -51,7 +102,7 @@ pub(crate) fn text<T>(
 }
 
 pub(crate) fn modules(text: &str) -> Result<Modules, String> {
-    let mut names: Vec<&str> = text.split(',').map(str::trim).collect();
+    let names: Vec<&str> = text.split(',').map(str::trim).collect();
     let exists = |name: &&str| ["api", "orchestration", "timer", "execution"].contains(name);
     if let Some(other) = names.iter().find(|name| !exists(name)) {
         return Err(format!(
@@ -59,17 +110,12 @@ pub(crate) fn modules(text: &str) -> Result<Modules, String> {
             cut(other)
         ));
     }
-    names.sort_unstable();
-    names.dedup();
-    let (api, others) = match names.as_slice() {
-        ["api", others @ ..] => (true, others),
-        others => (false, others),
-    };
-    match others {
-        ["timer"] => Ok(Modules { calls: false, api }),
-        ["execution", "orchestration", "timer"] => Ok(Modules { calls: true, api }),
-        _ => Err("these do not run without the others: give api,orchestration,timer,execution for service calls, api,timer for timers over HTTP, or timer alone".to_owned()),
-    }
+    Ok(Modules {
+        api: names.contains(&"api"),
+        orchestration: names.contains(&"orchestration"),
+        timer: names.contains(&"timer"),
+        execution: names.contains(&"execution"),
+    })
 }
 
 pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
@@ -249,28 +295,37 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_make_no_sense_together_are_refused_with_those_that_do() {
-        for (text, calls, api) in [
-            ("timer", false, false),
-            ("timer, api", false, true),
-            ("execution,timer,orchestration,api", true, true),
-            ("orchestration,timer,execution", true, false),
-        ] {
-            assert_eq!(modules(text), Ok(Modules { calls, api }));
-        }
-        for bad in [
-            "api",
-            "api,execution",
-            "orchestration",
-            "execution",
-            "api,orchestration,timer",
-        ] {
-            let sentence = modules(bad).unwrap_err();
-            assert!(sentence.contains("api,timer"), "{sentence}");
-        }
+    fn modules_come_in_any_order_and_one_that_does_not_exist_is_refused_with_those_that_do() {
+        let only = |text| {
+            let it = modules(text).unwrap();
+            [it.api, it.orchestration, it.timer, it.execution]
+        };
+        assert_eq!(only("timer"), [false, false, true, false]);
+        assert_eq!(only("timer, api"), [true, false, true, false]);
+        assert_eq!(only("execution,execution"), [false, false, false, true]);
+        let all = modules("execution,timer,orchestration,api");
+        assert_eq!(all, Ok(Modules::ALL));
         let sentence = modules("timer,occasions").unwrap_err();
         assert!(sentence.contains("\"occasions\"") && sentence.contains("execution exist"));
         assert!(modules("").is_err());
+    }
+
+    #[test]
+    fn modules_apart_communicate_through_a_broker() {
+        for (text, needs_a_broker) in [
+            ("api,orchestration,timer,execution", false),
+            ("orchestration,timer,execution", false),
+            ("timer", false),
+            ("api,timer", false),
+            ("api", false),
+            ("api,orchestration", true),
+            ("execution", true),
+            ("timer,execution", true),
+            ("api,orchestration,timer", true),
+        ] {
+            let modules = modules(text).unwrap();
+            assert_eq!(modules.need_a_broker(), needs_a_broker, "{text}");
+        }
     }
 
     #[test]

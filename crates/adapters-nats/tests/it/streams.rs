@@ -111,3 +111,49 @@ async fn a_foreign_consumer_of_our_work_queue_is_named() {
         "{error}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_another_database_is_refused_and_one_of_nobody_s_is_taken() {
+    let Some(mut world) = World::shared() else {
+        return;
+    };
+    // As an earlier version made it.
+    let bus = world.bus().await;
+    let subscription = bus.subscribe(commands(Recorder::content())).await.unwrap();
+    subscription.stop().await;
+    drop((subscription, bus));
+    let of = |world: &mut World, owner: &str| {
+        let owners = [("timer".to_owned(), owner.to_owned())];
+        world.settings.owners = owners.into();
+    };
+    of(&mut world, "one");
+    for _ in 0..2 {
+        let bus = world.bus().await;
+        let subscription = bus.subscribe(commands(Recorder::content())).await.unwrap();
+        subscription.stop().await;
+    }
+    of(&mut world, "another");
+    let bus = world.bus().await;
+    let refused = bus.subscribe(commands(Recorder::content())).await;
+    let error = refused.err().unwrap().to_string();
+    for words in [
+        "consumer timer_timer-commands belongs to the database one",
+        "the one here is another",
+        "another prefix",
+        "remove the consumer",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+    // Events are for everybody, and so is a consumer without an owner.
+    let subscribed = bus.subscribe(crate::fixture::events(Recorder::content()));
+    subscribed.await.unwrap().stop().await;
+    let broker = jetstream::new(world.client().await);
+    let stream = broker.get_stream(world.stream("COMMANDS")).await.unwrap();
+    for durable in ["timer_timer-commands", "timer_timer-commands_bare"] {
+        let consumer = stream.get_consumer::<pull::Config>(durable).await.unwrap();
+        let config = &consumer.cached_info().config;
+        let description = "Its messages go into the database one";
+        assert_eq!(config.description.as_deref(), Some(description));
+        assert_eq!(config.max_ack_pending, 20_000);
+    }
+}

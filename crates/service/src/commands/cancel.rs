@@ -35,7 +35,7 @@ pub(crate) async fn run(args: CancelArgs, environment: &Environment<'_>) -> Resu
     let (key, name) = key(args.key)?;
     // Nothing is cancelled if that cannot be reported.
     let mut answers = Answers::open_for_changes()?;
-    let session = Session::open(&args.answer.database, environment).await?;
+    let session = Session::open_timers(&args.answer.database, environment).await?;
     let timer = described(&key, name.as_deref());
     let has_fired = format!("{timer} has fired already and cannot be cancelled");
     if session.is_of_calls() {

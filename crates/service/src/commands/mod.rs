@@ -53,6 +53,26 @@ impl Session {
         Ok(Self::on(clock, backend, database))
     }
 
+    /// The same for commands about timers: refuses a database that has none.
+    async fn open_timers(
+        flags: &TraceFlags,
+        environment: &Environment<'_>,
+    ) -> Result<Self, Failure> {
+        let session = Self::open(flags, environment).await?;
+        if session.backend.capabilities().has_timers {
+            return Ok(session);
+        }
+        session.close().await;
+        Err(session.has_no_timers())
+    }
+
+    fn has_no_timers(&self) -> Failure {
+        Failure::refused(format!(
+            "{} has the attempts of service calls, and no timers: name a database of timers with --db or DATABASE_URL",
+            self.database
+        ))
+    }
+
     /// Opens a database to schedule timers in. A file is created if it is not there.
     async fn open_or_create(
         clock: SystemClock,
@@ -72,6 +92,10 @@ impl Session {
                 Arc::new(store::open_postgres(settings, &clock).await?)
             }
         };
+        if !backend.capabilities().has_timers {
+            backend.close().await;
+            return Err(Self::on(clock, backend, database).has_no_timers());
+        }
         if database.sqlite().is_none() && !backend.capabilities().standalone_timers {
             backend.close().await;
             return Err(Failure::refused(format!(

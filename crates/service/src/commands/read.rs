@@ -22,7 +22,7 @@ pub(super) struct Page<'a> {
 /// Prints one timer.
 pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<(), Failure> {
     let (key, name) = key(args.key)?;
-    let session = Session::open(&args.answer.database, environment).await?;
+    let session = Session::open_timers(&args.answer.database, environment).await?;
     let found = session.stores.persistence.find(key.clone()).await;
     session.close().await;
     let Some(timer) = found? else {
@@ -34,7 +34,7 @@ pub(crate) async fn get(args: GetArgs, environment: &Environment<'_>) -> Result<
 
 /// Lists a tenant's timers.
 pub(crate) async fn list(args: ListArgs, environment: &Environment<'_>) -> Result<(), Failure> {
-    let session = Session::open(&args.page.answer.database, environment).await?;
+    let session = Session::open_timers(&args.page.answer.database, environment).await?;
     let query = TimerPageQuery {
         tenant_id: args.tenant,
         state: args.state,

@@ -41,6 +41,12 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
             }
         }
     }
+    if stores.iter().any(|it| !it.capabilities().has_timers) {
+        for store in stores {
+            store.close().await;
+        }
+        return Err(Failure::refused(crate::settings::ATTEMPTS_ALONE));
+    }
     let found = find(&args, after, &stores, &clock).await;
     for store in stores {
         store.close().await;

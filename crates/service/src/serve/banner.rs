@@ -44,6 +44,10 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
         "{}: {}",
         serving(settings),
         match (&settings.calls, &settings.broker) {
+            (Some(_), Some(_)) if settings.modules.need_a_broker() =>
+                "the other modules of service calls communicate with these through the broker",
+            (Some(_), _) if settings.modules.are_api_alone() =>
+                "calls are submitted into the database, and made by whoever runs its modules",
             (Some(_), _) if settings.writes_lines() =>
                 "each call is made once, at or just after its due time; a timer that belongs to no call is one line of JSON on standard output",
             (Some(_), _) => "each call is made once, at or just after its due time",
@@ -53,10 +57,59 @@ pub(super) fn show(settings: &ServeSettings, api: Option<SocketAddr>) {
     );
 }
 
-const fn serving(settings: &ServeSettings) -> &'static str {
+fn serving(settings: &ServeSettings) -> String {
+    let modules = settings.modules;
+    let what = [
+        (modules.orchestration, "orchestration"),
+        (modules.timer, "timer"),
+        (modules.execution, "execution"),
+    ];
     match settings.calls {
-        Some(_) => "serving service calls",
-        None => "serving timers",
+        None => "serving timers".to_owned(),
+        Some(_) if modules.are_api_alone() => "serving the api of service calls".to_owned(),
+        Some(_) if modules.need_a_broker() => {
+            let names = what.iter().filter(|(runs, _)| *runs).map(|(_, name)| *name);
+            let names: Vec<&str> = names.collect();
+            format!("serving {} of service calls", names.join(" and "))
+        }
+        Some(_) => "serving service calls".to_owned(),
+    }
+}
+
+/// Where modules that run apart get their messages from.
+fn ways_apart(settings: &ServeSettings, broker: &NatsSettings, api: Option<SocketAddr>) -> String {
+    let modules = settings.modules;
+    let topics = [
+        (modules.orchestration, Topic::OrchestrationCommands),
+        (modules.timer, Topic::TimerCommands),
+        (modules.execution, Topic::ExecutionCommands),
+    ];
+    let topics = topics.into_iter().filter(|(runs, _)| *runs);
+    let topics: Vec<String> = topics
+        .map(|(_, topic)| format!("{}.>", broker.prefix.topic(topic)))
+        .collect();
+    let api = api.map_or_else(String::new, |api| {
+        format!("in:    http://{api} (described at /openapi.json)\n")
+    });
+    let commands = format!(
+        "{api}in:    commands on {} of {}",
+        topics.join(" and "),
+        broker.redacted_url()
+    );
+    match &settings.calls {
+        Some(calls) if modules.execution => {
+            format!("{commands}\nout:   calls reach {}", reach(calls))
+        }
+        _ => commands,
+    }
+}
+
+/// Where calls may go.
+fn reach(calls: &CallsSettings) -> String {
+    if calls.allowed == AllowedNets::default() {
+        "public addresses only; others with --allow-nets, like 127.0.0.0/8".to_owned()
+    } else {
+        format!("public addresses, and {}", calls.allowed)
     }
 }
 
@@ -70,17 +123,12 @@ fn ways_of_calls(calls: &CallsSettings, api: Option<SocketAddr>, program: &str) 
     } else {
         format!(" --api http://{api}")
     };
-    let (reach, target) = if calls.allowed == AllowedNets::default() {
-        (
-            "public addresses only; others with --allow-nets, like 127.0.0.0/8".to_owned(),
-            "https://example.com".to_owned(),
-        )
+    let target = if calls.allowed == AllowedNets::default() {
+        "https://example.com".to_owned()
     } else {
-        (
-            format!("public addresses, and {}", calls.allowed),
-            format!("http://{api}/healthz"),
-        )
+        format!("http://{api}/healthz")
     };
+    let reach = reach(calls);
     format!(
         "in:    http://{api} (described at /openapi.json)\n\
          out:   calls reach {reach}\n\
@@ -158,6 +206,12 @@ fn text(settings: &ServeSettings, api: Option<SocketAddr>, program: &str) -> Str
     });
     let what = serving(settings).replacen("serving", "serves", 1);
     let ways = match &settings.calls {
+        Some(_)
+            if settings.modules.need_a_broker()
+                && let Some(broker) = &settings.broker =>
+        {
+            ways_apart(settings, broker, api)
+        }
         Some(calls) if settings.writes_lines() => format!(
             "{}\nand:   timers that belong to no call, each a line of JSON on standard output",
             ways_of_calls(calls, api, program)

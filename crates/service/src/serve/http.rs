@@ -21,6 +21,7 @@ use super::Engine;
 use super::output_stall::OutputStall;
 use crate::failure::Failure;
 use crate::listen::Bound;
+use crate::parse::Modules;
 use crate::settings::this_process;
 
 /// Maximum age of the worker's last poll while it counts as ready.
@@ -87,12 +88,14 @@ async fn serve(
         drain: DRAIN,
         ..Limits::default()
     };
-    let calls = punctual.calls().map(|calls| CallsApi {
+    let calls = punctual.calls().filter(|_| modules.have_calls_api());
+    let calls = calls.map(|calls| CallsApi {
         submit: calls.submit,
         read: calls.read,
     });
     // Timers of their own are scheduled only where they need not belong to a call.
-    let timers = punctual.has_timers_of_their_own().then(|| TimersApi {
+    let has_timers = modules.timer && punctual.has_timers_of_their_own();
+    let timers = has_timers.then(|| TimersApi {
         schedule: punctual.timer_ports().1,
         timers: punctual.timer_ports().0,
     });
@@ -122,12 +125,12 @@ async fn serve(
 }
 
 /// This process, as it is listed where it has the database to itself.
-fn alone(modules: String, now: Timestamp) -> Instance {
+fn alone(modules: Modules, now: Timestamp) -> Instance {
     Instance {
         id: UuidIds.next_id(),
         name: this_process(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        modules,
+        modules: modules.to_string(),
         started_at: now,
         heartbeat_at: now,
         clock_offset_millis: 0,
@@ -180,19 +183,28 @@ fn readiness(punctual: Punctual, stall: Option<OutputStall>, clock: SystemClock)
     })
 }
 
-/// Why the timers cannot be read, if so.
+/// Why the database cannot be read, if so: the timers, or the attempts where these are all there is.
 async fn readable(punctual: &Punctual, clock: &SystemClock) -> Option<String> {
     let store: Arc<dyn TimerPersistencePort> = punctual.timer_ports().0;
     let absent = TimerKey::new(TenantId::default(), ServiceCallId::from_uuid(Uuid::nil()));
+    let read = async {
+        match punctual.calls() {
+            Some(calls) if !punctual.fires() => calls.read.waiting_attempts(1).await.map(drop),
+            _ => store.find(absent).await.map(drop),
+        }
+    };
     tokio::select! {
         biased;
-        found = store.find(absent) => found.err().map(|error| error.to_string()),
+        found = read => found.err().map(|error| error.to_string()),
         () = clock.sleep_for(READ_WITHIN) => Some("it has not answered for two seconds".to_owned()),
     }
 }
 
 /// Why the worker does not seem to poll, if so.
 fn poll_problem(punctual: &Punctual, clock: &SystemClock) -> Option<String> {
+    if !punctual.fires() {
+        return None;
+    }
     match punctual.last_poll() {
         Some(at) if clock.now().since(at) <= POLLS_WITHIN => None,
         Some(at) => Some(format!("its last poll for due timers was at {at}")),

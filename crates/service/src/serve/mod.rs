@@ -25,11 +25,12 @@ use std::future::pending;
 use std::sync::Arc;
 
 use punctual::http::{HyperHttpClient, Roots};
-use punctual::{Builder, CallOptions, Punctual, Synchronous};
+use punctual::{Builder, CallModules, CallOptions, Punctual, Synchronous};
 use punctual_adapters_system::SystemClock;
 
 use crate::failure::Failure;
 use crate::listen;
+use crate::parse::Modules;
 use crate::settings::{CallsSettings, ServeSettings, TimerDatabase};
 use crate::stdout;
 use crate::store::refuse_what_is_no_file;
@@ -58,7 +59,7 @@ struct Engine {
     /// `None` if it writes no lines.
     stall: Option<OutputStall>,
     /// What it runs.
-    modules: String,
+    modules: Modules,
 }
 
 impl Engine {
@@ -92,15 +93,19 @@ async fn build(
         .retention(settings.retention);
     if let Some(broker) = &settings.broker {
         builder = builder.nats_with(broker.clone()).take_commands();
+        if settings.modules.are_timers_alone() {
+            // Calls may be anywhere.
+            builder = builder.hear_deletions();
+        }
     }
+    let modules = settings.modules;
     let calls = settings.calls.as_ref().zip(client);
     if !settings.writes_lines() {
         if let Some(calls) = calls {
-            builder = with_calls(builder, calls, None)?;
+            builder = with_calls(builder, modules, calls, None)?;
         }
         let built = built(builder, stop).await?;
         let stall = None;
-        let modules = settings.modules.clone();
         return Ok(built.map(|punctual| Engine {
             punctual,
             stall,
@@ -112,7 +117,10 @@ async fn build(
     let stdout = stdout::open().map_err(unwritable)?;
     let (lines, unwritten) = FiringLines::new();
     let builder = match calls {
-        Some(calls) => with_calls(builder, calls, Some(lines.beside_calls(clock.clone())))?,
+        Some(calls) => {
+            let lines = lines.beside_calls(clock.clone());
+            with_calls(builder, modules, calls, Some(lines))?
+        }
         None => builder.subscriber(lines, settings.worker.publish_batch),
     };
     let Some(punctual) = built(builder, stop).await? else {
@@ -129,7 +137,7 @@ async fn build(
     Ok(Some(Engine {
         punctual,
         stall,
-        modules: settings.modules.clone(),
+        modules,
     }))
 }
 
@@ -143,12 +151,18 @@ fn http_client(calls: &CallsSettings) -> Result<Arc<HyperHttpClient>, Failure> {
 /// `lines`: handles the firings of timers that belong to no call.
 fn with_calls(
     builder: Builder,
+    modules: Modules,
     (calls, client): (&CallsSettings, &Arc<HyperHttpClient>),
     lines: Option<FiringLines>,
 ) -> Result<Builder, Failure> {
     let builder = builder.service_calls(CallOptions {
         http: Arc::<HyperHttpClient>::clone(client),
         settings: calls.calls,
+        modules: CallModules {
+            orchestration: modules.orchestration,
+            timer: modules.timer,
+            execution: modules.execution,
+        },
         other_timers: lines.map(|lines| Arc::new(lines) as _),
     });
     match &calls.database {

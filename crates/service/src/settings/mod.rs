@@ -50,7 +50,7 @@ pub(crate) struct ApiSettings {
 /// How service calls are served.
 #[derive(Debug, Clone)]
 pub(crate) struct CallsSettings {
-    /// Where they are, if their timers are elsewhere.
+    /// Where they are, or their attempts, if timers are in another database of this process.
     pub(crate) database: Option<SqliteSettings>,
     pub(crate) calls: CallSettings,
     pub(crate) allowed: AllowedNets,
@@ -86,10 +86,9 @@ impl fmt::Display for TimerDatabase {
 /// Settings of `serve`.
 #[derive(Debug, Clone)]
 pub(crate) struct ServeSettings {
-    /// Where the timers are.
+    pub(crate) modules: Modules,
+    /// Where the timers are, or whatever these modules keep instead.
     pub(crate) database: TimerDatabase,
-    /// The modules, as they were given.
-    pub(crate) modules: String,
     /// `None`: no service calls, only timers.
     pub(crate) calls: Option<CallsSettings>,
     pub(crate) api: Option<ApiSettings>,
@@ -157,6 +156,11 @@ impl<'a> Environment<'a> {
         }
         let own = sources.as_client(sources.timer_database()?, SchemaSet::TimersOnly)?;
         let shared = sources.as_client(sources.calls_database()?, SchemaSet::Shared)?;
+        if sources.modules()?.are_execution_alone() && flags.named() == (false, false) {
+            let attempts = sources.execution_database()?;
+            let attempts = sources.as_client(attempts, SchemaSet::ExecutionOnly)?;
+            return Ok(ClientDatabases::One(attempts));
+        }
         let is_meant = sources.timers_alone()? || sources.get(&table::TIMER_DB_PATH)?.is_some();
         Ok(match flags.named() {
             (true, true) => {
@@ -176,6 +180,9 @@ impl<'a> Environment<'a> {
         let sources = self.good_sources(&flags.0)?;
         if let Some(database) = sources.postgres_client()? {
             return Ok(vec![TimerDatabase::Postgres(Box::new(database))]);
+        }
+        if sources.modules()?.are_execution_alone() && flags.named() == (false, false) {
+            return Err(Failure::refused(ATTEMPTS_ALONE));
         }
         let mut databases = sources.databases()?;
         if sources.get(&table::MODULES)?.is_none() && databases.len() == 1 {
@@ -275,26 +282,45 @@ impl Sources<'_> {
     /// Every database that these settings name: the one of service calls, unless timers are served
     /// alone, and the timers' own.
     pub(crate) fn databases(&self) -> Result<Vec<(PathBuf, SchemaSet)>, Failure> {
-        let timers_alone = self.timers_alone()?;
-        let mut databases = Vec::new();
-        if !timers_alone || self.get(&table::DB_PATH)?.is_some() {
+        let modules = self.modules()?;
+        let (timers_alone, mut databases) = (modules.are_timers_alone(), Vec::new());
+        if modules.orchestration || timers_alone && self.get(&table::DB_PATH)?.is_some() {
             databases.push((self.calls_database()?, SchemaSet::Shared));
         }
-        if timers_alone || self.get(&table::TIMER_DB_PATH)?.is_some() {
+        let have_own_file = !modules.orchestration || self.get(&table::TIMER_DB_PATH)?.is_some();
+        if modules.timer && have_own_file {
             databases.push((self.timer_database()?, SchemaSet::TimersOnly));
         }
+        if modules.execution && !modules.orchestration {
+            databases.push((self.execution_database()?, SchemaSet::ExecutionOnly));
+        }
         match databases.as_slice() {
-            [(one, _), (other, _)] if one == other => Err(Failure::refused(format!(
-                "TIMER_DB_PATH and DB_PATH both name {}: give each its own file, or leave TIMER_DB_PATH out",
-                crate::display::path(one)
-            ))),
+            [(one, set), (other, other_set)] if one == other => {
+                let name = |set| match set {
+                    SchemaSet::Shared => table::DB_PATH.about.variable,
+                    SchemaSet::TimersOnly => table::TIMER_DB_PATH.about.variable,
+                    SchemaSet::ExecutionOnly => table::EXECUTION_DB_PATH.about.variable,
+                };
+                Err(Failure::refused(format!(
+                    "{} and {} both name {}: give each its own file, or leave TIMER_DB_PATH out",
+                    name(*other_set),
+                    name(*set),
+                    crate::display::path(one)
+                )))
+            }
             _ => Ok(databases),
         }
     }
 
+    /// The database of attempts without their calls.
+    fn execution_database(&self) -> Result<PathBuf, Failure> {
+        let given = self.get(&table::EXECUTION_DB_PATH)?;
+        Ok(given.unwrap_or_else(|| PathBuf::from(table::EXECUTION_DB_PATH.about.default)))
+    }
+
     /// Whether a setting says that there are no service calls.
     fn timers_alone(&self) -> Result<bool, Failure> {
-        Ok(!self.modules()?.calls)
+        Ok(self.modules()?.are_timers_alone())
     }
 
     /// The timers' own database.
@@ -353,20 +379,75 @@ impl Sources<'_> {
         })
     }
 
-    /// Where timers and calls are: in one file, unless the timers have one of their own.
-    fn calls_in_files(&self, keep: Duration) -> Result<(SqliteSettings, CallsSettings), Failure> {
-        let shared = self.calls_database()?;
-        let (timers, database) = if self.databases()?.len() == 1 {
-            (SqliteSettings::service_calls(shared), None)
-        } else {
-            let calls = self.opened_by_rule(SqliteSettings::calls_alone(shared))?;
-            (SqliteSettings::timers(self.timer_database()?), Some(calls))
+    /// The file of what these modules keep, and the second one if they keep timers and calls, or timers and
+    /// attempts, in one each.
+    fn files(&self, modules: Modules) -> Result<(SqliteSettings, Option<SqliteSettings>), Failure> {
+        let open = |(path, set): &(PathBuf, SchemaSet)| match set {
+            SchemaSet::Shared if modules.timer => SqliteSettings::service_calls(path),
+            SchemaSet::Shared => SqliteSettings::calls_alone(path),
+            SchemaSet::TimersOnly => SqliteSettings::timers(path),
+            SchemaSet::ExecutionOnly => SqliteSettings::execution(path),
         };
+        let files = if modules.are_timers_alone() {
+            vec![(self.timer_database()?, SchemaSet::TimersOnly)]
+        } else {
+            self.databases()?
+        };
+        let (first, second) = match files.as_slice() {
+            [one] => (open(one), None),
+            [calls @ (_, SchemaSet::Shared), timers] => {
+                let calls = SqliteSettings::calls_alone(&calls.0);
+                (open(timers), Some(calls))
+            }
+            [timers, attempts] => (open(timers), Some(open(attempts))),
+            _ => return Err(Failure::refused(API_ALONE)),
+        };
+        let second = second.map(|it| self.opened_by_rule(it)).transpose()?;
+        Ok((self.opened_by_rule(first)?, second))
+    }
+
+    /// Where these modules keep what, with the settings of calls if they have some.
+    fn places(
+        &self,
+        modules: Modules,
+        keep: Duration,
+    ) -> Result<(TimerDatabase, Option<CallsSettings>), Failure> {
+        let (database, second) = if let Some(mut database) = self.postgres()? {
+            database.label = InstanceLabel {
+                name: this_process(),
+                modules: modules.to_string(),
+            };
+            if modules.timer && modules.execution && !modules.orchestration {
+                return Err(Failure::refused(TWO_SCHEMAS));
+            }
+            (TimerDatabase::Postgres(Box::new(database)), None)
+        } else {
+            let (file, second) = self.files(modules)?;
+            (TimerDatabase::Sqlite(file), second)
+        };
+        if modules.are_timers_alone() {
+            return Ok((database, None));
+        }
         let calls = CallsSettings {
-            database,
+            database: second,
             ..self.calls(keep)?
         };
-        Ok((self.opened_by_rule(timers)?, calls))
+        Ok((database, Some(calls)))
+    }
+
+    /// Refuses modules that cannot do their work with what they have.
+    fn check_modules(&self, modules: Modules, has_broker: bool) -> Result<(), Failure> {
+        if modules.need_a_broker() && !has_broker {
+            return Err(Failure::refused(APART_WITHOUT_A_BROKER));
+        }
+        let is_postgres = self.postgres()?.is_some();
+        if modules.are_api_alone() && !is_postgres {
+            return Err(Failure::refused(API_ALONE));
+        }
+        if modules.orchestration && !modules.api && !has_broker && !is_postgres {
+            return Err(Failure::refused(NOBODY_SUBMITS));
+        }
+        Ok(())
     }
 
     /// Where the API listens, if these modules have one.
@@ -383,20 +464,7 @@ impl Sources<'_> {
     }
 
     fn modules(&self) -> Result<Modules, Failure> {
-        let all = Modules {
-            calls: true,
-            api: true,
-        };
-        Ok(self.get(&table::MODULES)?.unwrap_or(all))
-    }
-
-    fn modules_as_given(&self) -> String {
-        let about = table::MODULES.about;
-        let given = self.given(about).map(|(raw, _)| raw);
-        given.map_or_else(
-            || about.default.to_owned(),
-            |raw| raw.to_string_lossy().into_owned(),
-        )
+        Ok(self.get(&table::MODULES)?.unwrap_or(Modules::ALL))
     }
 
     /// The broker, if one is set.
@@ -416,45 +484,23 @@ impl Sources<'_> {
         let broker = self.broker()?;
         let mut worker = match &broker {
             Some(_) => WorkerSettings::for_a_broker(),
-            None if modules.calls => WorkerSettings::for_calls(),
-            None => WorkerSettings::default(),
+            None if modules.are_timers_alone() => WorkerSettings::default(),
+            None => WorkerSettings::for_calls(),
         };
         let batch_size = batch_size.unwrap_or(worker.batch_size);
         let keep = self.get(&table::RETENTION_DAYS)?.unwrap_or(retention.keep);
-        let (database, calls) = match self.postgres()? {
-            Some(_) if modules.calls && broker.is_some() => {
-                return Err(Failure::refused(NO_CALLS_BESIDE_A_BROKER));
-            }
-            Some(mut database) => {
-                database.label = InstanceLabel {
-                    name: this_process(),
-                    modules: self.modules_as_given(),
-                };
-                worker = worker.for_several_instances();
-                let calls = modules.calls.then(|| self.calls(keep)).transpose()?;
-                (TimerDatabase::Postgres(Box::new(database)), calls)
-            }
-            None if modules.calls => {
-                let (database, calls) = self.calls_in_files(keep)?;
-                (TimerDatabase::Sqlite(database), Some(calls))
-            }
-            None => {
-                let timers = SqliteSettings::timers(self.timer_database()?);
-                (TimerDatabase::Sqlite(self.opened_by_rule(timers)?), None)
-            }
-        };
+        self.check_modules(modules, broker.is_some())?;
+        let (database, calls) = self.places(modules, keep)?;
+        if database.sqlite().is_none() {
+            worker = worker.for_several_instances();
+        }
         let api = self.api()?;
         // As with the API: refused even if the modules do not use them.
         self.get(&table::EXECUTION_TIMEOUT)?;
         self.get(&table::EXECUTION_ALLOW_NETS)?;
-        if modules.calls && !modules.api && broker.is_none() {
-            return Err(Failure::refused(
-                "without a broker no calls can be submitted to these modules: add api to MODULES, or set TIMER_BROKER_URL",
-            ));
-        }
         Ok(ServeSettings {
+            modules,
             database,
-            modules: self.modules_as_given(),
             calls,
             api,
             broker,
@@ -479,8 +525,12 @@ pub(crate) fn this_process() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-/// What is not supported on PostgreSQL.
-const NO_CALLS_BESIDE_A_BROKER: &str = "DATABASE_URL and TIMER_BROKER_URL are set, but service calls on PostgreSQL are made without a broker: remove TIMER_BROKER_URL, or set MODULES to timer or api,timer";
+const APART_WITHOUT_A_BROKER: &str = "MODULES names some of orchestration, timer and execution, which communicate with the others through a broker: set TIMER_BROKER_URL, or run all three";
+const API_ALONE: &str = "MODULES is api alone, which submits into the PostgreSQL database of an orchestration: set DATABASE_URL to that one, or add orchestration, timer and execution, or timer";
+const NOBODY_SUBMITS: &str = "without a broker no calls can be submitted to these modules: add api to MODULES, or set TIMER_BROKER_URL";
+const TWO_SCHEMAS: &str = "MODULES names timer and execution without orchestration, and DATABASE_URL holds the tables of one of them: run two processes, each with a DATABASE_SCHEMA of its own";
+/// What a command answers that is about calls and timers.
+pub(crate) const ATTEMPTS_ALONE: &str = "this is the database of attempts, where execution runs alone: calls are traced in the database of orchestration, and timers in their own; name one with --calls-db, --db or DATABASE_URL";
 
 /// What is wrong with a value, by the name under which it was given.
 pub(crate) fn refusal(about: &About, raw: &OsStr, source: &Source, advice: &str) -> String {
@@ -586,6 +636,95 @@ pub(crate) mod tests {
         assert_eq!(settings.log_level, LevelFilter::DEBUG);
     }
 
+    /// The files that these modules keep, the second one if there are two.
+    fn files(
+        variables: &[(&str, &str)],
+    ) -> Result<(SqliteSettings, Option<SqliteSettings>), String> {
+        let settings = serve(variables).map_err(|failure| {
+            assert_eq!(failure.exit_code(), 3);
+            failure.to_string()
+        })?;
+        let first = settings.database.sqlite().unwrap().clone();
+        Ok((first, settings.calls.and_then(|calls| calls.database)))
+    }
+
+    #[test]
+    fn each_module_that_runs_apart_has_a_file_of_its_own() {
+        let broker = ("TIMER_BROKER_URL", "nats://127.0.0.1");
+        let (calls, timers) = ("./data/event_service.db", "./data/timer.db");
+        let attempts = "./data/execution.db";
+        for (modules, first, second) in [
+            (
+                "api,orchestration",
+                SqliteSettings::calls_alone(calls),
+                None,
+            ),
+            ("timer", SqliteSettings::timers(timers), None),
+            ("execution", SqliteSettings::execution(attempts), None),
+            ("api,execution", SqliteSettings::execution(attempts), None),
+            (
+                "timer,execution",
+                SqliteSettings::timers(timers),
+                Some(SqliteSettings::execution(attempts)),
+            ),
+            (
+                "orchestration,execution",
+                SqliteSettings::calls_alone(calls),
+                None,
+            ),
+            (
+                "orchestration,timer",
+                SqliteSettings::service_calls(calls),
+                None,
+            ),
+        ] {
+            let found = files(&[broker, ("MODULES", modules)]).unwrap();
+            assert_eq!(found, (first, second), "{modules}");
+        }
+        let own = [
+            broker,
+            ("MODULES", "orchestration,timer"),
+            ("TIMER_DB_PATH", "/x/t.db"),
+        ];
+        let expected = SqliteSettings::timers("/x/t.db");
+        let calls = SqliteSettings::calls_alone(calls);
+        assert_eq!(files(&own).unwrap(), (expected, Some(calls)));
+        let moved = [
+            broker,
+            ("MODULES", "execution"),
+            ("EXECUTION_DB_PATH", "/x/e.db"),
+            // Of other processes, which have the same environment.
+            ("TIMER_DB_PATH", "/x/e.db"),
+        ];
+        let expected = SqliteSettings::execution("/x/e.db");
+        assert_eq!(files(&moved).unwrap(), (expected, None));
+    }
+
+    #[test]
+    fn modules_that_cannot_do_their_work_are_refused_with_what_they_need() {
+        let broker = ("TIMER_BROKER_URL", "nats://127.0.0.1");
+        for modules in ["execution", "api,orchestration", "timer,execution"] {
+            let sentence = files(&[("MODULES", modules)]).unwrap_err();
+            assert!(sentence.contains("set TIMER_BROKER_URL, or run all three"));
+        }
+        for given in [vec![("MODULES", "api")], vec![("MODULES", "api"), broker]] {
+            let sentence = files(&given).unwrap_err();
+            assert!(sentence.contains("set DATABASE_URL"), "{sentence}");
+        }
+        let without_api = ("MODULES", "orchestration,timer,execution");
+        let sentence = files(&[without_api]).unwrap_err();
+        assert!(sentence.contains("add api to MODULES"), "{sentence}");
+        let one = [
+            broker,
+            ("MODULES", "timer,execution"),
+            ("TIMER_DB_PATH", "/x/a.db"),
+            ("EXECUTION_DB_PATH", "/x/a.db"),
+        ];
+        let sentence = files(&one).unwrap_err();
+        let words = "EXECUTION_DB_PATH and TIMER_DB_PATH both name /x/a.db";
+        assert!(sentence.starts_with(words), "{sentence}");
+    }
+
     #[test]
     fn a_flag_beats_its_variable_even_a_bad_one() {
         let cli = Cli::try_parse_from(["timer-service", "--batch-size", "5"]).unwrap();
@@ -603,7 +742,7 @@ pub(crate) mod tests {
             ("LOG_FORMAT", "xml", "text or json"),
             ("LOG_LEVEL", "loud", "debug"),
             ("DB_MAX_MIB", "1.5", "MiB"),
-            ("MODULES", "api", "or timer alone"),
+            ("MODULES", "api", "set DATABASE_URL"),
             ("API_LISTEN", "8080", "127.0.0.1:8080"),
             ("EXECUTION_TIMEOUT", "30s", "milliseconds"),
             ("EXECUTION_ALLOW_NETS", "intranet", "10.0.0.0/8"),

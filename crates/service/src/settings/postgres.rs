@@ -62,8 +62,11 @@ pub(super) fn read(sources: &Sources<'_>) -> Result<Option<PostgresSettings>, Fa
         url = url.with_password(&password);
         listen_url = listen_url.map(|url| url.with_password(&password));
     }
-    let mut settings = if sources.timers_alone()? {
+    let modules = sources.modules()?;
+    let mut settings = if modules.are_timers_alone() {
         PostgresSettings::timers(url)
+    } else if modules.are_execution_alone() {
+        PostgresSettings::execution(url)
     } else {
         PostgresSettings::service_calls(url)
     };
@@ -106,6 +109,7 @@ fn refuse_what_needs_a_file(sources: &Sources<'_>) -> Result<(), Failure> {
     let of_a_file = [
         table::TIMER_DB_PATH.about,
         table::DB_PATH.about,
+        table::EXECUTION_DB_PATH.about,
         table::DB_SYNCHRONOUS.about,
         table::DB_MAX_MIB.about,
     ];
@@ -215,10 +219,32 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_made_without_a_broker() {
-        assert!(serve(&[URL]).unwrap().calls.is_some());
+    fn calls_are_made_with_and_without_a_broker_by_modules_together_and_apart() {
+        use punctual_adapters_postgres::SchemaSet::{ExecutionOnly, Shared, TimersOnly};
         let broker = ("TIMER_BROKER_URL", "nats://127.0.0.1");
-        let beside_a_broker = serve(&[URL, broker]).unwrap_err().to_string();
-        assert!(beside_a_broker.contains("remove TIMER_BROKER_URL"));
+        let all = "api,orchestration,timer,execution";
+        for (modules, set, needs_a_broker) in [
+            (all, Shared, false),
+            ("orchestration,timer,execution", Shared, false),
+            ("api", Shared, false),
+            ("timer", TimersOnly, false),
+            ("api,orchestration", Shared, true),
+            ("orchestration,timer", Shared, true),
+            ("orchestration,execution", Shared, true),
+            ("api,execution", ExecutionOnly, true),
+        ] {
+            let given = [URL, broker, ("MODULES", modules)];
+            let settings = serve(&given).unwrap();
+            match settings.database {
+                TimerDatabase::Postgres(settings) => assert_eq!(settings.set, set, "{modules}"),
+                TimerDatabase::Sqlite(file) => panic!("{file:?}"),
+            }
+            assert_eq!(settings.calls.is_some(), set != TimersOnly, "{modules}");
+            let alone = serve(&[URL, ("MODULES", modules)]);
+            assert_eq!(alone.is_err(), needs_a_broker, "{modules}");
+        }
+        let given = [URL, broker, ("MODULES", "timer,execution")];
+        let two = serve(&given).unwrap_err().to_string();
+        assert!(two.contains("a DATABASE_SCHEMA of its own"), "{two}");
     }
 }

@@ -102,6 +102,7 @@ macro_rules! settings {
 settings! {
     TIMER_DB_PATH: PathBuf, Text, parse::path, ["db" "PATH"], "none", "a database file for timers alone; where no service calls run, and for the commands of timers, it is ./data/timer.db unless it is set";
     DB_PATH: PathBuf, Text, parse::path, ["calls-db" "PATH"], "./data/event_service.db", "the database file of service calls, and of their timers unless TIMER_DB_PATH is set";
+    EXECUTION_DB_PATH: PathBuf, Text, parse::path, ["execution-db" "PATH"], "./data/execution.db", "the database file of attempts, where execution runs without orchestration";
     DB_SYNCHRONOUS: Synchronous, Text, |raw| parse::text(raw, parse::synchronous), ["synchronous" "FULL|NORMAL"], "FULL", "what an acknowledged timer survives: FULL a power failure, NORMAL any crash of the process";
     DB_MAX_MIB: u64, Number, |raw| parse::text(raw, |it| Ok(parse::number(it, "a size in MiB", 1..=1_000_000)? << 20)), [], "no limit", "how large each database file may become, with its log, in MiB; then new timers and calls are refused, and what was accepted goes on";
     DATABASE_URL: PostgresUrl, Text, |raw| parse::text(raw, postgres::address), ["database-url" "URL"], "none", "a PostgreSQL database for calls and timers, instead of files: postgres://user@host:5432/database", display postgres::redacted_address;
@@ -128,7 +129,7 @@ settings! {
     API_TOKENS_FILE: PathBuf, Text, parse::path, ["tokens" "FILE"], "none", "a file with who may use the API: a line `tenant:sha256hex` for each token, with * for all tenants";
     EXECUTION_TIMEOUT: Duration, Number, |raw| parse::text(raw, |it| parse::number(it, "milliseconds", 1..=3_600_000)).map(Duration::from_millis), [], "30000", "milliseconds that the request of a call may take, from its beginning to the end of the answer";
     EXECUTION_ALLOW_NETS: AllowedNets, List, |raw| parse::text(raw, parse::allowed_nets), ["allow-nets" "NETS"], "none", "networks that calls may reach besides the public internet, like 127.0.0.0/8,10.1.0.0/16";
-    MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "api,orchestration,timer,execution", "what to run: all of these for service calls, api,timer for timers over HTTP, or timer alone";
+    MODULES: parse::Modules, List, |raw| parse::text(raw, parse::modules), ["modules" "NAMES"], "api,orchestration,timer,execution", "what to run: all of these for service calls, api,timer for timers over HTTP, or timer alone; with a broker any of them, and the others elsewhere";
     LOG_FORMAT: LogFormat, Text, |raw| parse::text(raw, parse::log_format), ["log-format" "FORMAT"], "text on a terminal, else json", "how to log on standard error: text or json";
     LOG_LEVEL: LevelFilter, Text, |raw| parse::text(raw, parse::log_level), ["log-level" "LEVEL"], "info", "how much to log: off, error, warn, info, debug or trace";
 }

@@ -37,21 +37,18 @@ fn on(home: &Home, url: &str, line: &str) -> Command {
 fn settings_that_contradict_each_other_are_refused() {
     let home = Home::new();
     let url = format!("postgres://me:{SECRET}@127.0.0.1:1/timers");
-    let calls = "service calls on PostgreSQL are made without a broker: remove TIMER_BROKER_URL";
-    let mut beside_a_broker = on(&home, &url, "serve");
-    beside_a_broker.env("TIMER_BROKER_URL", "nats://127.0.0.1:1");
-    let ended = run(beside_a_broker.env("MODULES", ""));
-    assert_refused(
-        "a broker",
-        &ended,
-        &["DATABASE_URL and TIMER_BROKER_URL", calls],
-    );
-    let without_api = "orchestration,timer,execution";
-    let ended = run(on(&home, &url, "serve").env("MODULES", without_api));
-    assert_refused(without_api, &ended, &["add api to MODULES"]);
+    let apart = "api,orchestration";
+    let ended = run(on(&home, &url, "serve").env("MODULES", apart));
+    assert_refused(apart, &ended, &["set TIMER_BROKER_URL, or run all three"]);
+    let two = "timer,execution";
+    let mut in_one_schema = on(&home, &url, "serve");
+    in_one_schema.env("TIMER_BROKER_URL", "nats://127.0.0.1:1");
+    let ended = run(in_one_schema.env("MODULES", two));
+    assert_refused(two, &ended, &["run two processes", "DATABASE_SCHEMA"]);
     for (name, value) in [
         ("TIMER_DB_PATH", "timer.db"),
         ("DB_PATH", "calls.db"),
+        ("EXECUTION_DB_PATH", "execution.db"),
         ("DB_SYNCHRONOUS", "NORMAL"),
         ("DB_MAX_MIB", "100"),
     ] {

@@ -58,7 +58,10 @@ fn wrong_usage_is_named_and_touches_nothing() {
             "list --tenant a --state done",
             ["--state", "scheduled or reached"],
         ),
-        ("serve --modules api", ["--modules", "or timer alone"]),
+        (
+            "serve --modules api,occasions",
+            ["--modules", "api, orchestration, timer and execution exist"],
+        ),
         ("--batch-size 0", ["--batch-size", "1 to 10000"]),
         (
             "serve --polling-interval 1s",

@@ -2,15 +2,21 @@
 //!
 //! A redispatched command means that orchestration has received no event of the attempt. So its last
 //! event is published again, or a call whose messages were lost would run for ever.
+//!
+//! Where attempts are apart from their calls, they are forgotten by their own age. A command that may be older
+//! than what is remembered is not carried out: its attempt may have been made and forgotten.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
+use punctual_domain::service_call::{ErrorKind, ErrorMeta, Outcome};
 use punctual_domain::{CorrelationId, Message, MessageEnvelope};
 use punctual_ports::{
     AcceptOutcome, Answer, Execution, ExecutionKey, MessageHandler, PortError, PublishOutcome,
 };
 
 use super::CallPorts;
-use super::attempt::last_event;
+use super::attempt::{finished_envelope, last_event};
 use super::read::ATTEMPTS;
 use crate::answers::{answer_of, no_answer, unexpected};
 use crate::metric_names;
@@ -19,13 +25,18 @@ use crate::metric_names;
 #[derive(Clone)]
 pub struct AcceptExecutions {
     ports: CallPorts,
+    /// After which time attempts may be forgotten; `None` if they are kept as long as their calls.
+    forgets_after: Option<Duration>,
 }
+
+const FORGOTTEN: &str = "the attempt was dispatched so long ago that it would be forgotten if it was made: whether the target got the request is not known";
 
 /// A command of a batch, by its index.
 struct Command {
     index: usize,
     key: ExecutionKey,
     correlation_id: CorrelationId,
+    is_forgotten: bool,
 }
 
 impl AcceptExecutions {
@@ -33,7 +44,24 @@ impl AcceptExecutions {
     pub fn new(ports: &CallPorts) -> Self {
         Self {
             ports: ports.clone(),
+            forgets_after: None,
         }
+    }
+
+    /// Carries out no command whose attempt was first dispatched this long ago, but answers that its outcome
+    /// is not known, unless it is: attempts older than that may have been purged.
+    #[must_use]
+    pub const fn forgetting_after(mut self, time: Duration) -> Self {
+        self.forgets_after = Some(time);
+        self
+    }
+
+    /// Whether an attempt may have been made and forgotten. Only ids that say when they were drawn tell.
+    fn may_be_forgotten(&self, key: &ExecutionKey) -> bool {
+        let drawn_at = key.execution_id.drawn_at();
+        let age = drawn_at.map(|at| self.ports.clock.now().since(at));
+        age.zip(self.forgets_after)
+            .is_some_and(|(age, limit)| age > limit)
     }
 
     fn execution(&self, envelope: MessageEnvelope) -> Result<Execution, Answer> {
@@ -68,7 +96,16 @@ impl AcceptExecutions {
             };
             let (now, ids) = (self.ports.clock.now(), self.ports.ids.as_ref());
             let attempt = entries.into_iter().find(|it| it.key == command.key);
-            let event = attempt.and_then(|it| last_event(it, command.correlation_id, now, ids));
+            let event = match attempt {
+                Some(attempt) => last_event(attempt, command.correlation_id, now, ids),
+                None if command.is_forgotten => {
+                    let failure = ErrorMeta::new(ErrorKind::Interrupted, FORGOTTEN);
+                    let outcome = Outcome::Failed(failure);
+                    let (key, correlation_id) = (&command.key, command.correlation_id);
+                    Some(finished_envelope(key, correlation_id, outcome, now, ids))
+                }
+                None => None,
+            };
             if let Some(event) = event {
                 indexes.push(command.index);
                 messages.push(event);
@@ -96,6 +133,11 @@ fn answer_of_publish(published: Result<PublishOutcome, PortError>) -> Answer {
     }
 }
 
+fn refuse_forgotten(key: &ExecutionKey) {
+    tracing::warn!(key = %key.call, "a command is older than what is remembered of attempts, and is not carried out");
+    metrics::counter!(metric_names::EXECUTIONS_REFUSED).increment(1);
+}
+
 fn count_refusal(outcome: AcceptOutcome) {
     match outcome {
         AcceptOutcome::Accepted | AcceptOutcome::AlreadyThere => return,
@@ -113,15 +155,24 @@ impl MessageHandler for AcceptExecutions {
         let mut executions = Vec::with_capacity(batch.len());
         let mut answers = vec![no_answer(); batch.len()];
         let mut commands = Vec::with_capacity(batch.len());
+        let mut known = Vec::new();
         for (index, envelope) in batch.into_iter().enumerate() {
             match self.execution(envelope) {
                 Ok(execution) => {
-                    commands.push(Command {
+                    let command = Command {
                         index,
                         key: execution.key.clone(),
                         correlation_id: execution.correlation_id,
-                    });
-                    executions.push(execution);
+                        is_forgotten: self.may_be_forgotten(&execution.key),
+                    };
+                    if command.is_forgotten {
+                        refuse_forgotten(&command.key);
+                        answers[index] = Answer::Done;
+                        known.push(command);
+                    } else {
+                        commands.push(command);
+                        executions.push(execution);
+                    }
                 }
                 Err(poison) => answers[index] = poison,
             }
@@ -132,26 +183,25 @@ impl MessageHandler for AcceptExecutions {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "attempts could not be stored and are left for later");
-                for command in commands {
+                for command in commands.into_iter().chain(known) {
                     answers[command.index] = answer_of(&error);
                 }
                 return answers;
             }
         };
-        let mut redispatched = Vec::new();
         for (command, outcome) in commands.into_iter().zip(accepted) {
             match outcome {
                 Ok(outcome) => {
                     count_refusal(outcome);
                     answers[command.index] = Answer::Done;
                     if outcome == AcceptOutcome::AlreadyThere {
-                        redispatched.push(command);
+                        known.push(command);
                     }
                 }
                 Err(error) => answers[command.index] = answer_of(&error),
             }
         }
-        self.republish(redispatched, &mut answers).await;
+        self.republish(known, &mut answers).await;
         answers
     }
 }

@@ -214,13 +214,25 @@ pub(super) fn finish_of(
     now: Timestamp,
     ids: &dyn IdPort,
 ) -> FinishExecution {
-    let event = finished_event(&claim.key, outcome.clone(), now);
+    let event = finished_envelope(&claim.key, correlation_id, outcome.clone(), now, ids);
     FinishExecution {
-        outbox: vec![envelope(event, &claim.key, correlation_id, now, ids)],
+        outbox: vec![event],
         claim,
         finished_at: now,
         outcome,
     }
+}
+
+/// The event of an outcome.
+pub(super) fn finished_envelope(
+    key: &ExecutionKey,
+    correlation_id: CorrelationId,
+    outcome: Outcome,
+    now: Timestamp,
+    ids: &dyn IdPort,
+) -> MessageEnvelope {
+    let event = finished_event(key, outcome, now);
+    envelope(event, key, correlation_id, now, ids)
 }
 
 /// The last event of an attempt, to be published again; none if it has not started.

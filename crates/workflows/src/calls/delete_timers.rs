@@ -21,9 +21,12 @@ pub struct DeleteCallTimers {
 impl DeleteCallTimers {
     /// On this store of timers.
     pub fn new(ports: &CallPorts) -> Self {
-        Self {
-            timers: Arc::clone(&ports.timers),
-        }
+        Self::of(Arc::clone(&ports.timers))
+    }
+
+    /// On a store of timers whose calls are elsewhere.
+    pub fn of(timers: Arc<dyn TimerPersistencePort>) -> Self {
+        Self { timers }
     }
 
     async fn delete(&self, key: TimerKey, deleted_at: Timestamp) -> Result<Answer, PortError> {

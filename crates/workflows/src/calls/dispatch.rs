@@ -141,6 +141,10 @@ impl DispatchOutbox {
         let (mut positions, mut envelopes) = (Vec::new(), Vec::new());
         for row in rows {
             match row.envelope {
+                // Another process has written it, for whoever listens: here nobody does.
+                Ok(envelope) if !self.ports.listeners.receive(&envelope.message) => {
+                    published.done.push(row.position);
+                }
                 Ok(envelope) => {
                     positions.push(row.position);
                     envelopes.push(envelope);

@@ -6,7 +6,8 @@
 //! - [`AcceptExecutions`] and [`ExecuteCalls`] execute the one attempt of a call;
 //! - [`DispatchOutbox`] publishes committed messages; nothing else here publishes, except that
 //!   [`AcceptExecutions`] publishes the last event of a redispatched attempt again;
-//! - [`DeleteCallTimers`] deletes the timer of a deleted call;
+//! - [`DeleteCallTimers`] deletes the timer of a deleted call, and [`DeleteCallAttempts`] its attempt, each in a
+//!   database of its own;
 //! - [`ForwardStandaloneTimers`] forwards the events of timers that belong to no call;
 //! - [`ReadCalls`] reads calls, and the trace of a request;
 //! - [`CallRetention`] purges old rows.
@@ -17,6 +18,7 @@
 mod accept;
 mod attempt;
 mod concurrency_limiter;
+mod delete_attempts;
 mod delete_timers;
 mod dispatch;
 mod envelopes;
@@ -32,6 +34,7 @@ mod sweep;
 mod trace;
 
 pub use accept::AcceptExecutions;
+pub use delete_attempts::DeleteCallAttempts;
 pub use delete_timers::DeleteCallTimers;
 pub use dispatch::DispatchOutbox;
 pub use execute::ExecuteCalls;

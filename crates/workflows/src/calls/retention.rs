@@ -15,8 +15,14 @@ const BATCH: usize = 200;
 const BETWEEN_BATCHES: Duration = Duration::from_millis(250);
 /// Idle interval when nothing is left to purge.
 const EVERY: Duration = Duration::from_mins(10);
+/// How much longer attempts are kept than commands for them are accepted, where nothing else tells that one
+/// was made ([`AcceptExecutions::forgetting_after`]): clocks may differ by less.
+///
+/// [`AcceptExecutions::forgetting_after`]: super::AcceptExecutions::forgetting_after
+const ATTEMPTS_LONGER: Duration = Duration::from_hours(24);
 
-/// Purges finished calls, published messages and remembered submissions after their retention time.
+/// Purges finished calls, published messages and remembered submissions after their retention time, and
+/// attempts whose calls are elsewhere.
 pub struct CallRetention {
     ports: CallPorts,
     settings: CallSettings,
@@ -41,8 +47,12 @@ impl BackgroundTask for CallRetention {
         let before = now.saturating_sub(self.settings.keep);
         let calls = self.ports.calls.purge(before, now, BATCH).await?;
         let messages = self.ports.outbox.purge(before, BATCH).await?;
-        metrics::counter!(metric_names::CALL_ROWS_PURGED).increment((calls + messages) as u64);
-        let is_full = calls >= BATCH || messages >= BATCH;
+        let before = before.saturating_sub(ATTEMPTS_LONGER);
+        let attempts = self.ports.executions.purge(before, BATCH).await?;
+        let purged = [calls, messages, attempts];
+        metrics::counter!(metric_names::CALL_ROWS_PURGED)
+            .increment(purged.iter().sum::<usize>() as u64);
+        let is_full = purged.iter().any(|count| *count >= BATCH);
         Ok(if is_full { BETWEEN_BATCHES } else { EVERY })
     }
 }
