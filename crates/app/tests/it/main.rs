@@ -5,6 +5,7 @@
     reason = "a test that cannot go on fails"
 )]
 
+mod apart;
 mod building;
 mod calls;
 mod examples;

@@ -164,7 +164,7 @@ pub(crate) fn calls_command(home: &Home) -> std::process::Command {
 /// Starts it and waits until it listens.
 pub(crate) fn serve_calls(command: &mut std::process::Command) -> (Running, Api) {
     let mut serving = Running::start(command);
-    let line = serving.wait_until_it_says("serving service calls");
+    let line = serving.wait_until_it_says(" service calls: ");
     let line: Value = serde_json::from_str(&line).unwrap();
     let address = line["api"].as_str().unwrap().trim_start_matches("http://");
     (serving, Api(address.parse().unwrap()))

@@ -44,10 +44,14 @@ impl Broker {
     /// The binary with this broker.
     pub(crate) fn command(&self, home: &Home, line: &str) -> Command {
         let mut command = home.command(line);
+        self.set(&mut command);
+        command
+    }
+
+    pub(crate) fn set(&self, command: &mut Command) {
         command
             .env("TIMER_BROKER_URL", &self.url)
             .env("TIMER_BROKER_PREFIX", &self.prefix);
-        command
     }
 
     pub(crate) fn stream_name(&self, name: &str) -> String {
@@ -128,6 +132,29 @@ impl Broker {
     /// Waits until every message of a work queue was handled.
     pub(crate) fn wait_until_empty(&self, stream: &str) {
         self.until(stream, "end of its messages", |state| state.messages == 0);
+    }
+
+    /// Waits until a consumer has nothing left to handle.
+    pub(crate) fn wait_until_settled(&self, stream: &str, durable: &str) {
+        let name = self.stream_name(stream);
+        self.runtime.block_on(async {
+            let clock = SystemClock::start().unwrap();
+            let begun = clock.monotonic();
+            let stream = self.jetstream.get_stream(&name).await.unwrap();
+            loop {
+                let found = stream.get_consumer::<pull::Config>(durable).await;
+                let is_settled = found.is_ok_and(|found| {
+                    let info = found.cached_info();
+                    info.num_pending == 0 && info.num_ack_pending == 0
+                });
+                if is_settled {
+                    return;
+                }
+                let waited = clock.monotonic().saturating_sub(begun);
+                assert!(waited < PATIENCE, "{durable} has messages left");
+                clock.sleep_for(Duration::from_millis(20)).await;
+            }
+        });
     }
 
     /// The number of the last message.

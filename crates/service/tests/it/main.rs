@@ -6,6 +6,7 @@
 )]
 
 mod alerts;
+mod apart;
 mod api_client;
 mod asyncapi;
 mod backup;

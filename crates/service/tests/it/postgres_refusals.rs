@@ -161,7 +161,7 @@ fn check_shows_the_server_and_the_tables() {
     let pending = run(&mut database.command("check"));
     assert_eq!(pending.code, Some(0), "{pending:?}");
     assert!(
-        pending.stdout.contains("4 of 4 migrations are pending in"),
+        pending.stdout.contains("5 of 5 migrations are pending in"),
         "{pending:?}"
     );
     run(&mut database.command("migrate"));

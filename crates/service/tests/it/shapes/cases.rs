@@ -60,7 +60,7 @@ pub(super) fn a_call_that_fails_says_why(shape: &Shape) {
     let nobody = shape.api(2).wait_for(&nobody, FINISHED);
     assert_eq!(nobody["status"], "Failed", "{nobody}");
     assert_eq!(
-        nobody["outcome"]["errorMeta"]["kind"], "Connect",
+        nobody["outcome"]["errorMeta"]["kind"], "ConnectFailed",
         "{nobody}"
     );
     assert_eq!(target.seen().len(), 1);

@@ -1,5 +1,6 @@
 //! The life of service calls, driven by a fake clock over in-memory adapters.
 
+mod apart;
 mod causes;
 mod chaos;
 mod dispatching;

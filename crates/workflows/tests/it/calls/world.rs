@@ -264,7 +264,7 @@ impl CallWorld {
         Self::on(outside, CallSettings::default()).await
     }
 
-    async fn on(outside: Outside, settings: CallSettings) -> Self {
+    pub(crate) async fn on(outside: Outside, settings: CallSettings) -> Self {
         let faults = Faults::new(Arc::new(outside.clock.clone()));
         let process = Process::start(&outside, settings, faults).await;
         Self {
