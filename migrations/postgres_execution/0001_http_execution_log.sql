@@ -88,13 +88,13 @@ ON outbox (created_at, id)
 WHERE published_at IS NULL;
 
 CREATE INDEX idx_outbox_aggregate_id
--- The messages about one call, in the order of their places.
-ON outbox (tenant_id, aggregate_id, id);
+-- The messages about one call.
+ON outbox (tenant_id, aggregate_id);
 
 CREATE UNLOGGED TABLE outbox_claims (
     -- Who is publishing which message. Not logged: a claim that is lost with the server is a message that
     -- may be published twice.
-    message_id bigint PRIMARY KEY,
+    message_id bigint NOT NULL,
     tenant_id text COLLATE "C" NOT NULL,
     aggregate_id uuid NOT NULL,
     instance_id uuid NOT NULL,
@@ -115,6 +115,9 @@ ON outbox_claims (tenant_id, aggregate_id, message_id);
 CREATE INDEX idx_outbox_claims_lease_until
 -- When the next claim ends.
 ON outbox_claims (lease_until);
+
+-- After the others, as with service_calls in the shared set.
+ALTER TABLE outbox_claims ADD PRIMARY KEY (message_id);
 
 CREATE INDEX idx_outbox_published_at
 -- Retention's: the messages that were published longest ago.

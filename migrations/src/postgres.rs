@@ -93,7 +93,7 @@ pub(crate) const EXECUTION_ONLY: [Migration; 3] = [
         "postgres_execution",
         1,
         "0001_http_execution_log",
-        "45da56acae5c79ad497e9fd1e3ba669fc2fa55400068572d12602ea9e70ce788"
+        "37b8f838d70be7ac75b79e263a50038dedaaaf9f1b2e7b6ab4a7ca2fc196ea3b"
     ),
     BUS_POSITIONS,
     DATABASE_ID,
