@@ -62,9 +62,12 @@ impl Backend for PostgresTimerStore {
         Capabilities {
             fires: self.inner.role != Role::Client,
             standalone_timers: self.inner.set == SchemaSet::TimersOnly,
-            has_timers: self.inner.set.has_timers(),
             several_instances: true,
         }
+    }
+
+    fn has_timers(&self) -> bool {
+        self.inner.set.has_timers()
     }
 
     fn name(&self) -> String {

@@ -43,9 +43,12 @@ impl Backend for SqliteTimerStore {
         Capabilities {
             fires: self.role != Role::Client,
             standalone_timers: self.set == SchemaSet::TimersOnly,
-            has_timers: self.set.has_timers(),
             ..Capabilities::default()
         }
+    }
+
+    fn has_timers(&self) -> bool {
+        self.set.has_timers()
     }
 
     fn name(&self) -> String {

@@ -249,20 +249,12 @@ impl Builder {
         let standalone_timers = stores.timers().capabilities().standalone_timers;
         let rejects_standalone =
             standalone_timers && self.bus.is_none() && self.receivers.is_empty();
-        // The bus inside the engine is nobody else's, and receivers of timers hear nothing of calls. What is
-        // written for other engines to publish, they decide about.
-        let listeners = if self.bus.is_some() || !fires {
-            Listeners::Anyone
-        } else {
-            Listeners::Modules
-        };
+        let (listeners, takes_commands) = (self.listeners(), self.takes_commands());
         let store = clock.timer_stores(stores.timers());
         let connected = match self.bus.take() {
             Some(bus) => {
                 let mut consumers = calls::consumers(self.calls.as_ref());
-                if fires && (self.takes_commands || self.calls.is_some()) {
-                    consumers.push(("timer", Owner::Timers));
-                }
+                consumers.extend(takes_commands.then_some(("timer", Owner::Timers)));
                 bus.connect(stores, consumers, clock).await?
             }
             None => Connected::to(Arc::new(clock.bus(worker.publishes_in_flight))),
@@ -306,7 +298,7 @@ impl Builder {
                     .transpose()?,
                 republish: RepublishLost::new(&ports, &store),
                 receiver: self.receivers.pop(),
-                takes_commands: fires && (self.takes_commands || self.calls.is_some()),
+                takes_commands,
                 hears_deletions: self.hears_deletions,
                 calls: calls_plan,
             })
@@ -318,6 +310,22 @@ impl Builder {
             calls,
             plan,
         })
+    }
+
+    /// Who receives what is written about calls. The bus inside the engine is nobody else's, and receivers of
+    /// timers hear nothing of calls. What is written for other engines to publish, they decide about.
+    fn listeners(&self) -> Listeners {
+        if self.bus.is_some() || !calls::fires(self.calls.as_ref()) {
+            Listeners::Anyone
+        } else {
+            Listeners::Modules
+        }
+    }
+
+    /// Whether timers come as commands, from wherever.
+    fn takes_commands(&self) -> bool {
+        let calls = self.calls.as_ref();
+        calls::fires(calls) && (self.takes_commands || calls.is_some())
     }
 
     /// All that is wrong with the configuration, each with what would be right.

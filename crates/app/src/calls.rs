@@ -144,9 +144,12 @@ pub(crate) fn consumers(options: Option<&CallOptions>) -> Vec<(&'static str, Own
     .collect()
 }
 
-/// The handler of deletions of calls that are elsewhere, for their timers.
-pub(crate) fn deletions(timers: &Arc<dyn TimerPersistencePort>) -> Option<Arc<dyn MessageHandler>> {
-    Some(Arc::new(DeleteCallTimers::of(Arc::clone(timers))))
+/// The handler of deletions of calls that are elsewhere, for their timers, if they are to be heard.
+pub(crate) fn deletions(
+    are_heard: bool,
+    timers: &Arc<dyn TimerPersistencePort>,
+) -> Option<Arc<dyn MessageHandler>> {
+    are_heard.then(|| Arc::new(DeleteCallTimers::of(Arc::clone(timers))) as _)
 }
 
 /// The service calls of an engine: submit, delete and read them. Clones are the same.
@@ -252,14 +255,16 @@ pub(crate) fn run(
     };
     let clock = Arc::clone(&plan.ports.clock);
     let execute = async move {
-        match plan.execute {
-            Some(execute) => execute.run(requested(stop)).await.map(drop),
-            None => Ok(requested(stop).await),
+        if let Some(execute) = plan.execute {
+            return execute.run(requested(stop)).await.map(drop);
         }
+        requested(stop).await;
+        Ok(())
     };
     let dispatch = async move {
         let Some(dispatch) = plan.dispatch else {
-            return Ok(requested(drained).await);
+            requested(drained).await;
+            return Ok(());
         };
         let given_up = async {
             requested(drained.clone()).await;

@@ -36,6 +36,7 @@ pub(crate) const fn consumers(_options: Option<&CallOptions>) -> Vec<(&'static s
 }
 
 pub(crate) fn deletions(
+    _are_heard: bool,
     _timers: &Arc<dyn TimerPersistencePort>,
 ) -> Option<Arc<dyn MessageHandler>> {
     None

@@ -211,9 +211,8 @@ fn subscription_requests(
         let handler = Arc::new(engine.timers.clone());
         requests.push(request(Topic::TimerCommands, "timer", 1_000, handler));
     }
-    if plan.hears_deletions
-        && let Some(handler) = crate::calls::deletions(&engine.ports.persistence)
-    {
+    let deletions = crate::calls::deletions(plan.hears_deletions, &engine.ports.persistence);
+    if let Some(handler) = deletions {
         requests.push(request(Topic::OrchestrationEvents, "timer", 500, handler));
     }
     if let Some(calls) = &plan.calls {
@@ -287,13 +286,11 @@ async fn supervise(
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let work = async {
-        match plan.worker {
-            Some(worker) => worker.run(stop_requested).await,
-            None => {
-                stop_requested.await;
-                Ok(Drained { unfinished: 0 })
-            }
+        if let Some(worker) = plan.worker {
+            return worker.run(stop_requested).await;
         }
+        stop_requested.await;
+        Ok(Drained { unfinished: 0 })
     };
     let retention = async {
         match plan.retention {

@@ -96,12 +96,13 @@ uuid_id! {
 }
 
 impl EnvelopeId {
-    /// When the id was drawn, if it says so: one of version 7 begins with the time.
+    /// When the id was drawn, if it says so: one of version 7 begins with the time. Zero is none: whoever drew
+    /// it had no clock, or counts.
     pub fn drawn_at(&self) -> Option<Timestamp> {
-        if self.0.get_version_num() != 7 {
+        let millis = i64::try_from(self.0.as_u128() >> 80).ok()?;
+        if self.0.get_version_num() != 7 || millis == 0 {
             return None;
         }
-        let millis = i64::try_from(self.0.as_u128() >> 80).ok()?;
         Timestamp::from_millis(millis).ok()
     }
 }
@@ -141,6 +142,7 @@ mod tests {
             "00000000-0000-0000-0000-000000000000",
             "ffffffff-ffff-ffff-ffff-ffffffffffff",
             "ffffffff-ffff-7fff-9fff-ffffffffffff",
+            "00000000-0000-7000-8000-000000000007",
         ] {
             assert_eq!(drawn_at(other), None, "{other}");
         }

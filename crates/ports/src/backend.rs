@@ -86,8 +86,6 @@ pub struct Capabilities {
     pub fires: bool,
     /// Whether a timer may be stored that belongs to no service call.
     pub standalone_timers: bool,
-    /// Whether it keeps timers at all: there are databases for attempts alone.
-    pub has_timers: bool,
     /// Whether several instances may fire its timers at once. Leases are short then, since what a crashed
     /// instance had claimed waits for their end.
     pub several_instances: bool,
@@ -99,7 +97,6 @@ impl Default for Capabilities {
         Self {
             fires: true,
             standalone_timers: true,
-            has_timers: true,
             several_instances: false,
         }
     }
@@ -125,7 +122,7 @@ pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 /// - An instance is one opening of the store. Several may be open at once where the store allows it, and a
 ///   write acknowledged by one is visible to the others. If it allows only one that fires, the others have
 ///   `fires` false.
-/// - `call_stores`, `capabilities` and `name` return the same as long as the store is open.
+/// - `call_stores`, `capabilities`, `has_timers` and `name` return the same as long as the store is open.
 /// - `watch` calls `on_change` after a commit that did not come through these ports, such as another
 ///   process's or instance's, soon enough that a timer due at once may wait for it. Spurious calls are allowed. A commit
 ///   that it misses is found by the worker's next poll: late, not lost.
@@ -156,6 +153,11 @@ pub trait Backend: Any + Send + Sync {
     /// The capabilities of the store.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// Whether it keeps timers at all: there are databases for attempts alone.
+    fn has_timers(&self) -> bool {
+        true
     }
 
     /// Name of the store, such as its path, for error messages.

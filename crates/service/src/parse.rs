@@ -21,6 +21,10 @@ use crate::settings::LogFormat;
 
 /// Which modules to run. Whether they make sense together depends on the other settings, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each module runs, or it does not"
+)]
 pub(crate) struct Modules {
     /// The HTTP API.
     pub(crate) api: bool,

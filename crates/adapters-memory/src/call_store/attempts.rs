@@ -70,7 +70,7 @@ impl Attempts {
     }
 
     /// Deletes the attempt of a call of another database, and remembers it.
-    pub(super) fn delete(&mut self, deleted: DeletedCall) {
+    pub(super) fn delete(&mut self, deleted: &DeletedCall) {
         let Some(tombstones) = &mut self.tombstones else {
             return;
         };

@@ -378,7 +378,7 @@ impl ExecutionLogPort for MemoryCallStore {
 
     async fn delete(&self, batch: Vec<DeletedCall>) -> BatchResult<()> {
         each(&self.state, batch, |state, deleted| {
-            state.attempts.delete(deleted);
+            state.attempts.delete(&deleted);
             Ok(())
         })
     }

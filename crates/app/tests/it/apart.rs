@@ -200,7 +200,9 @@ async fn modules_that_are_away_get_their_messages_when_they_are_back() {
     world.clock.advance(Duration::from_mins(1)).await;
     let (timer, t_runs) = world.timer().await;
     world.clock.advance(Duration::from_mins(90)).await;
-    assert!(timer.find(&gone).await.unwrap().is_none());
+    // Its deletion may come after it has fired, which starts nothing.
+    let fired = timer.find(&gone).await.unwrap();
+    assert!(fired.is_none_or(|it| it.reached_at().is_some()));
     assert_eq!(found(&calls, &first).await.status(), CallStatus::Running);
     let (_execution, e_runs) = world.execution().await;
     world.clock.advance(Duration::from_hours(2)).await;

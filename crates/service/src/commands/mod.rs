@@ -59,7 +59,7 @@ impl Session {
         environment: &Environment<'_>,
     ) -> Result<Self, Failure> {
         let session = Self::open(flags, environment).await?;
-        if session.backend.capabilities().has_timers {
+        if session.backend.has_timers() {
             return Ok(session);
         }
         session.close().await;
@@ -92,7 +92,7 @@ impl Session {
                 Arc::new(store::open_postgres(settings, &clock).await?)
             }
         };
-        if !backend.capabilities().has_timers {
+        if !backend.has_timers() {
             backend.close().await;
             return Err(Self::on(clock, backend, database).has_no_timers());
         }

@@ -41,7 +41,7 @@ pub(crate) async fn run(args: TraceArgs, environment: &Environment<'_>) -> Resul
             }
         }
     }
-    if stores.iter().any(|it| !it.capabilities().has_timers) {
+    if stores.iter().any(|it| !it.has_timers()) {
         for store in stores {
             store.close().await;
         }

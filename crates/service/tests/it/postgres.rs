@@ -145,7 +145,7 @@ fn timers_are_served_and_every_command_works_beside_it() {
         return;
     };
     let before = database.json("migrate --status");
-    assert_eq!(before["pending"], 4, "{before}");
+    assert_eq!(before["pending"], 5, "{before}");
     let missing = database.run("get --tenant a --name x");
     assert_eq!(missing.code, Some(1), "{missing:?}");
     assert!(
@@ -155,7 +155,7 @@ fn timers_are_served_and_every_command_works_beside_it() {
     let migrated = database.json("migrate");
     assert_eq!(
         (&migrated["appliedNow"], &migrated["pending"]),
-        (&4.into(), &0.into())
+        (&5.into(), &0.into())
     );
     let serving = database.serve();
     let timer = database.json("schedule --tenant a --name x --in 300ms --data {\"say\":\"tea\"}");

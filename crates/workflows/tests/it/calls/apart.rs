@@ -100,7 +100,7 @@ async fn a_command_that_is_older_than_the_memory_of_attempts_is_answered_and_not
     let world = execution().await;
     let accept = accept(&world);
     let old = drawn_at(world.now().saturating_sub(KEEP + secs(1)), 1);
-    let young = drawn_at(world.now().saturating_sub(KEEP - secs(1)), 2);
+    let young = drawn_at(world.now().saturating_sub(KEEP.saturating_sub(secs(1))), 2);
     let unknown = EnvelopeId::from_uuid(Uuid::from_u128(4_711));
     let batch = [("old", old), ("young", young), ("unknown", unknown)];
     let batch = batch.map(|(name, id)| command(&world, name, id)).to_vec();
