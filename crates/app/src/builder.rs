@@ -246,9 +246,7 @@ impl Builder {
     ) -> Result<Assembled, Error> {
         let worker = self.worker_settings();
         let fires = calls::fires(self.calls.as_ref());
-        let standalone_timers = stores.timers().capabilities().standalone_timers;
-        let rejects_standalone =
-            standalone_timers && self.bus.is_none() && self.receivers.is_empty();
+        let rejects_standalone = self.rejects_standalone(stores);
         let (listeners, takes_commands) = (self.listeners(), self.takes_commands());
         let store = clock.timer_stores(stores.timers());
         let connected = match self.bus.take() {
@@ -310,6 +308,12 @@ impl Builder {
             calls,
             plan,
         })
+    }
+
+    /// Whether timers that belong to no call may be stored, and nobody receives them.
+    fn rejects_standalone(&self, stores: &Stores) -> bool {
+        let may_be_stored = stores.timers().capabilities().standalone_timers;
+        may_be_stored && self.bus.is_none() && self.receivers.is_empty()
     }
 
     /// Who receives what is written about calls. The bus inside the engine is nobody else's, and receivers of
