@@ -91,7 +91,9 @@ async fn build(
     let mut builder = builder
         .worker(settings.worker)
         .retention(settings.retention);
-    if let Some(broker) = &settings.broker {
+    // Whoever runs the modules publishes what the API alone has submitted.
+    let broker = settings.broker.as_ref();
+    if let Some(broker) = broker.filter(|_| !settings.modules.are_api_alone()) {
         builder = builder.nats_with(broker.clone()).take_commands();
         if settings.modules.are_timers_alone() {
             // Calls may be anywhere.
