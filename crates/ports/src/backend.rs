@@ -76,10 +76,6 @@ impl CallStores {
 /// assert!(client.standalone_timers);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a capability of its own, and all combinations make sense"
-)]
 pub struct Capabilities {
     /// Whether an engine fires the timers of this store. If not, an engine on it schedules, reads and
     /// cancels beside the one that fires, and cannot be started.

@@ -289,7 +289,7 @@ async fn an_engine_without_modules_submits_what_others_do() {
 fn failure(call: &ServiceCall) -> Option<ErrorKind> {
     match call {
         ServiceCall::Finished(call) => match call.outcome() {
-            Outcome::Failed(error) => Some(error.kind),
+            Outcome::Failed(error) => error.kind.known(),
             Outcome::Succeeded(_) => None,
         },
         _ => None,
