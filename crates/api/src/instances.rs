@@ -83,7 +83,8 @@ impl From<ClaimedWork> for ClaimedView {
     }
 }
 
-pub(crate) async fn list(api: Arc<Api>, _context: RequestContext) -> HandlerResult {
+pub(crate) async fn list(api: Arc<Api>, mut context: RequestContext) -> HandlerResult {
+    context.checked(Some(()))?;
     let instances = (api.parts.instances)().await?;
     json(StatusCode::OK, &InstancesView::from(instances))
 }
