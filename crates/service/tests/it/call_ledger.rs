@@ -20,6 +20,8 @@ use crate::target::Target;
 
 const TENANTS: [&str; 3] = ["t0", "t1", "t2"];
 const PAUSE: Duration = Duration::from_millis(20);
+/// After this long, another instance is asked.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 
 /// An accepted call.
 #[derive(Debug, Clone)]
@@ -141,7 +143,7 @@ impl CallLedger {
             let turn = usize::try_from(turn).unwrap().checked_rem(apis.len())?;
             apis[turn]
         };
-        api.try_ask(method, path, body)
+        api.try_ask_within(ANSWER_WITHIN, method, path, body)
     }
 
     /// Waits until every call has an outcome.
