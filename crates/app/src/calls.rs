@@ -263,7 +263,6 @@ pub(crate) fn run(
     };
     let dispatch = async move {
         let Some(dispatch) = plan.dispatch else {
-            requested(drained).await;
             return Ok(());
         };
         let given_up = async {

@@ -116,6 +116,13 @@ const SETTINGS: &[Wrong] = &[
         right: "give",
     },
     Wrong {
+        variable: "EXECUTION_DB_PATH",
+        flag: None,
+        values: &[],
+        in_file: &["\"\"", "7"],
+        right: "give",
+    },
+    Wrong {
         variable: "DB_SYNCHRONOUS",
         flag: Some("--synchronous"),
         values: &["OFF", "EXTRA", "1"],
@@ -235,8 +242,8 @@ const SETTINGS: &[Wrong] = &[
     Wrong {
         variable: "MODULES",
         flag: Some("--modules"),
-        values: &["api", "timer,occasions", ","],
-        in_file: &["[\"api\"]", "\"timer,occasions\"", "[[]]", "1"],
+        values: &["timers", "timer,occasions", ","],
+        in_file: &["[\"timers\"]", "\"timer,occasions\"", "[[]]", "1"],
         right: "timer",
     },
     Wrong {
