@@ -116,7 +116,6 @@ CREATE INDEX idx_outbox_claims_lease_until
 -- When the next claim ends.
 ON outbox_claims (lease_until);
 
--- After the others, as with service_calls in the shared set.
 ALTER TABLE outbox_claims ADD PRIMARY KEY (message_id);
 
 CREATE INDEX idx_outbox_published_at

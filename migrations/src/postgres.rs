@@ -93,7 +93,7 @@ pub(crate) const EXECUTION_ONLY: [Migration; 3] = [
         "postgres_execution",
         1,
         "0001_http_execution_log",
-        "37b8f838d70be7ac75b79e263a50038dedaaaf9f1b2e7b6ab4a7ca2fc196ea3b"
+        "0f5f274ba1abe61a1aec1927b67470b61c47d3e2f51dd75597cbaab1a593c5b7"
     ),
     BUS_POSITIONS,
     DATABASE_ID,

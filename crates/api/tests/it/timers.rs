@@ -135,7 +135,12 @@ async fn where_timers_belong_to_calls_that_is_said() {
     }
     world.parts.calls = None;
     let reply = world.get("/api/tenants/a/service-calls").await.expect(404);
-    assert!(reply.json()["detail"].as_str().unwrap().contains("timers"));
+    assert!(
+        reply.json()["detail"]
+            .as_str()
+            .unwrap()
+            .contains("orchestration")
+    );
 }
 
 #[tokio::test]
